@@ -23,7 +23,9 @@ const char help_eval[] =
     "  --seq N              tokens per sequence (default: the run's, else the model's context); each starts with an\n"
     "                       empty context\n"
     "  --batches N          stop after N full batches (default: all of the data)\n"
-    "  --bytes N            bytes of text that the tokens represent, if tokens are not bytes\n"
+    "  --tokenizer PATH     bytes, or a tokenizer's file or folder, instead of the model's own: texts are tokenized\n"
+    "                       with it, and it says how many bytes tokens represent\n"
+    "  --bytes N            bytes of text that the tokens represent, if the tokenizer is not known\n"
     "  --step N, --best     another checkpoint of the run\n"
     "  --device cpu|cuda    --threads N   --json\n"
     "\n"
@@ -34,13 +36,14 @@ const char help_eval[] =
 
 struct request {
     struct trained_flags model;
-    const char *data;
+    const char *data, *tokenizer;
     int64_t batch, seq, batches, bytes;
 };
 
 static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
         {"--data", OPTION_TEXT, &r->data, 0, 0, false},
+        {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
         {"--batch", OPTION_INTEGER, &r->batch, 1, 1e9, false},
         {"--seq", OPTION_INTEGER, &r->seq, 1, 1e9, false},
         {"--batches", OPTION_INTEGER, &r->batches, 1, 1e15, false},
@@ -52,10 +55,12 @@ static int request_read(struct request *r, int argc, char **argv) {
 }
 
 /* The part that is measured: a whole file, or what the run held out. */
-static bool part_open(const struct request *r, struct opened *o, struct source *source, struct source_part *part,
-                      bool *is_bytes) {
+__attribute__((noinline)) static bool part_open(const struct request *r, struct opened *o, struct source *source,
+                                                struct source_part *part) {
     int64_t vocabulary = tl_model_config_of(o->model)->vocabulary;
     struct settings s = o->settings;
+    opened_tokenizer_name(o, s.tokenizer); /* the copy in its folder, wherever the original is now */
+    if (r->tokenizer && !settings_set(&s, "tokenizer", r->tokenizer)) return false;
     if (r->data) {
         if (strlen(r->data) >= sizeof s.data) return settings_set(&s, "data", r->data);
         strcpy(s.data, r->data);
@@ -68,7 +73,6 @@ static bool part_open(const struct request *r, struct opened *o, struct source *
     if (!source_open(source, &s, vocabulary, false)) return false;
     if (!r->data && !identity_check_data(o->made_from, &s, source)) return false;
     *part = r->data ? source->train : source->held_out;
-    *is_bytes = source->is_bytes;
     if (part->last) return true;
     fprintf(stderr, "tally eval: --data is required: this run has no held-out data\n");
     return false;
@@ -82,7 +86,9 @@ static void print_text(const struct request *r, const struct opened *o, const st
     printf("  loss           %.6f nats per token\n", m->loss);
     printf("  perplexity     %.4f\n", exp(m->loss));
     if (bytes) printf("  bits per byte  %.6f\n", m->loss * (double)m->n_tokens / (double)bytes / log(2));
-    else printf("  bits per byte  unknown (give --bytes N, the bytes of text that the tokens represent)\n");
+    else
+        printf("  bits per byte  unknown (give --tokenizer PATH, or --bytes N, the bytes of text that the tokens "
+               "represent)\n");
 }
 
 static void print_json(const struct opened *o, const struct measured *m, int64_t bytes) {
@@ -96,11 +102,10 @@ static int evaluate(const struct request *r, struct opened *o) {
     struct source source = {0};
     struct source_part part;
     struct measured m;
-    bool is_bytes = false;
     const tl_model_config *c = tl_model_config_of(o->model);
     int64_t batch = r->batch ? r->batch : o->is_run ? o->settings.batch : 8;
     int64_t seq = r->seq ? r->seq : o->is_run ? o->settings.seq : c->context;
-    if (!part_open(r, o, &source, &part, &is_bytes)) {
+    if (!part_open(r, o, &source, &part)) {
         source_close(&source);
         return tl_error() == TL_OK ? EXIT_USAGE : cli_error();
     }
@@ -109,10 +114,12 @@ static int evaluate(const struct request *r, struct opened *o) {
         source_close(&source);
         return EXIT_INPUT;
     }
-    bool ok = measure(o->model, &part, batch, seq, r->batches, &m);
+    int64_t bytes = 0;
+    bool ok = measure(o->model, &part, batch, seq, r->batches, &m) &&
+              source_bytes(&source, &part, part.last - part.first - 1, m.n_tokens, &bytes);
     source_close(&source);
     if (!ok) return cli_error();
-    int64_t bytes = r->bytes ? r->bytes : is_bytes ? m.n_tokens : 0;
+    if (r->bytes) bytes = r->bytes;
     if (r->model.is_json) print_json(o, &m, bytes);
     else print_text(r, o, &m, bytes);
     return 0;

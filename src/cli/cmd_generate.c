@@ -11,19 +11,21 @@
 #include "cli/output.h"
 #include "cli/trained_options.h"
 #include "step/generate.h"
+#include "step/tokens.h"
 
 const char help_generate[] =
     "usage: tally generate --model FOLDER [--prompt TEXT] [options]\n"
     "\n"
     "Continues a text. FOLDER is a run's folder (its newest checkpoint; --step and --best select another), one of\n"
-    "its checkpoints, or a Hugging Face folder with config.json and model.safetensors. Models with 256 tokens read\n"
-    "and write bytes; others need the prompt as token ids (--ids) and print ids. Keys and values are cached.\n"
-    "On a terminal, and in the text of --json, \"?\" stands for bytes that are not printable UTF-8; a file or a pipe\n"
-    "gets the model's bytes unchanged.\n"
+    "its checkpoints, or a Hugging Face folder with config.json and model.safetensors. The tokenizer is the one in\n"
+    "that folder; without one, models with 256 tokens read and write bytes, and others need the prompt as token ids\n"
+    "(--ids) and print ids. Keys and values are cached. On a terminal, and in the text of --json, \"?\" stands for\n"
+    "bytes that are not printable UTF-8; a file or a pipe gets the model's bytes unchanged.\n"
     "\n"
     "  --model FOLDER     (or --checkpoint FOLDER) the model\n"
     "  --prompt TEXT      the text to continue (default: the run's prompt)\n"
     "  --ids N,N,...      the prompt as token ids\n"
+    "  --tokenizer PATH   bytes, or a tokenizer's file or folder, instead of the model's own\n"
     "  --tokens N         tokens to generate (default 200, at most 10 million); Ctrl-C prints those made so far\n"
     "  --temperature X    below 1: more likely tokens; above 1: more surprising ones; 0: always the most likely\n"
     "                     (default 0.8)\n"
@@ -42,7 +44,7 @@ enum { MOST_TOKENS = 10000000 };
 
 struct request {
     struct trained_flags model;
-    const char *prompt, *ids;
+    const char *prompt, *ids, *tokenizer;
     int64_t tokens, top_k, seed;
     double temperature, top_p;
 };
@@ -51,6 +53,7 @@ static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
         {"--prompt", OPTION_TEXT, &r->prompt, 0, 0, false},
         {"--ids", OPTION_TEXT, &r->ids, 0, 0, false},
+        {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
         {"--tokens", OPTION_INTEGER, &r->tokens, 1, MOST_TOKENS, false},
         {"--temperature", OPTION_NUMBER, &r->temperature, 0, 100, false},
         {"--top-k", OPTION_INTEGER, &r->top_k, 0, 1e9, false},
@@ -84,21 +87,23 @@ static int64_t ids_read(const char *text, int64_t vocabulary, int64_t *ids) {
     }
 }
 
-static int prompt_read(const struct request *r, const struct opened *o, int64_t **ids, int64_t *n_prompt) {
+static int prompt_read(const struct request *r, const struct opened *o, tl_tokenizer *tokenizer, int64_t **ids,
+                       int64_t *n_prompt) {
     const tl_model_config *c = tl_model_config_of(o->model);
     const char *text = r->prompt ? r->prompt : o->settings.prompt;
-    if (!*text) text = "\n";
-    if (!r->ids && !o->is_bytes)
-        return refuse("this model's tokens are no bytes: give the prompt as numbers of tokens (--ids 464,3290)");
-    *n_prompt = r->ids ? ids_read(r->ids, c->vocabulary, NULL) : (int64_t)strlen(text);
+    int64_t *prompt = NULL;
+    if (!r->ids && !tokenizer)
+        return refuse("this model has no tokenizer, and its tokens are no bytes: give --tokenizer PATH, or the prompt "
+                      "as numbers of tokens (--ids 464,3290)");
+    if (r->ids) *n_prompt = ids_read(r->ids, c->vocabulary, NULL);
+    else if (!tokens_of_prompt(tokenizer, text, !o->is_run, &prompt, n_prompt)) return cli_error_of("generate");
     if (*n_prompt < 1) return refuse("--ids: need numbers of tokens with commas between, each below the vocabulary");
     *ids = memory_new((size_t)(*n_prompt + r->tokens) * sizeof **ids);
-    if (!*ids) return refuse("out of memory for the text"), EXIT_MEMORY;
-    memset(*ids, 0, (size_t)(*n_prompt + r->tokens) * sizeof **ids);
-    if (r->ids) ids_read(r->ids, c->vocabulary, *ids);
-    else
-        for (int64_t i = 0; i < *n_prompt; i++) (*ids)[i] = (unsigned char)text[i];
-    return 0;
+    if (*ids) memset(*ids, 0, (size_t)(*n_prompt + r->tokens) * sizeof **ids);
+    if (*ids && r->ids) ids_read(r->ids, c->vocabulary, *ids);
+    else if (*ids) memcpy(*ids, prompt, (size_t)*n_prompt * sizeof **ids);
+    memory_free(prompt);
+    return *ids ? 0 : (refuse("out of memory for the text"), EXIT_MEMORY);
 }
 
 /* ---- The answer ---- */
@@ -124,21 +129,20 @@ static bool print_json(const int64_t *ids, int64_t n_prompt, int64_t n, const ch
 }
 
 /* Output to a program or a file: every byte as the model made it. */
-static int bytes_print(const int64_t *ids, int64_t n) {
-    char *bytes = memory_new((size_t)n + 1);
-    if (!bytes) return refuse("out of memory for the answer"), EXIT_MEMORY;
-    for (int64_t i = 0; i < n; i++) bytes[i] = ids[i] < 256 ? (char)ids[i] : '?';
-    bytes[n] = '\n';
-    bool ok = output_bytes(bytes, (size_t)n + 1);
-    memory_free(bytes);
+static int bytes_print(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n) {
+    size_t bytes;
+    char *text = tokens_bytes(tokenizer, ids, n, &bytes);
+    if (!text) return cli_error_of("generate");
+    bool ok = output_bytes(text, bytes) && output_bytes("\n", 1);
+    memory_free(text);
     return ok ? 0 : EXIT_IO;
 }
 
-static int print(const int64_t *ids, int64_t n_prompt, int64_t n, const struct opened *o, const struct request *r,
-                 double seconds) {
-    if (o->is_bytes && !r->model.is_json && !output_is_terminal()) return bytes_print(ids, n);
-    char *text = o->is_bytes ? text_of_tokens(ids, n) : NULL;
-    if (o->is_bytes && !text) return cli_error();
+static int print(const int64_t *ids, int64_t n_prompt, int64_t n, const struct opened *o, tl_tokenizer *tokenizer,
+                 const struct request *r, double seconds) {
+    if (tokenizer && !r->model.is_json && !output_is_terminal()) return bytes_print(tokenizer, ids, n);
+    char *text = tokenizer ? tokens_text(tokenizer, ids, n) : NULL;
+    if (tokenizer && !text) return cli_error();
     bool ok = true;
     if (r->model.is_json) ok = print_json(ids, n_prompt, n, text, o, r, seconds);
     else if (text) puts(text);
@@ -148,9 +152,9 @@ static int print(const int64_t *ids, int64_t n_prompt, int64_t n, const struct o
     return ok ? 0 : (fprintf(stderr, "tally generate: out of memory for the answer\n"), EXIT_MEMORY);
 }
 
-static int generate(const struct request *r, struct opened *o, tl_device *device) {
+static int generate(const struct request *r, struct opened *o, tl_tokenizer *tokenizer, tl_device *device) {
     int64_t *ids = NULL, n_prompt = 0;
-    int code = prompt_read(r, o, &ids, &n_prompt);
+    int code = prompt_read(r, o, tokenizer, &ids, &n_prompt);
     if (code) return code;
     int64_t n = n_prompt + r->tokens, n_done = 0;
     interrupt_catch();
@@ -162,7 +166,7 @@ static int generate(const struct request *r, struct opened *o, tl_device *device
     bool ok = text && generate_until(o->model, text, n_prompt, &options, &is_interrupted, &n_done) &&
               tl_to_data(text, ids, (size_t)n * sizeof *ids);
     ok = tl_scope_end(scope) && ok;
-    code = ok ? print(ids, n_prompt, n_done, o, r, now_s() - began) : cli_error();
+    code = ok ? print(ids, n_prompt, n_done, o, tokenizer, r, now_s() - began) : cli_error();
     if (!code && n_done < n) {
         fprintf(stderr, "tally generate: stopped after %" PRId64 " of %" PRId64 " tokens\n", n_done - n_prompt,
                 r->tokens);
@@ -178,7 +182,11 @@ int cmd_generate(int argc, char **argv) {
     tl_device *device;
     int code = request_read(&r, argc, argv);
     if (code || (code = trained_open(&r.model, &o, &device))) return code;
-    code = generate(&r, &o, device);
+    tl_tokenizer *tokenizer = NULL;
+    bool needs_none = r.ids && !r.tokenizer && !o.is_bytes; /* ids in, ids out */
+    code = needs_none || opened_tokenizer(&o, r.tokenizer, &tokenizer) ? generate(&r, &o, tokenizer, device)
+                                                                       : cli_error_of("generate");
+    tl_tokenizer_free(tokenizer);
     opened_close(&o);
     return code;
 }

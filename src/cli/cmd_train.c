@@ -24,8 +24,11 @@ const char help_train[] =
     "Trains a language model on a text or token file. Tally first prices the run on meta, then trains it, and\n"
     "finally compares price and receipt. The run's folder holds config.json, price.json, receipt.json, log.jsonl,\n"
     "checkpoints/ and run.json, which lists the files of the run. Other files there are never touched; data and\n"
-    "model must be in another place. After the last step, final/ has the weights in the form that Hugging Face's\n"
-    "library reads. `tensorboard --logdir` shows the folder.\n"
+    "model must be in another place. After the last step, final/ has the weights and the tokenizer in the form that\n"
+    "Hugging Face's library reads. `tensorboard --logdir` shows the folder.\n"
+    "\n"
+    "A text is tokenized when the run starts (--tokenizer; by default each byte is a token). Model, tokenizer and\n"
+    "token files must agree. Held-out loss is shown per token and, for comparing tokenizers, per byte.\n"
     "\n"
     "Run the same command again to resume from the newest whole checkpoint; the result is bitwise identical. Tally\n"
     "stops if data, model or settings have changed since the start (--settings marks settings that may change).\n"
@@ -37,6 +40,8 @@ const char help_train[] =
     "              --out runs/ten                         a wider model, longer windows: ten minutes\n"
     "  tally train --model small --steps 2000 --batch 16 --seq 256 --recipe bf16 --out runs/small\n"
     "  tally train --data corpus.txt --model tiny-gpt2 --dropout 0.1 --out runs/mine\n"
+    "  tally train --data book.txt --tokenizer chars --model tiny-gpt2 --out runs/chars\n"
+    "  tally train --data book.txt --tokenizer ~/gpt2 --out runs/words   tokenizer.json, or another known file\n"
     "  tally train --model gpt2-124m --data train.bin --price        what it would cost, without training\n"
     "  tally train --memory-limit 2GiB --batch 64         too large: says so first, and names a batch that fits\n"
     "  tally train --peak 166e9                           the machine's FLOP/s: shows utilisation (MFU)\n"
@@ -141,9 +146,16 @@ static void line_end(struct progress *p) {
     p->has_line = false;
 }
 
+/* " (1.234 bits per byte)"; "" if it is not known. */
+static const char *bits_text(double bits_per_byte, char *text, size_t size) {
+    *text = 0;
+    if (isfinite(bits_per_byte)) snprintf(text, size, " (%.4f bits per byte)", bits_per_byte);
+    return text;
+}
+
 static void tell(void *context, const struct run_news *n) {
     struct progress *p = context;
-    char eta[32], memory[32], rate[32], mfu[48] = "", late[32] = "";
+    char eta[32], memory[32], rate[32], mfu[48] = "", late[32] = "", bits[48];
     if (!n->text && !isfinite(n->held_out) && n->step > 2) {
         p->seen_s += n->step_s;
         p->n_seen++;
@@ -156,7 +168,8 @@ static void tell(void *context, const struct run_news *n) {
     }
     if (isfinite(n->held_out)) {
         line_end(p);
-        fprintf(stderr, "step %" PRId64 "/%" PRId64 "  held-out loss %.4f\n", n->step, n->steps, n->held_out);
+        fprintf(stderr, "step %" PRId64 "/%" PRId64 "  held-out loss %.4f%s\n", n->step, n->steps, n->held_out,
+                bits_text(n->bits_per_byte, bits, sizeof bits));
         return;
     }
     if (!p->is_terminal && n->step % p->every != 0 && n->step != n->steps && n->step != 1) return;
@@ -262,7 +275,7 @@ static void device_print(const struct settings *s) {
 }
 
 static void summary_print(const struct options *o, const struct run_summary *m, const struct progress *progress) {
-    char a[32], b[32];
+    char a[32], b[32], bits[48];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
     printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the steps' time waiting for data\n", m->tokens_per_s,
            count_text(m->flops_per_s, a), 100 * m->wait_share);
@@ -280,7 +293,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
             printf("%s%s %s", n++ ? ", " : ": ", tl_purpose_name((tl_purpose)p),
                    bytes_text((double)m->peak_by_purpose[p], b));
     printf("\n  loss         %.4f at the last step", m->loss);
-    if (isfinite(m->held_out)) printf(", %.4f held out", m->held_out);
+    if (isfinite(m->held_out)) printf(", %.4f held out%s", m->held_out, bits_text(m->bits_per_byte, bits, sizeof bits));
     if (isfinite(m->held_out) && isfinite(m->floor))
         printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));
     printf("\n");

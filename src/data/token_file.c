@@ -82,6 +82,7 @@ void token_file_keep(tl_token_file *f) { refs_keep(&f->refs); }
 
 const char *token_file_path(const tl_token_file *f) { return f->path; }
 int token_file_descriptor(const tl_token_file *f) { return f->fd; }
+const unsigned char *token_file_data(const tl_token_file *f) { return f->data; }
 
 void tl_token_file_close(tl_token_file *f) {
     if (!f || !refs_drop(&f->refs)) return;

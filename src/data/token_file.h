@@ -33,8 +33,12 @@ void token_header_print(unsigned char *header, const tl_token_info *info, uint32
 tl_token_file *token_file_open_at(struct file_place at, tl_token_format format);
 void token_file_keep(tl_token_file *file); /* one more tl_token_file_close is due */
 
-const char *token_file_path(const tl_token_file *file); /* for messages: another file may be there by now */
-int token_file_descriptor(const tl_token_file *file);   /* open as long as the file is */
+const char *token_file_path(const tl_token_file *file);          /* for messages: another file may be there by now */
+int token_file_descriptor(const tl_token_file *file);            /* open as long as the file is */
+const unsigned char *token_file_data(const tl_token_file *file); /* of the first token; for a text, its bytes */
+
+/* tl_token_writer_new of a file in an open folder. */
+tl_token_writer *token_writer_at(struct file_place at, int token_bytes, int64_t vocabulary, uint64_t hash);
 
 /* tl_token_file_read with the error as a value. */
 bool token_file_fetch(tl_token_file *file, int32_t *ids, int64_t from, int64_t n, struct problem *problem);

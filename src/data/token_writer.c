@@ -26,31 +26,36 @@ static bool zeros_write(tl_token_writer *w, size_t bytes) {
 }
 
 /* `info` has the format, token_bytes, vocabulary and vocabulary_hash. */
-static tl_token_writer *writer_new(const char *path, const tl_token_info *info) {
+static tl_token_writer *writer_new(struct file_place at, const tl_token_info *info) {
     tl_token_writer *w = memory_new(sizeof *w);
     if (!w) return error_memory(sizeof *w, "a writer of tokens"), NULL;
     memset(w, 0, offsetof(struct tl_token_writer, block));
     w->info = *info;
-    w->file = file_writer_new(path);
+    w->file = file_writer_at(at);
     if (w->file && zeros_write(w, token_header_bytes(info->format))) return w; /* the header comes last */
     tl_token_writer_discard(w);
     return NULL;
 }
 
-tl_token_writer *tl_token_writer_new(const char *path, int token_bytes, int64_t vocabulary, uint64_t hash) {
-    if (!path) return error_set(TL_ERROR_USE, "token_writer_new: no path"), NULL;
+tl_token_writer *token_writer_at(struct file_place at, int token_bytes, int64_t vocabulary, uint64_t hash) {
     bool is_width = token_bytes == 1 || token_bytes == 2 || token_bytes == 4;
     int64_t most = is_width ? token_width_limit(token_bytes) : 0;
     if (!is_width || vocabulary < 1 || vocabulary > most) {
+        char path[FILE_TEXT];
         error_set(TL_ERROR_USE,
-                  "token_writer_new: %s: %d bytes per token (need 1, 2 or 4), vocabulary %lld (need 1 to %lld)", path,
-                  token_bytes, (long long)vocabulary, (long long)most);
+                  "token_writer_new: %s: %d bytes per token (need 1, 2 or 4), vocabulary %lld (need 1 to %lld)",
+                  file_text(at, path), token_bytes, (long long)vocabulary, (long long)most);
         return NULL;
     }
-    return writer_new(path, &(tl_token_info){.format = TL_TOKENS_TALLY,
-                                             .token_bytes = token_bytes,
-                                             .vocabulary = vocabulary,
-                                             .vocabulary_hash = hash});
+    return writer_new(at, &(tl_token_info){.format = TL_TOKENS_TALLY,
+                                           .token_bytes = token_bytes,
+                                           .vocabulary = vocabulary,
+                                           .vocabulary_hash = hash});
+}
+
+tl_token_writer *tl_token_writer_new(const char *path, int token_bytes, int64_t vocabulary, uint64_t hash) {
+    if (!path) return error_set(TL_ERROR_USE, "token_writer_new: no path"), NULL;
+    return token_writer_at(file_path(path), token_bytes, vocabulary, hash);
 }
 
 static bool block_write(tl_token_writer *w) {
@@ -185,7 +190,7 @@ bool tl_token_file_convert(tl_token_file *f, const char *path, tl_token_format f
     tl_token_info to;
     if (vocabulary && !tl_token_file_expect(f, vocabulary, 0)) return false;
     if (!target_of(&to, f, path, format, vocabulary)) return false;
-    tl_token_writer *w = writer_new(path, &to);
+    tl_token_writer *w = writer_new(file_path(path), &to);
     if (!w) return false;
     if (tokens_copy(f, w, progress, context)) return tl_token_writer_commit(w);
     tl_token_writer_discard(w);

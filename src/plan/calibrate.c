@@ -273,7 +273,7 @@ struct calibrate_case calibrate_case_at(int i, bool is_large) {
     return c;
 }
 
-static struct settings settings_of(const struct calibrate_case *c, const tl_device *device) {
+__attribute__((noinline)) static struct settings settings_of(const struct calibrate_case *c, const tl_device *device) {
     struct settings s = settings_default();
     snprintf(s.model, sizeof s.model, "%s", c->model);
     snprintf(s.device, sizeof s.device, "%s", device->name);

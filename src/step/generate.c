@@ -8,6 +8,7 @@
 #include "nn/kv_cache.h"
 #include "nn/model.h"
 #include "step/generate.h"
+#include "step/tokens.h"
 #include "step/trainer.h"
 
 tl_generate_options tl_generate_defaults(void) { return (tl_generate_options){.temperature = 1, .top_p = 1}; }
@@ -132,24 +133,6 @@ bool trainer_sample(struct trainer *t) {
     return ok;
 }
 
-char *text_of_tokens(const int64_t *ids, int64_t n) {
-    char *text = memory_new((size_t)n + 1);
-    if (!text) {
-        error_memory((size_t)n, "sampled text");
-        return NULL;
-    }
-    for (int64_t i = 0; i < n; i++) text[i] = ids[i] > 0 && ids[i] < 256 ? (char)ids[i] : '?';
-    text[n] = 0;
-    for (char *at = text; *at;) {
-        uint32_t code;
-        int length = text_character(at, &code);
-        bool is_text = length && (!text_is_control(code) || code == '\n' || code == '\t');
-        if (!is_text) memset(at, '?', (size_t)(length ? length : 1));
-        at += length ? length : 1;
-    }
-    return text;
-}
-
 char *trainer_read_text(struct trainer *t) {
     int64_t n = tl_size(t->text, 1);
     int64_t *ids = memory_new((size_t)n * sizeof *ids);
@@ -157,7 +140,7 @@ char *trainer_read_text(struct trainer *t) {
         error_memory((size_t)n * sizeof *ids, "sampled text");
         return NULL;
     }
-    char *text = tl_to_data(t->text, ids, (size_t)n * sizeof *ids) ? text_of_tokens(ids, n) : NULL;
+    char *text = tl_to_data(t->text, ids, (size_t)n * sizeof *ids) ? tokens_text(t->tokenizer, ids, n) : NULL;
     memory_free(ids);
     return text;
 }

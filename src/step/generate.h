@@ -10,8 +10,4 @@
 bool generate_until(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options,
                     const volatile sig_atomic_t *stop, int64_t *n_done);
 
-/* Bytes as UTF-8 text, malloc'ed: invalid UTF-8, and control characters except newlines and tabs, become "?". NULL:
- * recorded. */
-char *text_of_tokens(const int64_t *ids, int64_t n);
-
 #endif

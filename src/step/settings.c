@@ -46,6 +46,12 @@ static const struct setting *setting_find(const char *name) {
     return NULL;
 }
 
+const char *settings_usual(const char *name) {
+    const struct setting *row = setting_find(name);
+    INVARIANT(row);
+    return row->value;
+}
+
 static void *field(const struct settings *s, const struct setting *row) { return (char *)s + row->offset; }
 
 /* ---- Choices: "one|two|three" ---- */

@@ -29,6 +29,7 @@ struct settings {
 };
 
 struct settings settings_default(void);
+const char *settings_usual(const char *name); /* the default of one, as text */
 /* Sets one by its name, from text. False: an error that names the setting, the value given and the values allowed, or
  * a similar name if there is no such setting. */
 bool settings_set(struct settings *s, const char *name, const char *value);

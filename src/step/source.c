@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "data/corpus.h"
 #include "data/token_file.h"
+#include "step/tokens.h"
 
 #define LEAST_TEXT ((int64_t)1 << 18)
 #define MOST_TEXT ((int64_t)1 << 26)
@@ -69,61 +70,54 @@ static tl_token_file *stories_in(const struct settings *s, const struct file_fol
     return token_file_open_at(at, TL_TOKENS_BYTES);
 }
 
-/* In an unnamed file, which is freed with its last descriptor. */
-static tl_token_file *stories_apart(const struct settings *s) {
+/* A folder for files that are deleted when they are closed. NULL: recorded. */
+static struct file_folder *apart_open(void) {
     const char *base = getenv("TMPDIR");
     char path[FILE_TEXT];
-    snprintf(path, sizeof path, "%s/tally-stories-XXXXXX", base && *base ? base : "/tmp");
+    snprintf(path, sizeof path, "%s/tally-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(path)) return error_set(TL_ERROR_IO, "%s: cannot be made: %s", path, strerror(errno)), NULL;
     struct file_folder *folder = file_folder_open(path);
-    tl_token_file *file = folder ? stories_in(s, folder) : NULL;
-    if (folder) unlinkat(folder->fd, SOURCE_STORIES, 0);
+    if (!folder) rmdir(path);
+    return folder;
+}
+
+static void apart_close(struct file_folder *folder) {
+    static const char *const names[] = {SOURCE_STORIES, SOURCE_TOKENS, SOURCE_VAL_TOKENS};
+    for (size_t i = 0; folder && i < sizeof names / sizeof *names; i++) unlinkat(folder->fd, names[i], 0);
+    if (folder) rmdir(folder->path);
     file_folder_close(folder);
-    rmdir(path);
-    return file;
 }
 
 /* The last val_share of one file is held out. */
-static void split(struct source *source, const struct settings *s, int64_t count) {
-    int64_t held = (int64_t)(s->val_share * (double)count);
-    source->train.first = 0;
+static void split(struct source *source, const struct settings *s) {
+    int64_t count = source->train.last, held = (int64_t)(s->val_share * (double)count);
     source->train.last = count - held;
-    source->held_out = (struct source_part){source->train.file, count - held, held ? count : 0};
+    source->held_out = (struct source_part){source->train.file, NULL, count - held, held ? count : 0};
     if (!held) source->held_out = (struct source_part){0};
 }
 
-static bool part_open(struct source_part *part, const char *path, int64_t vocabulary, tl_token_info *info) {
-    part->file = tl_token_file_open(path, TL_TOKENS_AUTO);
-    if (!part->file || !tl_token_file_expect(part->file, vocabulary, 0) || !tl_token_file_info(part->file, info))
-        return false;
-    part->first = 0;
-    part->last = info->count;
+/* Takes a file, which is closed with the source. A text whose tokens are not bytes has to be tokenized. */
+static bool part_take(struct source *source, struct source_part *part, tl_token_file *file, int64_t vocabulary) {
+    tl_token_info info;
+    part->file = file;
+    if (!file || !tl_token_file_info(file, &info)) return false;
+    part->last = info.count;
+    bool is_bytes = info.format == TL_TOKENS_BYTES || info.vocabulary_hash == TL_BYTES_HASH;
+    if (!source->tokenizer && is_bytes && !(source->tokenizer = tl_tokenizer_bytes())) return false;
+    uint64_t hash = tl_tokenizer_hash(source->tokenizer);
+    if (info.format == TL_TOKENS_BYTES && hash != TL_BYTES_HASH) part->text = file, part->file = NULL;
+    else if (!tl_token_file_expect(file, vocabulary, source->is_named ? hash : 0)) return false;
     return true;
 }
 
-static bool files_open(struct source *source, const struct settings *s, int64_t vocabulary) {
-    tl_token_info info, held;
-    if (!part_open(&source->train, s->data, vocabulary, &info)) return false;
-    source->is_bytes = info.format == TL_TOKENS_BYTES || info.vocabulary_hash == TL_BYTES_HASH;
-    if (*s->val_data) return part_open(&source->held_out, s->val_data, vocabulary, &held);
-    split(source, s, info.count);
-    return true;
+static bool part_open(struct source *source, struct source_part *part, const char *path, int64_t vocabulary) {
+    return part_take(source, part, tl_token_file_open(path, TL_TOKENS_AUTO), vocabulary);
 }
 
 bool source_is_builtin(const struct settings *s) { return !strcmp(s->data, "builtin"); }
 
-/* `file`: of the stories; NULL: they are only counted. */
-static bool stories_take(struct source *source, const struct settings *s, tl_token_file *file) {
-    tl_token_info info = {.count = source_stories(s)};
-    source->is_builtin = source->is_bytes = true;
-    source->train.file = file;
-    if (file && !tl_token_file_info(file, &info)) return false;
-    split(source, s, info.count);
-    return true;
-}
-
-static bool stories_check(const struct settings *s, int64_t vocabulary) {
-    if (vocabulary < 256)
+static bool stories_check(const struct source *source, const struct settings *s, int64_t vocabulary) {
+    if (vocabulary < 256 && !source->tokenizer)
         return error_set(TL_ERROR_USE,
                          "data: the stories need a vocabulary of 256, and the model has %" PRId64 " tokens",
                          vocabulary);
@@ -131,30 +125,91 @@ static bool stories_check(const struct settings *s, int64_t vocabulary) {
            error_set(TL_ERROR_USE, "val_data: the built-in stories have their own held-out part (use val_share)");
 }
 
-static bool take(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price,
+/* `folder`: NULL: they are only counted. */
+static bool stories_open(struct source *source, const struct settings *s, int64_t vocabulary,
+                         const struct file_folder *folder) {
+    source->is_builtin = true;
+    if (!stories_check(source, s, vocabulary)) return false;
+    if (folder) return part_take(source, &source->train, stories_in(s, folder), vocabulary);
+    source->train.last = source_stories(s);
+    return source->tokenizer || (source->tokenizer = tl_tokenizer_bytes());
+}
+
+static bool take(struct source *source, const struct settings *s, int64_t vocabulary,
                  const struct file_folder *folder) {
     *source = (struct source){0};
-    bool ok = source_is_builtin(s) ? stories_check(s, vocabulary) : files_open(source, s, vocabulary);
-    if (ok && source_is_builtin(s)) {
-        tl_token_file *file = is_price ? NULL : folder ? stories_in(s, folder) : stories_apart(s);
-        ok = (file || is_price) && stories_take(source, s, file);
-    }
+    if (!tokens_open(s, vocabulary, &source->tokenizer)) return false;
+    source->is_named = source->tokenizer != NULL;
+    bool ok = source_is_builtin(s) ? stories_open(source, s, vocabulary, folder)
+                                   : part_open(source, &source->train, s->data, vocabulary);
+    if (ok && *s->val_data) ok = part_open(source, &source->held_out, s->val_data, vocabulary);
+    else if (ok) split(source, s);
+    source->is_bytes = source->tokenizer && tl_tokenizer_hash(source->tokenizer) == TL_BYTES_HASH;
     if (!ok) source_close(source);
     return ok;
 }
 
+/* ---- Texts as tokens ---- */
+
+static bool part_tokenize(struct source *source, struct source_part *part, struct file_place at, bool is_there,
+                          tl_progress_fn progress, void *context) {
+    tl_token_info info;
+    if (!part->text) return true;
+    if (!is_there && !tokens_write(source->tokenizer, part->text, at, progress, context)) return false;
+    part->file = token_file_open_at(at, TL_TOKENS_TALLY);
+    if (!part->file || !tl_token_file_info(part->file, &info) ||
+        !tl_token_file_expect(part->file, tl_tokenizer_size(source->tokenizer), tl_tokenizer_hash(source->tokenizer)))
+        return false;
+    part->first = 0;
+    part->last = info.count;
+    return true;
+}
+
+bool source_tokenize(struct source *source, const struct settings *s, const struct file_folder *folder,
+                     const bool is_there[2], tl_progress_fn progress, void *context) {
+    bool has_text = source->train.text != NULL;
+    if (!part_tokenize(source, &source->train, file_in(folder, SOURCE_TOKENS), is_there[0], progress, context) ||
+        !part_tokenize(source, &source->held_out, file_in(folder, SOURCE_VAL_TOKENS), is_there[1], progress, context))
+        return false;
+    if (has_text && !*s->val_data) split(source, s);
+    return true;
+}
+
+bool source_bytes(const struct source *source, const struct source_part *part, int64_t time, int64_t n,
+                  int64_t *bytes) {
+    int64_t epoch = (part->last - part->first - 1) / time * time, once = 0, rest = 0;
+    *bytes = source->is_bytes ? n : 0;
+    if (source->is_bytes || !source->tokenizer || !part->file || n < 1) return true;
+    if (epoch == 0 || n < epoch) epoch = n; /* less than a window: measured by itself */
+    if (!tokens_count_bytes(source->tokenizer, part->file, part->first + 1, epoch, &once) ||
+        !tokens_count_bytes(source->tokenizer, part->file, part->first + 1, n % epoch, &rest))
+        return false;
+    *bytes = n / epoch * once + rest;
+    return true;
+}
+
 bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price) {
-    return take(source, s, vocabulary, is_price, NULL);
+    static const bool none[2] = {false, false};
+    if (is_price) return take(source, s, vocabulary, NULL);
+    bool needs_folder = source_is_builtin(s) || tokens_are_named(s);
+    struct file_folder *folder = needs_folder ? apart_open() : NULL;
+    bool ok = (folder || !needs_folder) && take(source, s, vocabulary, folder);
+    if (ok && folder && !source_tokenize(source, s, folder, none, NULL, NULL)) ok = (source_close(source), false);
+    apart_close(folder);
+    return ok;
 }
 
 bool source_open_in(struct source *source, const struct settings *s, int64_t vocabulary,
                     const struct file_folder *folder) {
-    return take(source, s, vocabulary, false, folder);
+    return take(source, s, vocabulary, folder);
 }
 
 void source_close(struct source *source) {
     tl_token_file *train = source->train.file, *held_out = source->held_out.file;
     tl_token_file_close(train);
     if (held_out != train) tl_token_file_close(held_out);
+    tl_token_file_close(source->train.text);
+    tl_token_file_close(source->held_out.text);
+    tl_tokenizer_free(source->tokenizer);
     *source = (struct source){0};
 }

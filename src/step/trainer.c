@@ -11,6 +11,7 @@
 #include "nn/model.h"
 #include "ops/ops.h"
 #include "step/rounds.h"
+#include "step/tokens.h"
 
 /* One stream for each use of random numbers, so that they do not affect each other. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
@@ -59,11 +60,27 @@ static bool is_model_changed(const struct settings *s) {
     return s->layers || s->channels || s->heads || s->kv_heads || s->ff || s->vocabulary || s->context;
 }
 
+bool trainer_has_preset(const struct settings *s) {
+    for (int i = 0; tl_model_preset_name(i); i++)
+        if (!strcmp(tl_model_preset_name(i), s->model)) return true;
+    return false;
+}
+
+/* The vocabulary of a preset is its tokenizer's, if one is named and no other size is given. */
+static bool vocabulary_take(const struct settings *s, tl_model_config *c) {
+    tl_tokenizer *t;
+    if (!*s->tokenizer || s->vocabulary || !trainer_has_preset(s)) return true;
+    if (!tokens_open(s, 0, &t)) return false;
+    c->vocabulary = tl_tokenizer_size(t);
+    tl_tokenizer_free(t);
+    return true;
+}
+
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights) {
     struct stat info;
     char path[SETTING_TEXT + 16];
-    bool is_there = stat(s->model, &info) == 0, is_folder = is_there && S_ISDIR(info.st_mode), is_preset = false;
-    for (int i = 0; tl_model_preset_name(i); i++) is_preset = is_preset || !strcmp(tl_model_preset_name(i), s->model);
+    bool is_there = stat(s->model, &info) == 0, is_folder = is_there && S_ISDIR(info.st_mode);
+    bool is_preset = trainer_has_preset(s);
     snprintf(path, sizeof path, "%s%s", s->model, is_folder ? "/config.json" : "");
     snprintf(weights, SETTING_TEXT, "%s", is_folder && !is_preset ? s->model : "");
     if (is_preset || !is_there ? !tl_model_preset(s->model, config) : !tl_model_config_read(path, config)) return false;
@@ -72,7 +89,7 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
         return error_set(TL_ERROR_USE,
                          "model: the weights in %s fix the model's sizes (give only its config.json to change them)",
                          s->model);
-    if (!model_change(s, config)) return false;
+    if (!model_change(s, config) || !vocabulary_take(s, config)) return false;
     if (s->seq > config->context)
         return error_set(TL_ERROR_USE,
                          "seq: %" PRId64 " tokens exceed the model's context of %" PRId64 " (--context changes it)",
@@ -180,26 +197,45 @@ static bool optimizer_make(struct trainer *t) {
     return ok;
 }
 
+/* The beginning of samples. The default prompt need not be possible with every tokenizer; a prompt that was given
+ * must be. */
+static bool prompt_make(struct trainer *t, int64_t **ids) {
+    const char *prompt = t->settings.prompt, *usual = settings_usual("prompt");
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    bool ok = tokens_of_prompt(t->tokenizer, prompt, false, ids, &t->n_prompt);
+    tl_set_error_policy(policy);
+    if (ok || tl_error() != TL_ERROR_USE) return ok;
+    char why[320];
+    snprintf(why, sizeof why, "%s", tl_error_message());
+    tl_error_clear();
+    if (strcmp(prompt, usual))
+        return error_set(TL_ERROR_USE, "prompt: cannot be encoded with the run's tokenizer: %s (give another --prompt)",
+                         why);
+    return tokens_of_prompt(t->tokenizer, "", false, ids, &t->n_prompt);
+}
+
+static bool text_make(struct trainer *t) {
+    int64_t *prompt = NULL, *ids = NULL, n = 0;
+    if (!prompt_make(t, &prompt)) return false;
+    n = t->n_prompt + t->settings.sample_tokens;
+    ids = memory_new((size_t)n * sizeof *ids);
+    if (ids) {
+        memset(ids, 0, (size_t)n * sizeof *ids);
+        memcpy(ids, prompt, (size_t)t->n_prompt * sizeof *ids);
+        t->text = tl_set_purpose(tl_from_data(ids, TL_SHAPE(1, n), TL_I64, t->device), TL_DATA);
+    } else error_memory((size_t)n * sizeof *ids, "a prompt");
+    memory_free(ids);
+    memory_free(prompt);
+    return t->text && tl_keep(t->text);
+}
+
 /* Where steps leave results that the host reads later. Made once, so that every step holds the same bytes. */
 static bool results_make(struct trainer *t) {
-    const struct settings *s = &t->settings;
-    int64_t n_text = 0;
-    t->n_prompt = (int64_t)strlen(s->prompt);
-    if (t->n_prompt == 0) t->n_prompt = 1; /* a line's end to begin with */
-    if (t->is_bytes && s->sample_tokens) n_text = t->n_prompt + s->sample_tokens;
     tl_scope scope = tl_scope_enter("results");
     if (!scope.depth) return false;
     t->results = tl_set_purpose(tl_zeros(TL_SHAPE(5), TL_F32, t->device), TL_DATA);
     bool ok = t->results && tl_keep(t->results);
-    if (ok && n_text) {
-        int64_t *ids = memory_new((size_t)n_text * sizeof *ids);
-        if (ids) memset(ids, 0, (size_t)n_text * sizeof *ids);
-        else error_memory((size_t)n_text * sizeof *ids, "a prompt");
-        for (int64_t i = 0; ids && i < t->n_prompt; i++) ids[i] = *s->prompt ? (unsigned char)s->prompt[i] : '\n';
-        t->text = ids ? tl_set_purpose(tl_from_data(ids, TL_SHAPE(1, n_text), TL_I64, t->device), TL_DATA) : NULL;
-        ok = t->text && tl_keep(t->text);
-        memory_free(ids);
-    }
+    if (ok && t->tokenizer && t->settings.sample_tokens) ok = text_make(t);
     return tl_scope_end(scope) && ok;
 }
 
@@ -215,6 +251,7 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
     *t = (struct trainer){.settings = *s,
                           .device = device,
                           .is_bytes = source->is_bytes,
+                          .tokenizer = source->tokenizer,
                           .schedule = schedule_of(s),
                           .noise = {settings_seed(s, s->seed_dropout), STREAM_NOISE, 0},
                           .dice = {settings_seed(s, s->seed_sample), STREAM_DICE, 0},

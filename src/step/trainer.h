@@ -17,7 +17,8 @@ struct trainer {
     struct settings settings;
     const struct recipe *recipe;
     tl_device *device;
-    bool is_bytes; /* tokens are bytes: text can be sampled */
+    bool is_bytes;           /* tokens are bytes */
+    tl_tokenizer *tokenizer; /* the source's; NULL: not known, and no text is sampled */
     tl_module *model;
     tl_optimizer *optimizer;
     tl_schedule schedule;
@@ -36,6 +37,8 @@ struct trainer {
     bool is_sketch;           /* tokens of a sample that cost the same as those before them are left out */
 };
 
+/* Whether the settings name a model of the library's list. */
+bool trainer_has_preset(const struct settings *s);
 /* The model that the settings name. `weights` (SETTING_TEXT bytes) receives the folder of its weights, or "". */
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights);
 /* Whether the files of weights, if any, match the model, and a device has room for its parameters. Checked before

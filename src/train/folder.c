@@ -12,6 +12,7 @@
 #include "train/manifest.h"
 #include "train/origin.h"
 #include "step/source.h"
+#include "step/tokens.h"
 
 #define SCHEMA "tally.folder/1"
 #define LARGEST_JSON ((size_t)64 << 20)
@@ -61,7 +62,8 @@ static bool is_empty(const struct file_folder *dir, const char *name) {
 
 static bool is_final_name(const char *name, void *context) {
     (void)context;
-    return !strcmp(name, "config.json") || !strcmp(name, "model.safetensors") || file_is_temporary(name);
+    return !strcmp(name, "config.json") || !strcmp(name, "model.safetensors") || tokens_is_file(name) ||
+           file_is_temporary(name);
 }
 static bool is_final(const struct file_folder *dir, const char *name) {
     struct file_folder *final = file_folder_in(dir, name, false);
@@ -70,9 +72,20 @@ static bool is_final(const struct file_folder *dir, const char *name) {
     return is;
 }
 
+static bool is_tokenizer_name(const char *name, void *context) {
+    (void)context;
+    return tokens_is_file(name) || file_is_temporary(name);
+}
+static bool is_tokenizer(const struct file_folder *dir, const char *name) {
+    struct file_folder *tokenizer = file_folder_in(dir, name, false);
+    bool is = tokenizer && file_list(tokenizer, is_tokenizer_name, NULL);
+    file_folder_close(tokenizer);
+    return is;
+}
+
 static bool is_anything(const struct file_folder *dir, const char *name) {
     (void)dir, (void)name;
-    return true; /* stories are compared byte for byte anyway, and no other program uses the name of the event file */
+    return true; /* stories are compared, tokens made again, and no other program uses the name of the event file */
 }
 
 static const struct own {
@@ -80,17 +93,28 @@ static const struct own {
     enum file_kind kind;
     bool (*is)(const struct file_folder *dir, const char *name); /* may record an error, which only means no */
 } own[] = {
-    {"checkpoints", FILE_FOLDER, is_anything},   {"final", FILE_FOLDER, is_final},
-    {"config.json", FILE_REGULAR, is_settings},  {"price.json", FILE_REGULAR, is_price},
-    {"receipt.json", FILE_REGULAR, is_price},    {"machine.json", FILE_REGULAR, is_origin},
-    {LOG_LINES, FILE_REGULAR, is_log},           {LOG_EVENTS, FILE_REGULAR, is_anything},
-    {SOURCE_STORIES, FILE_REGULAR, is_anything}, {"lock", FILE_REGULAR, is_empty},
+    {"checkpoints", FILE_FOLDER, is_anything},
+    {"final", FILE_FOLDER, is_final},
+    {"config.json", FILE_REGULAR, is_settings},
+    {"price.json", FILE_REGULAR, is_price},
+    {"receipt.json", FILE_REGULAR, is_price},
+    {"machine.json", FILE_REGULAR, is_origin},
+    {LOG_LINES, FILE_REGULAR, is_log},
+    {LOG_EVENTS, FILE_REGULAR, is_anything},
+    {SOURCE_STORIES, FILE_REGULAR, is_anything},
+    {SOURCE_TOKENS, FILE_REGULAR, is_anything},
+    {SOURCE_VAL_TOKENS, FILE_REGULAR, is_anything},
+    {FOLDER_TOKENIZER, FILE_FOLDER, is_tokenizer},
+    {"lock", FILE_REGULAR, is_empty},
 };
 enum { N_OWN = sizeof own / sizeof *own };
 
-/* The built-in stories are a file of the folder only where they are the data. */
+/* The built-in stories are a file of the folder only where they are the data, tokens and tokenizer only where texts are
+ * tokenized. */
 static bool is_needed(const struct own *o, const struct settings *s) {
-    return strcmp(o->name, SOURCE_STORIES) || source_is_builtin(s);
+    if (!strcmp(o->name, SOURCE_STORIES)) return source_is_builtin(s);
+    if (!strcmp(o->name, SOURCE_VAL_TOKENS)) return tokens_are_named(s) && *s->val_data;
+    return (strcmp(o->name, SOURCE_TOKENS) && strcmp(o->name, FOLDER_TOKENIZER)) || tokens_are_named(s);
 }
 
 /* Clears an error that only means no. False: it is another error. */
@@ -256,10 +280,9 @@ static bool input_check(const struct folder *f, const char *setting, const char 
 }
 
 static bool inputs_check(const struct folder *f, const struct settings *s) {
-    bool is_preset = false;
-    for (int i = 0; tl_model_preset_name(i); i++) is_preset = is_preset || !strcmp(tl_model_preset_name(i), s->model);
+    bool is_preset = trainer_has_preset(s), is_word = !tokens_are_named(s) || !strcmp(s->tokenizer, "chars");
     return (source_is_builtin(s) || input_check(f, "data", s->data)) && input_check(f, "val_data", s->val_data) &&
-           (is_preset || input_check(f, "model", s->model));
+           (is_preset || input_check(f, "model", s->model)) && (is_word || input_check(f, "tokenizer", s->tokenizer));
 }
 
 /* ---- Opening ---- */
@@ -275,12 +298,16 @@ static bool lock_take(struct folder *f) {
 
 /* The holder of the lock knows that half-written files are dead. */
 static bool sweep(struct folder *f) {
-    enum file_kind kind;
-    if (!file_look(file_in(f->dir, "final"), &kind)) return false;
-    struct file_folder *final = kind == FILE_FOLDER ? file_folder_in(f->dir, "final", false) : NULL;
-    if (kind == FILE_FOLDER && !final) return false;
-    if (final) file_sweep(final);
-    file_folder_close(final);
+    static const char *const inner[] = {"final", FOLDER_TOKENIZER};
+    for (int i = 0; i < 2; i++) {
+        enum file_kind kind;
+        if (!has_name(f, inner[i])) continue;
+        if (!file_look(file_in(f->dir, inner[i]), &kind)) return false;
+        struct file_folder *in = kind == FILE_FOLDER ? file_folder_in(f->dir, inner[i], false) : NULL;
+        if (kind == FILE_FOLDER && !in) return false;
+        if (in) file_sweep(in);
+        file_folder_close(in);
+    }
     file_sweep(f->dir);
     return checkpoint_sweep(&f->checkpoints);
 }

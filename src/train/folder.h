@@ -22,6 +22,8 @@
 #include "train/checkpoint.h"
 #include "step/settings.h"
 
+#define FOLDER_TOKENIZER "tokenizer" /* a folder: the files of the run's tokenizer */
+
 struct folder {
     struct file_folder *dir;
     struct checkpoints checkpoints;

@@ -149,7 +149,8 @@ static json_t *file_json(const char *path, int fd, uint64_t bytes, const tl_toke
     return json;
 }
 
-static bool data_add(json_t *files, const char *role, const tl_token_file *file) {
+static bool data_add(json_t *files, const char *role, const struct source_part *part) {
+    const tl_token_file *file = part->text ? part->text : part->file;
     tl_token_info info;
     if (!file || !tl_token_file_info(file, &info)) return true;
     json_t *json = file_json(token_file_path(file), token_file_descriptor(file), info.file_bytes, &info);
@@ -167,8 +168,17 @@ static bool weights_add(const char *path, const char *name, void *context) {
 }
 
 static bool sources_add(json_t *files, const struct settings *s, const struct source *source) {
-    const tl_token_file *held_out = *s->val_data ? source->held_out.file : NULL; /* else it is a part of the data */
-    return data_add(files, "data", source->train.file) && data_add(files, "val_data", held_out);
+    if (!data_add(files, "data", &source->train)) return false;
+    return !*s->val_data || data_add(files, "val_data", &source->held_out); /* else it is a part of the data */
+}
+
+/* None for bytes, as in records of runs that knew no others. */
+static bool tokenizer_add(json_t *record, const struct source *source) {
+    char hash[24];
+    if (!source->is_named || source->is_bytes) return true;
+    snprintf(hash, sizeof hash, "%016" PRIx64, tl_tokenizer_hash(source->tokenizer));
+    json_t *json = json_pack("{s:I, s:s}", "tokens", (json_int_t)tl_tokenizer_size(source->tokenizer), "hash", hash);
+    return json_object_set_new(record, "tokenizer", json) == 0; /* takes NULL for failure */
 }
 
 json_t *identity_new(const struct settings *s, const tl_model_config *config, const char *weights,
@@ -176,8 +186,12 @@ json_t *identity_new(const struct settings *s, const tl_model_config *config, co
     json_t *model = model_json(config), *files = json_object(), *record = NULL;
     bool ok = (model && files) || error_memory(1024, "a record of what a run is made from");
     ok = ok && sources_add(files, s, source) && (!*weights || model_files(weights, weights_add, files));
-    if (ok && !(record = json_pack("{s:O, s:O}", "model", model, "files", files)))
+    if (ok) record = json_pack("{s:O, s:O}", "model", model, "files", files);
+    if (ok && (!record || !tokenizer_add(record, source))) {
         error_memory(1024, "a record of what a run is made from");
+        json_decref(record);
+        record = NULL;
+    }
     json_decref(model);
     json_decref(files);
     return record;
@@ -263,6 +277,21 @@ static void files_compare(struct words *w, const json_t *then, const json_t *now
         file_compare(w, role, file, NULL);
 }
 
+/* One of them may be missing: bytes, or a file of tokens without a tokenizer. */
+static void tokenizer_compare(struct words *w, const json_t *then, const json_t *now) {
+    if (then == now || (then && now && json_equal(then, now))) return;
+    char was[64], is[64];
+    const json_t *both[2] = {then, now};
+    for (int i = 0; i < 2; i++) {
+        char *text = i ? is : was;
+        if (!both[i]) snprintf(text, 64, "none");
+        else
+            snprintf(text, 64, "%" JSON_INTEGER_FORMAT " tokens, %.16s",
+                     json_integer_value(json_object_get(both[i], "tokens")), text_in(both[i], "hash"));
+    }
+    say(w, "tokenizer: was %s, is %s", was, is);
+}
+
 const char *identity_compare(const json_t *then, const json_t *now, char *text, size_t size) {
     struct words w = {.text = text, .size = size};
     const json_t *model = json_object_get(then, "model"), *files = json_object_get(then, "files");
@@ -270,6 +299,7 @@ const char *identity_compare(const json_t *then, const json_t *now, char *text, 
     if (!json_is_object(model) || !json_is_object(files)) say(&w, "its record of data and model cannot be read");
     else {
         model_compare(&w, model, json_object_get(now, "model"));
+        tokenizer_compare(&w, json_object_get(then, "tokenizer"), json_object_get(now, "tokenizer"));
         files_compare(&w, files, json_object_get(now, "files"));
     }
     return text;

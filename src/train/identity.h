@@ -2,7 +2,8 @@
  *
  *     {"model": {"family": "llama", "n_layers": 4, ...},
  *      "files": {"data": {"path": "corpus.txt", "bytes": 4000, "checked": "all", "crc32c": "e3069283"},
- *                "val_data": ..., "weights/model.safetensors": ...}}
+ *                "val_data": ..., "weights/model.safetensors": ...},
+ *      "tokenizer": {"tokens": 50257, "hash": "9f1c..."}}                 not for bytes
  *
  * Every checkpoint has such a record (state.json, "made_from"), and a run that resumes compares it with the present
  * inputs. Paths are only for messages: a file may move or be touched, but its bytes may not change. How a file is

@@ -141,14 +141,16 @@ bool log_step(struct log *l, const struct log_step *s) {
     return line_write(l, s) && event_write(l, event_scalars(wall_time(), s->step, values, n));
 }
 
-bool log_held_out(struct log *l, int64_t step, double loss, double seconds) {
-    char text[32] = "null", time[48];
+bool log_held_out(struct log *l, int64_t step, double loss, double bits_per_byte, double seconds) {
+    char text[32] = "null", bits[64] = "", time[48];
     number_print(time, sizeof time, "{\"evaluation_s\":%.17g}", seconds);
     if (isfinite(loss)) number_print(text, sizeof text, "%.17g", loss);
-    bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s,\"time\":%s}\n", step, text, time) > 0 &&
+    if (isfinite(bits_per_byte)) number_print(bits, sizeof bits, ",\"bits_per_byte\":%.17g", bits_per_byte);
+    bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s%s,\"time\":%s}\n", step, text, bits, time) > 0 &&
               fflush(l->lines) == 0;
-    const struct event_value value = {"held_out/loss", loss};
-    return (ok || failed(l, LINES)) && event_write(l, event_scalars(wall_time(), step, &value, 1));
+    const struct event_value values[] = {{"held_out/loss", loss}, {"held_out/bits_per_byte", bits_per_byte}};
+    return (ok || failed(l, LINES)) &&
+           event_write(l, event_scalars(wall_time(), step, values, isfinite(bits_per_byte) ? 2 : 1));
 }
 
 bool log_change(struct log *l, int64_t step, const char *words) {

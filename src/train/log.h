@@ -37,7 +37,8 @@ bool log_close(struct log *l);
 bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes);
 
 bool log_step(struct log *l, const struct log_step *s);
-bool log_held_out(struct log *l, int64_t step, double loss, double seconds); /* seconds: that the evaluation took */
+/* bits_per_byte: NAN if it is not known; seconds: that the evaluation took */
+bool log_held_out(struct log *l, int64_t step, double loss, double bits_per_byte, double seconds);
 bool log_change(struct log *l, int64_t step, const char *words); /* a change from this step on; only in log.jsonl */
 bool log_text(struct log *l, int64_t step, const char *text);    /* TensorBoard's alone */
 

@@ -9,7 +9,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "nn/model.h"
+#include "step/tokens.h"
 #include "train/checkpoint.h"
+#include "train/folder.h"
 #include "train/identity.h"
 #include "step/trainer.h"
 
@@ -117,7 +119,7 @@ static bool run_open(struct opened *o, const char *run, int64_t step, tl_device 
 
 /* ---- A Hugging Face folder ---- */
 
-static bool folder_open(struct opened *o, const char *folder, tl_device *device) {
+static bool model_folder_open(struct opened *o, const char *folder, tl_device *device) {
     char path[PATH_BYTES];
     tl_model_config config;
     snprintf(path, sizeof path, "%s/config.json", folder);
@@ -135,11 +137,11 @@ bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *de
     o->autocast_before = tl_set_autocast(TL_DTYPE_COUNT);
     tl_set_autocast(o->autocast_before);
     bool ok = strlen(path) < sizeof run || error_set(TL_ERROR_USE, "%.40s...: this path is too long", path);
-    if (ok) strcpy(run, path), split_step(run, &step);
+    if (ok) strcpy(run, path), split_step(run, &step), strcpy(o->folder, run);
     o->is_run = ok && is_there(run, "checkpoints");
     if (ok && step != STEP_NEWEST && !o->is_run)
         ok = error_set(TL_ERROR_USE, "%s: is not a run's folder, so there is no other step to choose", path);
-    ok = ok && (o->is_run ? run_open(o, run, step, device) : folder_open(o, run, device));
+    ok = ok && (o->is_run ? run_open(o, run, step, device) : model_folder_open(o, run, device));
     if (!ok) return opened_close(o), false;
     tl_module_train(o->model, false);
     tl_set_autocast(o->recipe->autocast);
@@ -152,6 +154,29 @@ void opened_close(struct opened *o) {
     o->model = NULL;
     o->made_from = NULL;
     tl_set_autocast(o->autocast_before);
+}
+
+const char *opened_tokenizer_name(const struct opened *o, char name[SETTING_TEXT]) {
+    int n = snprintf(name, SETTING_TEXT, "%s%s", o->folder, o->is_run ? "/" FOLDER_TOKENIZER : "");
+    if (n < 0 || n >= SETTING_TEXT || !tokens_in_folder(name)) *name = 0;
+    return name;
+}
+
+bool opened_tokenizer(const struct opened *o, const char *name, tl_tokenizer **tokenizer) {
+    char own[SETTING_TEXT];
+    int64_t vocabulary = tl_model_config_of(o->model)->vocabulary;
+    *tokenizer = NULL;
+    if (!name) name = *opened_tokenizer_name(o, own) ? own : o->is_bytes ? "bytes" : NULL;
+    if (!name) return true;
+    *tokenizer = tokens_named(name);
+    if (!*tokenizer || tl_tokenizer_size(*tokenizer) <= vocabulary) return *tokenizer != NULL;
+    error_set(TL_ERROR_USE,
+              "tokenizer: %s has %" PRId64 " tokens, and the model a vocabulary of %" PRId64
+              " (need a tokenizer with at most as many)",
+              name, tl_tokenizer_size(*tokenizer), vocabulary);
+    tl_tokenizer_free(*tokenizer);
+    *tokenizer = NULL;
+    return false;
 }
 
 tl_module *tl_model_open(const char *path, tl_device *device) {

@@ -13,6 +13,7 @@ struct opened {
     bool is_run, is_bytes;       /* is_bytes: its tokens are bytes */
     int64_t step;                /* of a run's checkpoint; -1: not from a run */
     json_t *made_from;           /* see identity.h; NULL: there is no record */
+    char folder[SETTING_TEXT];   /* the run's, or the model's */
     tl_dtype autocast_before;
 };
 
@@ -22,6 +23,11 @@ enum { STEP_NEWEST = -1, STEP_BEST = -2 };
  * within it, or a Hugging Face folder. Autocast is the recipe's from here until opened_close. False: recorded, and
  * nothing is open. */
 bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device);
+/* Its tokenizer: the one that `name` names ("bytes", a file or a folder), or its own if that is NULL. *tokenizer NULL:
+ * it has none. False: recorded. */
+bool opened_tokenizer(const struct opened *o, const char *name, tl_tokenizer **tokenizer);
+/* A name for the tokenizer of a run or of a Hugging Face folder, as a setting; "": it has none, or bytes. */
+const char *opened_tokenizer_name(const struct opened *o, char name[SETTING_TEXT]);
 void opened_close(struct opened *o);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "step/advice.h"
+#include "step/tokens.h"
 #include "step/turn.h"
 #include "train/run_parts.h"
 
@@ -61,8 +62,9 @@ static bool evaluate(struct run *r) {
     }
     double seconds = now_s() - before;
     r->summary->times.evaluation_s += seconds;
+    r->summary->bits_per_byte = run_bits_per_byte(r, r->held_out);
     run_tell(r, r->step, r->summary->loss, NAN, r->held_out, NULL);
-    return log_held_out(&r->log, r->step, r->held_out, seconds);
+    return log_held_out(&r->log, r->step, r->held_out, r->summary->bits_per_byte, seconds);
 }
 
 static bool sample(struct run *r) {
@@ -136,6 +138,7 @@ static bool advance(struct run *r, enum run_end *end) {
 
 static bool run_begin(struct run *r) {
     const struct settings *s = &r->settings;
+    if (!tokens_settle(&r->settings)) return false;
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (s->threads) tl_set_threads((int)s->threads);
@@ -160,6 +163,7 @@ static bool run_begin(struct run *r) {
 
 static void run_free(struct run *r) {
     trainer_free(r->trainer);
+    tokenizer_files_free(&r->tokenizer);
     source_close(&r->source);
     kinds_free(&r->kinds);
     if (*r->settings.memory_limit && tl_device_find(r->settings.device))
@@ -181,6 +185,7 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     r->best = r->held_out = NAN;
     r->best_step = r->folder.lock = -1;
     r->began_s = now_s();
+    r->bytes_per_token = NAN;
     r->accepts_changes = s->accept_changes;
     r->settings.accept_changes = false; /* for this call, not for the run */
     enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
@@ -200,6 +205,7 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
     *summary = (struct run_summary){.differences = -1,
                                     .held_out = NAN,
+                                    .bits_per_byte = NAN,
                                     .floor = NAN,
                                     .loss = NAN,
                                     .mfu = NAN,

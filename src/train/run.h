@@ -3,6 +3,7 @@
  *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
  *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
  *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, for Hugging Face
+ *         tokenizer/     the files of its tokenizer    data.tok, val_data.tok     the tokens of its texts
  *         machine.json   where it is trained (origin.h)  run.json            which of these are the run's (folder.h)
  *
  * The same settings and the same folder resume from the newest whole checkpoint: bit for bit on the same machine, and
@@ -30,8 +31,9 @@ struct run_news {        /* reported to the listener after every step */
     double mfu,
         hfu; /* model FLOPs by PaLM's rule, and those of the ledger, as a share of the peak; NAN: no peak is known */
     uint64_t peak_bytes;
-    double held_out;  /* NAN: not evaluated now */
-    const char *text; /* sampled text, or NULL */
+    double held_out;      /* NAN: not evaluated now */
+    double bits_per_byte; /* of the held-out loss; NAN: bytes are not known */
+    const char *text;     /* sampled text, or NULL */
 };
 
 /* Where the time of a process went, in seconds. Speeds are those of `steps_s` alone. */
@@ -48,6 +50,7 @@ struct run_summary {
     double seconds; /* of all processes, from the first step on */
     struct run_times times;
     double tokens_per_s, flops, flops_per_s, loss, held_out, floor; /* held_out, floor: NAN where there is none; nats */
+    double bits_per_byte;                                           /* of held_out; NAN: not known */
     double wait_share, mfu, hfu; /* wait: of the steps' time; mfu, hfu: as in run_news */
     double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
     int64_t best_step;

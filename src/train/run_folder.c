@@ -31,7 +31,9 @@ static bool folder_renew(struct run *r) {
                          "could go on from (remove final/ to train again from step 0, or give another out folder)",
                          r->settings.out);
     return folder_remove(&r->folder, RUN_PRICE) && folder_remove(&r->folder, RUN_RECEIPT) &&
-           folder_remove(&r->folder, SOURCE_STORIES) && folder_put(&r->folder, RUN_CONFIG, settings_json(&r->settings));
+           folder_remove(&r->folder, SOURCE_STORIES) && folder_remove(&r->folder, SOURCE_TOKENS) &&
+           folder_remove(&r->folder, SOURCE_VAL_TOKENS) &&
+           folder_put(&r->folder, RUN_CONFIG, settings_json(&r->settings));
 }
 
 /* The settings in config.json; is_there false: it is missing or damaged. False: recorded. */
@@ -73,21 +75,21 @@ static void stories_settle(struct run *r, const struct settings *then) {
 
 /* Compares the settings with those that the run was started with, and last saved with. */
 __attribute__((noinline)) static bool settings_resume(struct run *r) {
-    struct settings then = r->saved, given;
+    struct settings then = r->saved;
+    const struct settings *given = &r->settings;
     char words[RUN_CHANGES_TEXT];
     int64_t done = r->found ? checkpoint_step(r->found) : 0;
     bool both = source_is_builtin(&then) && source_is_builtin(&r->settings);
     if (both) then.stories = source_stories(&then); /* older checkpoints do not have it */
     stories_settle(r, &then);
-    given = r->settings;
-    if (!both) given.stories = then.stories; /* the data is compared, and says it all */
+    if (!both) then.stories = given->stories; /* the data is compared, and says it all */
     bool by_name = !json_object_get(r->state, "made_from");
-    if (!changes_allow(r, settings_conflict(&then, &given, by_name, words, sizeof words))) return false;
-    return given.steps == then.steps || given.steps > done ||
+    if (!changes_allow(r, settings_conflict(&then, given, by_name, words, sizeof words))) return false;
+    return given->steps == then.steps || given->steps > done ||
            error_set(TL_ERROR_USE,
                      "%.200s: this run was started with --steps %" PRId64 " and has done %" PRId64
                      "; you gave --steps %" PRId64 " (need more than are done)",
-                     given.out, then.steps, done, given.steps);
+                     given->out, then.steps, done, given->steps);
 }
 
 /* A checkpoint has the settings that it was made with; config.json must agree, or is rewritten. */
@@ -142,5 +144,5 @@ static bool inputs_check(struct run *r) {
 bool run_inputs_open(struct run *r, const tl_model_config *config, const char *weights) {
     if (!source_open_in(&r->source, &r->settings, config->vocabulary, r->folder.dir)) return false;
     r->made_from = identity_new(&r->settings, config, weights, &r->source);
-    return r->made_from && (!r->found || inputs_check(r));
+    return r->made_from && (!r->found || inputs_check(r)) && run_tokens_take(r);
 }

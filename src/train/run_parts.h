@@ -1,6 +1,6 @@
 /* run_parts.h: a run while it runs, for the files that are parts of it: run.c has the loop, run_folder.c the folder
- * at the start, run_price.c the price in it and the verdict, run_save.c checkpoints and the final files, run_report.c
- * times and reports. */
+ * at the start, run_tokens.c the tokenizer and the tokens of texts, run_price.c the price in it and the verdict,
+ * run_save.c checkpoints and the final files, run_report.c times and reports. */
 #ifndef TRAIN_RUN_PARTS_H
 #define TRAIN_RUN_PARTS_H
 
@@ -14,6 +14,7 @@
 #include "train/log.h"
 #include "train/origin.h"
 #include "train/run.h"
+#include "train/tokenizer_files.h"
 
 #define RUN_CONFIG "config.json"
 #define RUN_PRICE "price.json"
@@ -30,6 +31,8 @@ struct run {
     const struct run_listener *listener;
     struct run_summary *summary;
     struct source source;
+    struct tokenizer_files tokenizer;
+    double bytes_per_token; /* of the evaluations' targets; NAN: not known */
     struct origin origin;
     struct trainer *trainer;
     struct kinds kinds;
@@ -70,6 +73,14 @@ bool run_folder_begin(struct run *r);
 bool run_inputs_open(struct run *r, const tl_model_config *config, const char *weights);
 bool run_final_look(struct run *r, bool *is_whole); /* the weights in final/ */
 void run_changes_add(struct run *r, const char *words);
+
+/* ---- run_tokens.c ---- */
+
+bool run_tokens_take(struct run *r); /* tokenizes texts, and keeps the tokenizer's files in the folder */
+/* Writes the tokenizer's files to a folder of the run's, and whether they are still what was written. */
+bool run_tokenizer_put(struct run *r, const char *in);
+bool run_tokenizer_look(struct run *r, const char *in, bool *is_whole);
+double run_bits_per_byte(const struct run *r, double loss); /* of an evaluation; NAN: not known */
 
 /* ---- run_price.c ---- */
 

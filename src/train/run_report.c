@@ -34,6 +34,7 @@ void run_tell(struct run *r, int64_t done, double loss, double norm, double held
         .eta_s = done_here > 0 ? here_s / done_here * (double)(r->settings.steps - r->step) : NAN,
         .peak_bytes = tl_device_memory(r->trainer->device).peak_bytes,
         .held_out = held_out,
+        .bits_per_byte = run_bits_per_byte(r, held_out),
         .text = text,
     };
     r->listener->tell(r->listener->context, &news);
@@ -107,7 +108,7 @@ void run_summarise(struct run *r, enum run_end end) {
     m->best = r->best;
     m->best_step = r->best_step;
     m->n_parameters = tl_module_parameters(r->trainer->model);
-    m->floor = r->source.is_builtin ? tl_corpus_floor() : NAN;
+    m->floor = r->source.is_builtin ? tl_corpus_floor() * r->bytes_per_token : NAN;
     const json_t *memory = json_object_get(r->kinds.kind[KIND_STEP].ledger, "memory");
     const json_t *by = json_object_get(memory, "peak_by_purpose");
     const char *peak = json_string_value(json_object_get(memory, "peak_bytes"));

@@ -194,7 +194,7 @@ static bool final_write(struct run *r) {
     struct file_folder *final = file_folder_in(r->folder.dir, RUN_FINAL, true);
     bool ok = final && model_save_in(r->trainer->model, final);
     file_folder_close(final);
-    ok = ok && folder_seal(&r->folder, RUN_FINAL, run_final_files, 2);
+    ok = ok && folder_seal(&r->folder, RUN_FINAL, run_final_files, 2) && run_tokenizer_put(r, RUN_FINAL);
     r->summary->times.saving_s += now_s() - before;
     return ok;
 }
@@ -215,8 +215,11 @@ static bool receipt_look(struct run *r, bool *is_good) {
 
 /* The final files of a finished run, rewritten if they are damaged: weights and receipt come from its checkpoint. */
 static bool run_repair(struct run *r) {
-    bool has_final, has_receipt;
-    if (!run_final_look(r, &has_final) || !receipt_look(r, &has_receipt)) return false;
+    bool has_final, has_tokenizer, has_receipt;
+    if (!run_final_look(r, &has_final) || !run_tokenizer_look(r, RUN_FINAL, &has_tokenizer) ||
+        !receipt_look(r, &has_receipt))
+        return false;
+    has_final = has_final && has_tokenizer;
     if (!has_final) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RUN_FINAL);
     if (!has_receipt) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RUN_RECEIPT);
     return (has_final || final_write(r)) && (has_receipt || receipt_write(r));

@@ -44,6 +44,7 @@ json_t *run_news_json(const struct run_news *n) {
     put_known(o, "eta_s", n->eta_s, &ok);
     put(o, "peak_bytes", json_integer((json_int_t)n->peak_bytes), &ok);
     put_known(o, "held_out", n->held_out, &ok);
+    put_known(o, "bits_per_byte", n->bits_per_byte, &ok);
     if (n->text) put(o, "text", json_string(n->text), &ok);
     return finish(o, ok);
 }
@@ -108,6 +109,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     put(o, "peak_bytes", json_integer((json_int_t)m->peak_bytes), &ok);
     put_number(o, "loss", m->loss, &ok);
     put_known(o, "held_out", m->held_out, &ok);
+    put_known(o, "bits_per_byte", m->bits_per_byte, &ok);
     put_known(o, "best", m->best, &ok);
     if (m->best_step >= 0) put(o, "best_step", json_integer(m->best_step), &ok);
     put_known(o, "floor", m->floor, &ok);

@@ -1,0 +1,242 @@
+#include "step/tokens.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "data/token_file.h"
+#include "step/trainer.h"
+
+/* ---- Which tokenizer ---- */
+
+bool tokens_is_file(const char *name) {
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "tekken.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "encoder.json",
+                                        "vocab.bpe",
+                                        "tokenizer.model"};
+    static const char ranks[] = ".tiktoken";
+    size_t n = strlen(name), end = sizeof ranks - 1;
+    bool is = n > end && !strcmp(name + n - end, ranks);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) is = is || !strcmp(name, names[i]);
+    return is;
+}
+
+static bool name_look(const char *name, void *has) {
+    /* these two say nothing without another file */
+    if (tokens_is_file(name) && strcmp(name, "tokenizer_config.json") && strcmp(name, "special_tokens_map.json"))
+        *(bool *)has = true;
+    return true;
+}
+
+bool tokens_in_folder(const char *folder) {
+    bool has = false;
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    struct file_folder *f = tl_error() == TL_OK ? file_folder_open(folder) : NULL;
+    if (f) file_list(f, name_look, &has);
+    else tl_error_clear();
+    file_folder_close(f);
+    tl_set_error_policy(policy);
+    return has;
+}
+
+bool tokens_are_named(const struct settings *s) { return *s->tokenizer && strcmp(s->tokenizer, "bytes"); }
+
+tl_tokenizer *tokens_named(const char *name) {
+    return strcmp(name, "bytes") ? tl_tokenizer_read(name, NULL) : tl_tokenizer_bytes();
+}
+
+/* The characters of the data, which must be a text. */
+static tl_tokenizer *chars_open(const struct settings *s) {
+    tl_token_info info;
+    if (source_is_builtin(s))
+        return error_set(TL_ERROR_USE, "tokenizer: chars needs a text as data, and data is builtin (`tally data make` "
+                                       "writes the stories to a file)"),
+               NULL;
+    tl_token_file *text = tl_token_file_open(s->data, TL_TOKENS_AUTO);
+    tl_tokenizer *t = NULL;
+    if (text && tl_token_file_info(text, &info)) {
+        if (info.format == TL_TOKENS_BYTES) t = tl_tokenizer_chars((const char *)token_file_data(text), info.count);
+        else
+            error_set(TL_ERROR_USE, "tokenizer: chars needs a text as data, and %s has tokens (%s)", s->data,
+                      tl_token_format_name(info.format));
+    }
+    tl_token_file_close(text);
+    return t;
+}
+
+bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **tokenizer) {
+    *tokenizer = NULL;
+    if (!*s->tokenizer) return true;
+    tl_tokenizer *t = strcmp(s->tokenizer, "chars") ? tokens_named(s->tokenizer) : chars_open(s);
+    if (!t) return false;
+    if (vocabulary && tl_tokenizer_size(t) > vocabulary) {
+        error_set(TL_ERROR_USE,
+                  "tokenizer: %s has %" PRId64 " tokens, and the model a vocabulary of %" PRId64
+                  " (need a tokenizer with at most as many%s)",
+                  s->tokenizer, tl_tokenizer_size(t), vocabulary,
+                  s->vocabulary ? ", or no --vocabulary" : ", or a model without weights");
+        tl_tokenizer_free(t);
+        return false;
+    }
+    *tokenizer = t;
+    return true;
+}
+
+bool tokens_settle(struct settings *s) {
+    struct stat info;
+    bool is_preset = trainer_has_preset(s);
+    bool is_folder = !is_preset && stat(s->model, &info) == 0 && S_ISDIR(info.st_mode);
+    if (!*s->tokenizer && is_folder && tokens_in_folder(s->model)) strcpy(s->tokenizer, s->model);
+    if (!*s->tokenizer || s->vocabulary || !is_preset) return true;
+    tl_tokenizer *t;
+    if (!tokens_open(s, 0, &t)) return false;
+    s->vocabulary = tl_tokenizer_size(t);
+    tl_tokenizer_free(t);
+    return true;
+}
+
+/* ---- Texts to files of tokens ---- */
+
+enum { PIECE_BYTES = 1 << 20, PIECE_TOKENS = 1 << 16 };
+
+static bool text_encode(tl_encoder *encoder, tl_token_file *text, size_t bytes, tl_token_writer *writer,
+                        tl_progress_fn progress, void *context) {
+    const char *data = (const char *)token_file_data(text);
+    tl_encoding encoding = {0};
+    bool ok = true;
+    for (size_t at = 0, n; ok && at < bytes; at += n) {
+        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        encoding.count = 0;
+        ok = tl_encoder_add(encoder, data + at, n, &encoding) &&
+             (at + n < bytes || tl_encoder_end(encoder, &encoding)) &&
+             tl_token_writer_add(writer, encoding.ids, encoding.count);
+        if (ok && progress && !progress(at + n, bytes, context))
+            ok = error_set(TL_ERROR_USE, "tokens: %s: stopped", token_file_path(text));
+    }
+    tl_encoding_free(&encoding);
+    return ok;
+}
+
+bool tokens_write(tl_tokenizer *tokenizer, tl_token_file *text, struct file_place to, tl_progress_fn progress,
+                  void *context) {
+    tl_token_info info;
+    tl_encode_options options = tl_encode_defaults();
+    int64_t size = tl_tokenizer_size(tokenizer);
+    int width = size <= 256 ? 1 : size <= 65536 ? 2 : 4;
+    if (!tl_token_file_info(text, &info)) return false;
+    options.special = TL_SPECIAL_TEXT;
+    tl_encoder *encoder = tl_encoder_new(tokenizer, &options);
+    tl_token_writer *writer = encoder ? token_writer_at(to, width, size, tl_tokenizer_hash(tokenizer)) : NULL;
+    bool ok = writer && text_encode(encoder, text, (size_t)info.count, writer, progress, context);
+    tl_encoder_free(encoder);
+    if (ok) return tl_token_writer_commit(writer);
+    tl_token_writer_discard(writer);
+    return false;
+}
+
+bool tokens_count_bytes(tl_tokenizer *tokenizer, tl_token_file *file, int64_t from, int64_t n, int64_t *bytes) {
+    int32_t *ids = memory_new(PIECE_TOKENS * sizeof *ids);
+    tl_decoder *decoder = ids ? tl_decoder_new(tokenizer, true) : NULL;
+    bool ok = ids ? decoder != NULL : error_memory(PIECE_TOKENS * sizeof *ids, "tokens");
+    size_t more = 0;
+    *bytes = 0;
+    for (int64_t at = 0, k; ok && at < n; at += k) {
+        k = n - at < PIECE_TOKENS ? n - at : PIECE_TOKENS;
+        ok = tl_token_file_read(file, ids, from + at, k) && tl_decoder_add(decoder, ids, k, &more);
+        *bytes += (int64_t)more;
+    }
+    ok = ok && tl_decoder_end(decoder, &more);
+    *bytes += (int64_t)more;
+    tl_decoder_free(decoder);
+    memory_free(ids);
+    return ok;
+}
+
+/* ---- Prompts and samples ---- */
+
+bool tokens_of_prompt(tl_tokenizer *tokenizer, const char *prompt, bool has_template, int64_t **ids, int64_t *n) {
+    tl_encode_options options = tl_encode_defaults();
+    tl_encoding encoding;
+    const char *text = *prompt ? prompt : "\n";
+    size_t bytes = strlen(text);
+    options.special = TL_SPECIAL_ALLOW;
+    options.has_template = has_template;
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    bool ok = tl_tokenizer_encode(tokenizer, &text, &bytes, 1, &options, &encoding);
+    tl_set_error_policy(policy);
+    if (!ok && !*prompt && tl_error() == TL_ERROR_USE) tl_error_clear(), encoding = (tl_encoding){0}, ok = true;
+    if (!ok) return false;
+    *n = encoding.count ? encoding.count : 1;
+    *ids = memory_new((size_t)*n * sizeof **ids);
+    if (*ids) **ids = 0;
+    for (int64_t i = 0; *ids && i < encoding.count; i++) (*ids)[i] = encoding.ids[i];
+    tl_encoding_free(&encoding);
+    return *ids || error_memory((size_t)*n * sizeof **ids, "a prompt");
+}
+
+struct words {
+    char *text;
+    size_t n, capacity;
+};
+
+static bool words_add(struct words *w, const char *text, size_t bytes) {
+    while (text && w->capacity < w->n + bytes + 1)
+        if (!memory_grow((void **)&w->text, &w->capacity, w->capacity, 1)) return error_memory(w->n, "sampled text");
+    if (text) memcpy(w->text + w->n, text, bytes);
+    w->n += text ? bytes : 0;
+    return text != NULL;
+}
+
+/* Ids beyond the tokenizer's are "?": a model's vocabulary may be larger. */
+static bool words_of(struct words *w, tl_tokenizer *tokenizer, const int64_t *ids, int64_t n) {
+    tl_decoder *decoder = tl_decoder_new(tokenizer, false);
+    size_t bytes;
+    bool ok = decoder != NULL;
+    for (int64_t i = 0; ok && i < n; i++) {
+        const char *text;
+        if (tl_tokenizer_token(tokenizer, ids[i], &bytes))
+            text = tl_decoder_add(decoder, &(int32_t){(int32_t)ids[i]}, 1, &bytes);
+        else {
+            text = tl_decoder_end(decoder, &bytes);
+            ok = words_add(w, text, bytes);
+            text = "?", bytes = 1;
+        }
+        ok = ok && words_add(w, text, bytes);
+    }
+    if (ok) {
+        const char *rest = tl_decoder_end(decoder, &bytes);
+        ok = words_add(w, rest, bytes);
+    }
+    tl_decoder_free(decoder);
+    return ok;
+}
+
+char *tokens_bytes(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n, size_t *bytes) {
+    struct words w = {0};
+    if (!words_add(&w, "", 0) || !words_of(&w, tokenizer, ids, n)) return memory_free(w.text), NULL;
+    w.text[w.n] = 0;
+    *bytes = w.n;
+    return w.text;
+}
+
+char *tokens_text(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n) {
+    size_t bytes = 0;
+    char *text = tokens_bytes(tokenizer, ids, n, &bytes);
+    for (size_t at = 0; text && at < bytes;) {
+        uint32_t code;
+        int length = text[at] ? text_character(text + at, &code) : 0;
+        bool is_text = length && (!text_is_control(code) || code == '\n' || code == '\t');
+        if (!is_text) memset(text + at, '?', (size_t)(length ? length : 1));
+        at += (size_t)(length ? length : 1);
+    }
+    return text;
+}

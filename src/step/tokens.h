@@ -1,0 +1,38 @@
+/* tokens.h: the tokenizer of a run, and texts as files of tokens. */
+#ifndef STEP_TOKENS_H
+#define STEP_TOKENS_H
+
+#include "base/file.h"
+#include "step/settings.h"
+#include "tally.h"
+
+/* Fills in what follows from other settings: the tokenizer in the model's folder, if there is one and none is named,
+ * and the vocabulary of a preset, which is the tokenizer's. */
+bool tokens_settle(struct settings *s);
+/* The tokenizer that the settings name; *tokenizer NULL: none is named. Its size is compared with the model's
+ * vocabulary (0: with none). False: recorded. */
+bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **tokenizer);
+/* "bytes", or a tokenizer's file or folder. NULL: recorded. */
+tl_tokenizer *tokens_named(const char *name);
+/* Whether the settings name a tokenizer whose tokens are not bytes, so that texts have to be tokenized. */
+bool tokens_are_named(const struct settings *s);
+/* Whether a folder has a file of this name that belongs to a tokenizer, and whether it has any. */
+bool tokens_is_file(const char *name);
+bool tokens_in_folder(const char *folder);
+
+/* Writes the tokens of a text, which is open as bytes. Special tokens in it are ordinary text. `progress` (may be NULL)
+ * counts bytes of the text. False: recorded, and the file is as before. */
+bool tokens_write(tl_tokenizer *tokenizer, tl_token_file *text, struct file_place to, tl_progress_fn progress,
+                  void *context);
+/* How many bytes of text tokens from .. from + n - 1 of a file stand for; special tokens stand for none. */
+bool tokens_count_bytes(tl_tokenizer *tokenizer, tl_token_file *file, int64_t from, int64_t n, int64_t *bytes);
+
+/* The tokens of a prompt; *ids is memory_free'd by the caller. A template puts the tokens before and after it that the
+ * tokenizer's file prescribes. At least one token: of an empty prompt, a line's end or token 0. False: recorded. */
+bool tokens_of_prompt(tl_tokenizer *tokenizer, const char *prompt, bool has_template, int64_t **ids, int64_t *n);
+/* Tokens as UTF-8 text, malloc'ed: invalid UTF-8, and control characters except newlines and tabs, become "?". NULL:
+ * recorded. */
+char *tokens_bytes(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n, size_t *bytes); /* as they are */
+char *tokens_text(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n);
+
+#endif

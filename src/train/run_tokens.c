@@ -1,0 +1,117 @@
+/* run_tokens.c: the tokenizer of a run: its files in the folder and in final/, the tokens of texts, and bytes per
+ * token. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "data/token_file.h"
+#include "step/tokens.h"
+#include "train/run_parts.h"
+
+/* ---- Texts ---- */
+
+struct telling {
+    const struct run *run;
+    double began_s, told_s;
+};
+
+static bool tell(uint64_t done, uint64_t total, void *context) {
+    struct telling *t = context;
+    const struct run_listener *listener = t->run->listener;
+    double now = now_s(), rate = (double)done / (now - t->began_s + 1e-9);
+    if (now - t->told_s > 2 && done < total) {
+        t->told_s = now;
+        log_line("run: tokenizing: %.1f of %.1f MB, %.1f MB/s, %.0f s left", 1e-6 * (double)done, 1e-6 * (double)total,
+                 1e-6 * rate, (double)(total - done) / rate);
+    }
+    return !(listener && listener->stop && *listener->stop);
+}
+
+static void part_tell(const struct source_part *part, double seconds) {
+    tl_token_info text, tokens;
+    if (!part->text || !tl_token_file_info(part->text, &text) || !tl_token_file_info(part->file, &tokens)) return;
+    log_line("run: %s: %" PRId64 " bytes are %" PRId64 " tokens (%.2f bytes per token), tokenized in %.1f s",
+             token_file_path(part->text), text.count, tokens.count, (double)text.count / (double)tokens.count, seconds);
+}
+
+/* The tokens in the folder are used again if the run resumes with what it was made from, and they are whole. */
+static bool tokens_look(struct run *r, const struct source_part *part, const char *name, bool *is_there) {
+    enum folder_state state;
+    *is_there = false;
+    if (!part->text || !r->found || *r->changes) return true;
+    if (!folder_look(&r->folder, NULL, name, &state)) return false;
+    *is_there = state == FOLDER_WHOLE;
+    if (!*is_there) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, name);
+    return true;
+}
+
+static bool texts_tokenize(struct run *r) {
+    const struct source_part *parts[2] = {&r->source.train, &r->source.held_out};
+    static const char *const names[2] = {SOURCE_TOKENS, SOURCE_VAL_TOKENS};
+    bool is_there[2], ok = true;
+    for (int i = 0; ok && i < 2; i++) ok = tokens_look(r, parts[i], names[i], &is_there[i]);
+    double began = now_s();
+    struct telling telling = {r, began, began};
+    ok = ok && source_tokenize(&r->source, &r->settings, r->folder.dir, is_there, tell, &telling);
+    for (int i = 0; ok && i < 2; i++) {
+        if (!parts[i]->text || is_there[i]) continue;
+        if (!r->found) part_tell(parts[i], now_s() - began);
+        ok = folder_seal(&r->folder, NULL, &names[i], 1);
+    }
+    return ok;
+}
+
+/* ---- The tokenizer's files ---- */
+
+static int names_of(const struct tokenizer_files *f, const char *names[TOKENIZER_FILES_MOST]) {
+    for (int i = 0; i < f->n; i++) names[i] = f->at[i].name;
+    return f->n;
+}
+
+bool run_tokenizer_put(struct run *r, const char *in) {
+    const char *names[TOKENIZER_FILES_MOST];
+    int n = names_of(&r->tokenizer, names);
+    if (!n) return true;
+    struct file_folder *folder = file_folder_in(r->folder.dir, in, true);
+    bool ok = folder && tokenizer_files_put(&r->tokenizer, folder);
+    file_folder_close(folder);
+    return ok && folder_seal(&r->folder, in, names, n);
+}
+
+/* A file that was never sealed is none of the run's: older runs have none. */
+bool run_tokenizer_look(struct run *r, const char *in, bool *is_whole) {
+    *is_whole = true;
+    for (int i = 0; i < r->tokenizer.n; i++) {
+        enum folder_state state;
+        if (!folder_look(&r->folder, in, r->tokenizer.at[i].name, &state)) return false;
+        *is_whole = *is_whole && state != FOLDER_DAMAGED;
+    }
+    return true;
+}
+
+static bool files_keep(struct run *r) {
+    bool is_whole = false;
+    if (!tokenizer_files_read(&r->tokenizer, &r->settings, r->source.tokenizer)) return false;
+    if (!tokens_are_named(&r->settings)) return true; /* bytes need no files to be known; final/ has them for others */
+    if (r->found && !*r->changes) {
+        if (!run_tokenizer_look(r, FOLDER_TOKENIZER, &is_whole)) return false;
+        if (!is_whole) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, FOLDER_TOKENIZER);
+    }
+    return is_whole || run_tokenizer_put(r, FOLDER_TOKENIZER);
+}
+
+/* ---- All of it ---- */
+
+bool run_tokens_take(struct run *r) {
+    const struct settings *s = &r->settings;
+    int64_t n = s->eval_batches * s->batch * s->seq, bytes = 0;
+    if (!texts_tokenize(r) || !files_keep(r)) return false;
+    if (r->source.held_out.last && !source_bytes(&r->source, &r->source.held_out, s->seq, n, &bytes)) return false;
+    r->bytes_per_token = bytes ? (double)bytes / (double)n : r->source.is_bytes ? 1 : NAN;
+    return true;
+}
+
+double run_bits_per_byte(const struct run *r, double loss) { return loss / r->bytes_per_token / log(2); }

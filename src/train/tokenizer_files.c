@@ -1,0 +1,176 @@
+#include "train/tokenizer_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "step/tokens.h"
+#include "text/tokenizer.h"
+#include "text/unicode.h"
+
+static const char FAST[] = "tokenizer.json", CONFIG[] = "tokenizer_config.json";
+
+static bool has_file(const struct tokenizer_files *f, const char *name) {
+    for (int i = 0; i < f->n; i++)
+        if (!strcmp(f->at[i].name, name)) return true;
+    return false;
+}
+
+/* Takes over the data, also on failure; NULL is an error that is recorded. */
+static bool file_add(struct tokenizer_files *f, const char *name, char *data, size_t bytes) {
+    bool ok = data && f->n < TOKENIZER_FILES_MOST && strlen(name) < TOKENIZER_FILE_NAME;
+    if (data && !ok) error_set(TL_ERROR_USE, "tokenizer: too many files, or too long a name: %s", name);
+    if (!ok) return memory_free(data), false;
+    strcpy(f->at[f->n].name, name);
+    f->at[f->n].data = data;
+    f->at[f->n++].bytes = bytes;
+    return true;
+}
+
+/* ---- Files that exist ---- */
+
+struct copying {
+    struct tokenizer_files *files;
+    const struct file_folder *folder;
+    const char *path;
+    const char *const *only; /* names, NULL after the last; NULL: all files of a tokenizer */
+};
+
+static bool file_copy(const char *name, void *context) {
+    const struct copying *c = context;
+    bool is_due = !c->only && tokens_is_file(name);
+    for (int i = 0; c->only && c->only[i]; i++) is_due = is_due || !strcmp(c->only[i], name);
+    if (!is_due) return true;
+    char *path = file_join(c->path, name); /* by its path: these folders are the user's, and links are common there */
+    size_t bytes = 0;
+    char *data = path ? file_get(path, TOKENIZER_MOST_BYTES, &bytes) : NULL;
+    memory_free(path);
+    return file_add(c->files, name, data, bytes);
+}
+
+static bool folder_copy(struct tokenizer_files *f, const char *path, const char *const *only) {
+    struct file_folder *folder = file_folder_open(path);
+    bool ok = folder && file_list(folder, file_copy, &(struct copying){f, folder, path, only});
+    file_folder_close(folder);
+    return ok;
+}
+
+/* GPT-2's files are two. */
+static bool pair_copy(struct tokenizer_files *f, const char *path, const char *name, bool *is_pair) {
+    static const char *const pairs[][3] = {{"vocab.json", "merges.txt", NULL}, {"encoder.json", "vocab.bpe", NULL}};
+    char folder[SETTING_TEXT];
+    snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path);
+    for (int i = 0; i < 2; i++) {
+        *is_pair = !strcmp(name, pairs[i][0]) || !strcmp(name, pairs[i][1]);
+        if (*is_pair) return folder_copy(f, *folder ? folder : ".", pairs[i]);
+    }
+    return true;
+}
+
+/* A single file, under the name by which a folder is searched for it. */
+static bool single_copy(struct tokenizer_files *f, const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool is_pair;
+    if (!pair_copy(f, path, name, &is_pair) || is_pair) return is_pair && tl_error() == TL_OK;
+    size_t bytes;
+    char *data = file_get(path, TOKENIZER_MOST_BYTES, &bytes);
+    if (!data) return false;
+    bool is_json = data[strspn(data, " \t\r\n")] == '{';
+    bool is_tekken = is_json && strstr(data, "\"token_bytes\"") && !strstr(data, "\"added_tokens\"");
+    return file_add(f, is_tekken ? "tekken.json" : is_json ? FAST : "tokenizer.tiktoken", data, bytes);
+}
+
+/* ---- Bytes and characters in Hugging Face's form ---- */
+
+static void character_print(FILE *to, const char *text, size_t bytes) {
+    fputc('"', to);
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c < 0x20 || c == '"' || c == '\\') fprintf(to, "\\u%04x", c);
+        else fputc(c, to);
+    }
+    fputc('"', to);
+}
+
+/* Byte-pair encoding without merges: every byte, or every character, is a token. */
+static void plain_print(FILE *to, tl_tokenizer *t, bool is_bytes) {
+    static const char level[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, "
+                                "\"use_regex\": false}";
+    fprintf(to,
+            "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [], "
+            "\"normalizer\": null, \"pre_tokenizer\": %s, \"post_processor\": null, \"decoder\": %s,\n"
+            " \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+            "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, "
+            "\"byte_fallback\": false, \"ignore_merges\": false, \"merges\": [], \"vocab\": {",
+            is_bytes ? level : "null", is_bytes ? level : "{\"type\": \"Fuse\"}");
+    for (int64_t id = 0; id < tl_tokenizer_size(t); id++) {
+        size_t bytes;
+        const char *token = tl_tokenizer_token(t, id, &bytes);
+        char written[8];
+        if (is_bytes && token) {
+            uint32_t c = tokenizer_byte_character((uint8_t)*token);
+            bytes = (size_t)unicode_put(c, (uint8_t *)written);
+            token = written;
+        }
+        fprintf(to, "%s", id ? ", " : "");
+        character_print(to, token ? token : "", token ? bytes : 0);
+        fprintf(to, ": %lld", (long long)id);
+    }
+    fprintf(to, "}}}\n");
+}
+
+static bool plain_make(struct tokenizer_files *f, tl_tokenizer *t, bool is_bytes) {
+    char *data = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&data, &bytes);
+    if (!to) return error_memory(4096, "a tokenizer's file");
+    plain_print(to, t, is_bytes);
+    if (fclose(to) != 0) return free(data), error_memory(4096, "a tokenizer's file");
+    return file_add(f, FAST, data, bytes);
+}
+
+static bool config_make(struct tokenizer_files *f) {
+    static const char text[] = "{\n \"tokenizer_class\": \"%s\",\n \"clean_up_tokenization_spaces\": false\n}\n";
+    const char *name = has_file(f, FAST)           ? "PreTrainedTokenizerFast"
+                       : has_file(f, "vocab.json") ? "GPT2Tokenizer"
+                                                   : NULL;
+    if (!name || has_file(f, CONFIG)) return true;
+    size_t room = sizeof text + strlen(name);
+    char *data = memory_new(room);
+    if (!data) return error_memory(room, "a tokenizer's file");
+    snprintf(data, room, text, name);
+    return file_add(f, CONFIG, data, strlen(data));
+}
+
+/* ---- All of it ---- */
+
+bool tokenizer_files_read(struct tokenizer_files *f, const struct settings *s, tl_tokenizer *t) {
+    *f = (struct tokenizer_files){0};
+    if (!t) return true;
+    enum file_kind kind;
+    bool is_plain = !tokens_are_named(s) || !strcmp(s->tokenizer, "chars"), ok;
+    if (is_plain) ok = plain_make(f, t, tl_tokenizer_hash(t) == TL_BYTES_HASH);
+    else {
+        struct file_folder *folder = NULL; /* a link to a folder is one */
+        ok = file_look(file_path(s->tokenizer), &kind);
+        if (ok && kind == FILE_LINK && !(folder = file_folder_open(s->tokenizer))) tl_error_clear();
+        ok = ok && (kind == FILE_FOLDER || folder ? folder_copy(f, s->tokenizer, NULL) : single_copy(f, s->tokenizer));
+        file_folder_close(folder);
+    }
+    return ok && config_make(f);
+}
+
+bool tokenizer_files_put(const struct tokenizer_files *f, const struct file_folder *folder) {
+    bool ok = true;
+    for (int i = 0; ok && i < f->n; i++)
+        ok = file_put_at(file_in(folder, f->at[i].name), f->at[i].data, f->at[i].bytes);
+    return ok;
+}
+
+void tokenizer_files_free(struct tokenizer_files *f) {
+    for (int i = 0; i < f->n; i++) memory_free(f->at[i].data);
+    *f = (struct tokenizer_files){0};
+}
