@@ -58,7 +58,7 @@ static uint64_t hash_of(const tl_tokenizer *t) {
 }
 
 bool tokenizer_finish(tl_tokenizer *t) {
-    if (!vocabulary_index(&t->vocabulary, "the vocabulary")) return false;
+    if (!vocabulary_index(&t->vocabulary, "the vocabulary") || !pairs_finish(&t->merges)) return false;
     added_finish(&t->added);
     for (int i = 0; i < 256 && t->is_byte_level; i++)
         t->byte_ids[i] = vocabulary_find(&t->vocabulary, &(uint8_t){(uint8_t)i}, 1);

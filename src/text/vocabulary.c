@@ -93,7 +93,7 @@ static bool pairs_resize(struct pairs *p, size_t n) {
     memset(grown.slots, 0xff, n * sizeof *grown.slots);
     for (size_t i = 0; p->slots && i <= p->mask; i++) {
         if (p->slots[i].key == PAIR_NONE) continue;
-        size_t slot = pair_slot(&grown, p->slots[i].key);
+        size_t slot = pair_hash(p->slots[i].key) & grown.mask;
         while (grown.slots[slot].key != PAIR_NONE) slot = (slot + 1) & grown.mask;
         grown.slots[slot] = p->slots[i];
     }
@@ -111,7 +111,7 @@ bool pairs_make(struct pairs *p, size_t n) {
 bool pairs_put(struct pairs *p, int32_t a, int32_t b, uint32_t rank, int32_t id, bool is_first) {
     if (2 * (p->n + 1) > p->mask && !pairs_resize(p, 2 * (p->mask + 1))) return false;
     const uint64_t key = pair_key(a, b);
-    size_t slot = pair_slot(p, key);
+    size_t slot = pair_hash(key) & p->mask;
     while (p->slots[slot].key != PAIR_NONE && p->slots[slot].key != key) slot = (slot + 1) & p->mask;
     const bool is_new = p->slots[slot].key == PAIR_NONE;
     if (is_new || !is_first) p->slots[slot] = (struct pair){key, rank, id};
@@ -119,4 +119,21 @@ bool pairs_put(struct pairs *p, int32_t a, int32_t b, uint32_t rank, int32_t id,
     return true;
 }
 
-void pairs_free(struct pairs *p) { memory_free(p->slots); }
+/* Eight to sixteen bits per pair, at most 2 MiB. */
+bool pairs_finish(struct pairs *p) {
+    size_t bits = 1024;
+    while (bits < 8 * p->n && bits < (size_t)1 << 24) bits *= 2;
+    if (!(p->filter = memory_new(bits / 8))) return error_memory(bits / 8, "merges");
+    memset(p->filter, 0, bits / 8);
+    p->filter_mask = bits - 1;
+    for (size_t i = 0; i <= p->mask; i++) {
+        const size_t bit = pair_hash(p->slots[i].key) >> 32 & p->filter_mask;
+        if (p->slots[i].key != PAIR_NONE) p->filter[bit >> 6] |= (uint64_t)1 << (bit & 63);
+    }
+    return true;
+}
+
+void pairs_free(struct pairs *p) {
+    memory_free(p->slots);
+    memory_free(p->filter);
+}

@@ -81,15 +81,20 @@ struct pair {
 struct pairs {
     struct pair *slots;
     size_t mask, n;
+    uint64_t *filter; /* after pairs_finish: a bit per hash. Most lookups find nothing, and this fits into a cache */
+    size_t filter_mask;
 };
 static inline uint64_t pair_key(int32_t a, int32_t b) { return (uint64_t)(uint32_t)a << 32 | (uint32_t)b; }
-static inline size_t pair_slot(const struct pairs *p, uint64_t key) {
-    return (key * 0x9e3779b97f4a7c15u >> 32 ^ key) * 0xd6e8feb8u >> 7 & p->mask;
+static inline uint64_t pair_hash(uint64_t key) {
+    key = (key ^ key >> 32) * 0x9e3779b97f4a7c15u;
+    return key ^ key >> 29;
 }
 /* NULL: these do not merge. */
 static inline const struct pair *pairs_find(const struct pairs *p, int32_t a, int32_t b) {
-    const uint64_t key = pair_key(a, b);
-    for (size_t slot = pair_slot(p, key); p->slots[slot].key != PAIR_NONE; slot = (slot + 1) & p->mask)
+    const uint64_t key = pair_key(a, b), hash = pair_hash(key);
+    const size_t bit = hash >> 32 & p->filter_mask;
+    if (p->filter && !(p->filter[bit >> 6] >> (bit & 63) & 1)) return NULL;
+    for (size_t slot = hash & p->mask; p->slots[slot].key != PAIR_NONE; slot = (slot + 1) & p->mask)
         if (p->slots[slot].key == key) return &p->slots[slot];
     return NULL;
 }
@@ -98,6 +103,8 @@ bool pairs_make(struct pairs *p, size_t n);
 /* Adds a pair, growing the table as needed; one that is there keeps its rank if `is_first`, or gets the new one.
  * False: no memory, recorded. */
 bool pairs_put(struct pairs *p, int32_t a, int32_t b, uint32_t rank, int32_t id, bool is_first);
+/* Makes the filter; then nothing is added. False: no memory, recorded. */
+bool pairs_finish(struct pairs *p);
 void pairs_free(struct pairs *p);
 
 #endif
