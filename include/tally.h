@@ -1611,6 +1611,51 @@ TL_API const char *tl_decoder_add(tl_decoder *decoder, const int32_t *ids, int64
 TL_API const char *tl_decoder_end(tl_decoder *decoder, size_t *bytes);
 TL_API void tl_decoder_free(tl_decoder *decoder); /* NULL allowed */
 
+/* Learns byte-level BPE from texts: words are cut by the pattern of an encoding and counted, then the most frequent
+ * pair of neighbouring tokens becomes a token, again and again. Memory is proportional to the distinct words, not to
+ * the text. Tokens have at most 1,024 bytes; a word of more than 16 MiB is cut. Counting uses all threads; the result
+ * does not depend on their number. If no pair is left, the vocabulary is smaller than asked. */
+typedef enum tl_ties {
+    TL_TIES_GREATER,     /* of equally frequent pairs, the one whose tokens' bytes are lexicographically greater */
+    TL_TIES_HUGGING_FACE /* the one of the smaller ids, as in Hugging Face's BpeTrainer, whose ids these are then */
+} tl_ties;
+/* Called with the bytes that are counted, then with the merges that are made. False stops: an error, "stopped". */
+typedef bool (*tl_bpe_progress_fn)(bool is_merging, uint64_t done, uint64_t total, void *context);
+typedef struct tl_bpe_options {
+    int64_t vocabulary;         /* tokens in all: 256 bytes, the special tokens, and merges */
+    const char *encoding;       /* whose pattern cuts words: a name of tl_tokenizer_encoding; NULL: gpt2 */
+    tl_ties ties;               /* also says the order of ids: bytes, merges, special tokens; with Hugging Face's rule
+                                 * special tokens, bytes (in the order of GPT-2's writing), merges */
+    const char *const *special; /* text is cut at special tokens, and they are not counted; copied */
+    int n_special;
+    int64_t min_count; /* pairs that occur less often are not merged */
+    tl_bpe_progress_fn progress; /* NULL: none */
+    void *context;
+} tl_bpe_options;
+TL_API tl_bpe_options tl_bpe_defaults(void); /* 8,192 tokens, gpt2's pattern, <|endoftext|>, the greater pair */
+/* From files, each of which is one text; NULL options: the defaults. */
+TL_API tl_tokenizer *tl_tokenizer_train(const char *const *paths, int n, const tl_bpe_options *options);
+
+/* The same in steps, for texts from elsewhere. train forgets the texts. */
+typedef struct tl_bpe tl_bpe;
+typedef struct tl_bpe_counts {
+    uint64_t bytes, words;             /* of the texts so far */
+    uint64_t distinct, distinct_bytes; /* words, and their bytes */
+} tl_bpe_counts;
+TL_API tl_bpe *tl_bpe_new(const tl_bpe_options *options);
+TL_API bool tl_bpe_add(tl_bpe *bpe, const char *text, size_t bytes); /* a whole text */
+TL_API bool tl_bpe_add_files(tl_bpe *bpe, const char *const *paths, int n);
+TL_API tl_bpe_counts tl_bpe_count(const tl_bpe *bpe);
+TL_API tl_tokenizer *tl_bpe_train(tl_bpe *bpe);
+TL_API void tl_bpe_free(tl_bpe *bpe); /* NULL allowed */
+
+/* Writes a tokenizer into a folder, which is made if it is missing; each file atomically.
+ *      "json"   tokenizer.json, Hugging Face's
+ *      "gpt2"   vocab.json and merges.txt; the pattern must be gpt2's, for which these files stand
+ *      "ranks"  tokenizer.tiktoken; it has neither pattern nor special tokens
+ * For byte-level BPE with a well-known pattern and no normalizer: what training gives; others are refused. */
+TL_API bool tl_tokenizer_save(const tl_tokenizer *tokenizer, const char *folder, const char *format);
+
 /* ---- Training runs ----------------------------------------------------------------------------------------------- */
 
 /* A whole run in its folder, like `tally train`: priced, trained, logged, saved, and resumed if it was stopped; see

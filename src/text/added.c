@@ -139,3 +139,15 @@ bool added_next(const struct added *a, bool is_normalized, const uint8_t *modes,
     }
     return false;
 }
+
+bool added_is_near(const struct added *a, const uint8_t *modes, const uint8_t *text, size_t bytes, size_t at) {
+    if (!a->n) return false;
+    const size_t reach = a->longest + 8, from = at > reach ? at - reach : 0;
+    const size_t end = at + reach < bytes ? at + reach : bytes;
+    for (size_t set = 0; set < 2; set++) {
+        struct added_match m;
+        for (size_t next = from; added_next(a, set, modes, text, end, next, next, &m); next = m.begin + 1)
+            if (m.begin <= at && at <= m.end) return true;
+    }
+    return false;
+}

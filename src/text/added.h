@@ -49,5 +49,7 @@ struct added_match {
 };
 bool added_next(const struct added *a, bool is_normalized, const uint8_t *modes, const uint8_t *text, size_t bytes,
                 size_t from, size_t taken, struct added_match *match);
+/* Whether a token, with the white space that belongs to it, covers or touches a place. */
+bool added_is_near(const struct added *a, const uint8_t *modes, const uint8_t *text, size_t bytes, size_t at);
 
 #endif

@@ -82,6 +82,11 @@ static const struct encoding *encoding_find(const char *name, int32_t n_ranks, c
     return NULL;
 }
 
+const char *tokenizer_pattern(const char *encoding, const char *where) {
+    const struct encoding *e = encoding_find(encoding, 0, where);
+    return e ? e->pattern : NULL;
+}
+
 /* ---- The file ---- */
 
 size_t tokenizer_base64(char *text, size_t bytes) {

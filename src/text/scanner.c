@@ -178,14 +178,21 @@ static const uint8_t *scan_tekken(const uint8_t *at, const uint8_t *end) {
     return scan(at, end, (struct rules){.has_case = true, .n_digits = 1, .slash = '/'});
 }
 
+/* cl100k's pattern for Oniguruma, where {1,3}+ means something else. */
+static const char cl100k_oniguruma[] =
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|"
+    "\\s*[\\r\\n]|\\s+(?!\\S)|\\s";
+
+/* Of several patterns with one scanner, Oniguruma's is the first. */
+static const struct {
+    const char *pattern;
+    scanner_fn scan;
+} known[] = {{scanner_gpt2_pattern, scan_gpt2},     {scanner_r50k_pattern, scan_gpt2},
+             {cl100k_oniguruma, scan_cl100k},       {scanner_cl100k_pattern, scan_cl100k},
+             {scanner_llama3_pattern, scan_llama3}, {scanner_qwen2_pattern, scan_qwen2},
+             {scanner_o200k_pattern, scan_o200k},   {scanner_tekken_pattern, scan_tekken}};
+
 scanner_fn scanner_find(const char *pattern) {
-    static const struct {
-        const char *pattern;
-        scanner_fn scan;
-    } known[] = {{scanner_gpt2_pattern, scan_gpt2},     {scanner_r50k_pattern, scan_gpt2},
-                 {scanner_cl100k_pattern, scan_cl100k}, {scanner_llama3_pattern, scan_llama3},
-                 {scanner_qwen2_pattern, scan_qwen2},   {scanner_o200k_pattern, scan_o200k},
-                 {scanner_tekken_pattern, scan_tekken}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(pattern, known[i].pattern)) return known[i].scan;
     return NULL;
@@ -194,4 +201,33 @@ scanner_fn scanner_find(const char *pattern) {
 scanner_fn scanner_find_ruby(const char *pattern) {
     const bool is_other = !strcmp(pattern, scanner_r50k_pattern) || !strcmp(pattern, scanner_cl100k_pattern);
     return is_other ? NULL : scanner_find(pattern);
+}
+
+const char *scanner_pattern(scanner_fn wanted) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].scan == wanted) return known[i].pattern;
+    return NULL;
+}
+
+/* ---- Where to cut ---- */
+
+static unsigned class_before(const uint8_t *text, size_t at) {
+    int length;
+    size_t begin = at - 1;
+    while (begin > 0 && (text[begin] & 0xc0) == 0x80) begin--;
+    const uint32_t c = unicode_get(text + begin, text + at, &length);
+    return begin + (size_t)length == at ? unicode_class(c) : 0;
+}
+
+enum scanner_cut scanner_cut(const uint8_t *text, size_t n, size_t at) {
+    int length;
+    if (text[at] == ' ') {
+        const bool is_cut = at + 1 < n && !(class_before(text, at) & UNICODE_SPACE) &&
+                            !(class_at(text + at + 1, text + n, &length) & UNICODE_SPACE);
+        return is_cut ? CUT_SPACE : CUT_NONE;
+    }
+    if (text[at] != '\n' && text[at] < 0xc2) return CUT_NONE;
+    if (!(class_before(text, at) & UNICODE_LETTER)) return CUT_NONE;
+    if (text[at] == '\n') return CUT_NEWLINE;
+    return unicode_is_punctuation(unicode_get(text + at, text + n, &length)) && length > 1 ? CUT_PUNCTUATION : CUT_NONE;
 }

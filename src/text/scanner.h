@@ -5,6 +5,7 @@
 #ifndef TEXT_SCANNER_H
 #define TEXT_SCANNER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* The end of the word that begins at `at` (at < end). Every character belongs to a word. */
@@ -17,5 +18,17 @@ extern const char scanner_gpt2_pattern[], scanner_r50k_pattern[], scanner_cl100k
  * tiktoken's: _ruby finds patterns without them. */
 scanner_fn scanner_find(const char *pattern);
 scanner_fn scanner_find_ruby(const char *pattern);
+/* The pattern of a scanner as Oniguruma writes it; NULL: there is no such scanner. */
+const char *scanner_pattern(scanner_fn scan);
+
+/* Whether text[0..n) may be cut at `at` (0 < at < n): all scanners find the same words in the two parts as in the
+ * whole. */
+enum scanner_cut {
+    CUT_NONE,
+    CUT_SPACE,      /* after anything but white space, before a space that something else follows: "word| next" */
+    CUT_NEWLINE,    /* after a letter, before a newline: "word|\n" */
+    CUT_PUNCTUATION /* after a letter, before punctuation that is not ASCII: "字|。" */
+};
+enum scanner_cut scanner_cut(const uint8_t *text, size_t n, size_t at);
 
 #endif

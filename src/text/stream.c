@@ -1,15 +1,10 @@
 /* stream.c: a text that comes in parts.
  *
  * Text is held until there is a place in it that nothing sees across: a position where the tokens before and behind it
- * are those of the two texts by themselves. The well-known patterns, and splitting at U+2581, allow these:
- *
- *     after anything but white space, before a space that something else but white space follows     "word| next"
- *     after a letter, before a newline                                                                "word|\n"
- *     after a letter, before punctuation that is not ASCII                                            "字|。"
- *
- * None of them is inside or at the edge of an added token. The third is not used with normalizers: punctuation may
- * turn into something else. A tokenizer with a pattern of its own gives no such promise, so its texts are held whole;
- * so are those of one that neither cuts words nor keeps merges from crossing spaces.
+ * are those of the two texts by themselves. scanner_cut has the places that the well-known patterns, and splitting at
+ * U+2581, allow. None of them is inside or at the edge of an added token. CUT_PUNCTUATION is not used with normalizers:
+ * punctuation may turn into something else. A tokenizer with a pattern of its own gives no such promise, so its texts
+ * are held whole; so are those of one that neither cuts words nor keeps merges from crossing spaces.
  */
 #include <string.h>
 
@@ -17,7 +12,6 @@
 #include "base/memory.h"
 #include "base/refs.h"
 #include "text/tokenizer.h"
-#include "text/unicode.h"
 
 /* Texts are cut when this much is held; then each part is long enough to encode at full speed. */
 enum { HELD_BYTES = 64 << 10 };
@@ -75,45 +69,12 @@ void tl_encoder_free(tl_encoder *s) {
 
 /* ---- Where to cut ---- */
 
-static size_t character_begin(const uint8_t *text, size_t at) {
-    while (at > 0 && (text[at] & 0xc0) == 0x80) at--;
-    return at;
-}
-
-static unsigned class_before(const uint8_t *text, size_t at) {
-    int length;
-    const size_t begin = character_begin(text, at - 1);
-    const uint32_t c = unicode_get(text + begin, text + at, &length);
-    return begin + (size_t)length == at ? unicode_class(c) : 0;
-}
-
 static bool is_cut(const tl_encoder *s, size_t at) {
-    const uint8_t *text = s->held;
-    int length;
-    if (text[at] == ' ')
-        return !(class_before(text, at) & UNICODE_SPACE) &&
-               !(unicode_class(unicode_get(text + at + 1, text + s->n, &length)) & UNICODE_SPACE);
-    if (!(class_before(text, at) & UNICODE_LETTER)) return false;
+    const enum scanner_cut cut = scanner_cut(s->held, s->n, at);
+    if (cut == CUT_NONE || cut == CUT_SPACE) return cut == CUT_SPACE;
     const bool is_metaspace =
         s->t->may_cut_spaces || (s->t->splitters.n && s->t->splitters.at[0].kind == STEP_METASPACE);
-    if (is_metaspace) return false;
-    if (text[at] == '\n') return true;
-    if (text[at] < 0xc2 || s->t->normalizers.n) return false;
-    return unicode_is_punctuation(unicode_get(text + at, text + s->n, &length)) && length > 1;
-}
-
-/* Whether an added token, with the white space that belongs to it, covers or touches a place. */
-static bool is_added_near(const tl_encoder *s, size_t at) {
-    const struct added *a = &s->t->added;
-    if (!a->n) return false;
-    const size_t reach = a->longest + 8, from = at > reach ? at - reach : 0;
-    const size_t end = at + reach < s->n ? at + reach : s->n;
-    for (size_t set = 0; set < 2; set++) {
-        struct added_match m;
-        for (size_t next = from; added_next(a, set, s->plan.modes, s->held, end, next, next, &m); next = m.begin + 1)
-            if (m.begin <= at && at <= m.end) return true;
-    }
-    return false;
+    return !is_metaspace && (cut == CUT_NEWLINE || !s->t->normalizers.n);
 }
 
 /* The last place to cut, with enough text behind it to know; 0: none. */
@@ -123,7 +84,8 @@ static size_t cut_find(tl_encoder *s) {
     if (s->n <= tail) return 0;
     for (size_t at = s->n - tail; at > s->searched && at > 0; at--) {
         if ((s->held[at] & 0xc0) == 0x80) continue;
-        if ((s->may_cut_anywhere || is_cut(s, at)) && !is_added_near(s, at)) return at;
+        if ((s->may_cut_anywhere || is_cut(s, at)) && !added_is_near(&s->t->added, s->plan.modes, s->held, s->n, at))
+            return at;
     }
     s->searched = s->n - tail;
     return 0;

@@ -75,6 +75,8 @@ tl_tokenizer *tokenizer_read_gpt2(const char *vocabulary_path, const char *merge
 tl_tokenizer *tokenizer_read_json(char *text, size_t bytes, const char *path);
 tl_tokenizer *tokenizer_read_tekken(char *text, size_t bytes, const char *path);
 
+/* The pattern of an encoding by its name. NULL: there is none, recorded with `where` in front. */
+const char *tokenizer_pattern(const char *encoding, const char *where);
 /* Decodes base64 in place; returns the bytes, 0 if it is none. */
 size_t tokenizer_base64(char *text, size_t bytes);
 /* Adds a merge of two tokens into the one of their joined texts, as files write them. False: recorded. */
