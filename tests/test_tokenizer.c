@@ -186,6 +186,9 @@ static void a_tokenizer_json_is_read(void **state) {
         tl_tokenizer_read(file_with("x.json", "{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]]}}"), NULL),
         "the model \"Unigram\" is not supported (need BPE)");
     expect_refused(tl_tokenizer_read(file_with("x.json", "{\"model\": {\"vocab\": {\"a\": 1"), NULL), "x.json: byte ");
+    t = tl_tokenizer_read(file_with("x.json", "{\"model\": {\"vocab\": {\"\": 0}, \"merges\": []}}"), NULL);
+    expect_ids(t, "a", NULL, 0, NULL); /* a token of no bytes */
+    tl_tokenizer_free(t);
     expect_refused(tl_tokenizer_read(file_with("x.json", "hello"), NULL), "not a tokenizer");
 }
 

@@ -5,7 +5,7 @@
 
 static bool bytes_put(struct vocabulary *v, const void *bytes, size_t length, uint32_t *at) {
     if (v->n_bytes + length >= UINT32_MAX) return error_set(TL_ERROR_USE, "a vocabulary of more than 4 GiB");
-    if (v->n_bytes + length > v->bytes_capacity) {
+    if (!v->bytes || v->n_bytes + length > v->bytes_capacity) {
         size_t capacity = v->bytes_capacity * 2 < 4096 ? 4096 : v->bytes_capacity * 2;
         while (capacity < v->n_bytes + length) capacity *= 2;
         uint8_t *grown = memory_resize(v->bytes, capacity);

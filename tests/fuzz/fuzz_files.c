@@ -183,9 +183,10 @@ static bool tokenizer_use(tl_tokenizer *t) {
     tl_encoding e;
     size_t n;
     if (!t) return false;
+    if (++calls & 3) return tl_tokenizer_free(t), true; /* the cache of words is megabytes: not every time */
     o.special = TL_SPECIAL_ALLOW;
     o.has_template = true;
-    o.has_offsets = ++calls & 1;
+    o.has_offsets = calls >> 2 & 1;
     if (tl_tokenizer_encode(t, texts, sizes, 2, &o, &e)) {
         for (int64_t i = 0; o.has_offsets && i < 2 * e.count; i++)
             if (e.offsets[i] < 0 || e.offsets[i] > (int64_t)sizes[i / 2 >= e.starts[1]]) abort();
