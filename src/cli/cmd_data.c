@@ -24,6 +24,8 @@ const char help_data[] =
     "  --vocabulary N                               ids must be below N (Tally's files and bytes have their own)\n"
     "  --document-token N                           the id that begins or ends each document (default: 50256 in\n"
     "                                               llm.c's u16 shards, 128000 in its u32 shards)\n"
+    "  --tokenizer PATH                             show tokens as text; a tokenizer's file or folder (bytes need "
+    "none)\n"
     "  --quick                                      read the header only: no statistics, no checksums\n"
     "  --bytes SIZE                                 10MB is 10^7, 10MiB is 10 x 2^20; the last story is finished\n"
     "\n"
@@ -43,7 +45,7 @@ const char help_data[] =
     "  tally data inspect builtin --json | jq .floor_nats_per_byte\n";
 
 struct request {
-    const char *file, *out;
+    const char *file, *out, *tokenizer;
     uint64_t bytes;
     int64_t seed, at, count, vocabulary; /* vocabulary 0: not given */
     int64_t document_token;              /* -1: not given */
@@ -77,6 +79,7 @@ static int request_read(struct request *r, int argc, char **argv) {
         {"--out", OPTION_TEXT, &r->out, 0, 0, false},
         {"--bytes", OPTION_TEXT, &bytes, 0, 0, false},
         {"--format", OPTION_TEXT, &format, 0, 0, false},
+        {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
         {"--to", OPTION_TEXT, &to, 0, 0, false},
         {"--document-token", OPTION_INTEGER, &r->document_token, 0, 2147483647, false},
         {"--quick", OPTION_FLAG, &r->is_quick, 0, 0, false},
@@ -219,18 +222,36 @@ static int builtin_print(const struct request *o) {
     return 0;
 }
 
-/* Bytes as text, with what cannot be printed as \n or \xff. */
-static char *shown_text(const int32_t *ids, int64_t n) {
-    char *text = malloc((size_t)n * 4 + 1), *at = text;
-    for (int64_t i = 0; text && i < n; i++) {
-        unsigned c = (unsigned)ids[i];
+/* Bytes as text, with what cannot be printed as \n or \xff. NULL: no memory, which is recorded. */
+static char *shown_text(const char *bytes, size_t n) {
+    char *text = malloc(n * 4 + 1), *at = text;
+    if (!text) error_memory(n * 4 + 1, "text");
+    for (size_t i = 0; text && i < n; i++) {
+        unsigned c = (unsigned char)bytes[i];
         if (c == '\n') at += sprintf(at, "\\n");
         else if (c == '\\') at += sprintf(at, "\\\\");
         else if (c >= 32 && c < 127) *at++ = (char)c;
-        else at += sprintf(at, "\\x%02x", c & 255);
+        else at += sprintf(at, "\\x%02x", c);
     }
     if (text) *at = 0;
     return text;
+}
+
+/* The text of some tokens, by --tokenizer or, if they are bytes, as they are; NULL if neither. False on error. */
+static bool ids_text(const struct request *o, const tl_token_info *info, const int32_t *ids, int64_t n, char **text) {
+    *text = NULL;
+    if (!o->tokenizer && info->vocabulary_hash != TL_BYTES_HASH) return true;
+    tl_tokenizer *t = o->tokenizer ? tl_tokenizer_read(o->tokenizer, NULL) : tl_tokenizer_bytes();
+    bool is_its = t && (!info->vocabulary_hash || info->vocabulary_hash == tl_tokenizer_hash(t));
+    if (t && !is_its)
+        error_set(TL_ERROR_USE, "tokens: %s: was made with the vocabulary %016llx (%s has %016llx)", o->file,
+                  (unsigned long long)info->vocabulary_hash, o->tokenizer, (unsigned long long)tl_tokenizer_hash(t));
+    size_t bytes = 0;
+    char *raw = is_its ? tl_tokenizer_decode(t, ids, n, false, &bytes) : NULL;
+    if (raw) *text = shown_text(raw, bytes);
+    free(raw);
+    tl_tokenizer_free(t);
+    return *text != NULL;
 }
 
 /* What a pass over all tokens finds. Counts are exact for ids below COUNTED, which bounds the memory at 128 MiB. */
@@ -397,7 +418,7 @@ static int data_inspect(const struct request *o) {
     bool ok = tl_token_file_read(f, x.first, 0, x.n_first);
     ok = ok && (o->is_quick || statistics_take(&x.all, f, x.info.count, x.document_token));
     tl_token_file_close(f);
-    if (ok && x.info.vocabulary_hash == TL_BYTES_HASH) x.text = shown_text(x.first, x.n_first);
+    ok = ok && ids_text(o, &x.info, x.first, x.n_first, &x.text);
     int result = !ok ? work_failed() : o->wants_json ? inspection_json(o, &x) : inspection_print(o, &x);
     free(x.text);
     free(x.all.counts);
@@ -447,16 +468,12 @@ static int data_show(const struct request *o) {
     if (!f || !tl_token_file_info(f, &info)) return cli_error();
     int64_t n = o->at < info.count && info.count - o->at < o->count ? info.count - o->at : o->count;
     int64_t room = n < info.count ? n : info.count; /* a position beyond the file is refused by the read */
-    bool is_text = info.vocabulary_hash == TL_BYTES_HASH;
     int32_t *ids = malloc((size_t)room * sizeof *ids);
-    int result = EXIT_MEMORY;
-    if (ids && !tl_token_file_read(f, ids, o->at, room)) result = cli_error();
-    else if (ids) {
-        char *text = is_text ? shown_text(ids, room) : NULL;
-        if (text || !is_text) result = ids_show(o, ids, room, text);
-        free(text);
-    }
-    if (result == EXIT_MEMORY && tl_error() == TL_OK) fprintf(stderr, "tally data: out of memory\n");
+    char *text = NULL;
+    bool ok = ids ? true : error_memory((size_t)room * sizeof *ids, "tokens");
+    ok = ok && tl_token_file_read(f, ids, o->at, room) && ids_text(o, &info, ids, room, &text);
+    int result = ok ? ids_show(o, ids, room, text) : cli_error();
+    free(text);
     free(ids);
     tl_token_file_close(f);
     return result;
