@@ -1254,8 +1254,8 @@ TL_API tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *
  * model are accepted too. */
 TL_API bool tl_model_load(tl_module *model, const char *path);
 /* Opens a model with its weights: from a run's folder (`tally train`; its newest checkpoint), from one checkpoint of
- * it, or from a Hugging Face folder. Parameters have the dtype that the run trained, f32 otherwise. The model is in
- * evaluation mode. */
+ * it, from a Hugging Face folder, or from a GGUF file of a GPT-2, Llama or Qwen 2 model. Parameters have the dtype that
+ * the run trained, f32 otherwise. The model is in evaluation mode. */
 TL_API tl_module *tl_model_open(const char *path, tl_device *device);
 /* Writes config.json and model.safetensors in the form that Hugging Face's library reads; creates the folder if
  * needed. */
@@ -1655,6 +1655,12 @@ TL_API void tl_bpe_free(tl_bpe *bpe); /* NULL allowed */
  *      "ranks"  tokenizer.tiktoken; it has neither pattern nor special tokens
  * For byte-level BPE with a well-known pattern and no normalizer: what training gives; others are refused. */
 TL_API bool tl_tokenizer_save(const tl_tokenizer *tokenizer, const char *folder, const char *format);
+
+/* Writes a GPT-2, Llama or Qwen 2 model as a GGUF file that llama.cpp runs; docs/files.md says what is in it.
+ * tokenizer: byte-level BPE; NULL: none, and llama.cpp works on ids. pre: llama.cpp's name of the rule that cuts text
+ * into words; NULL: by the tokenizer's pattern. */
+TL_API bool tl_model_export_gguf(tl_module *model, const char *path, tl_gguf_type type, const tl_tokenizer *tokenizer,
+                                 const char *pre);
 
 /* ---- Training runs ----------------------------------------------------------------------------------------------- */
 

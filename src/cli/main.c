@@ -25,6 +25,7 @@ static const struct command commands[] = {
     {"calibrate", "measure this machine: peaks, memory, every op of a training step", help_calibrate, cmd_calibrate},
     {"devices", "known chips: peaks, memory and links, with sources", help_devices, cmd_devices},
     {"dtypes", "element types: range, precision, names in other libraries", help_dtypes, cmd_dtypes},
+    {"export", "write a model as a GGUF file, for llama.cpp", help_export, cmd_export},
     {"inspect", "list the tensors and metadata of a safetensors file", help_inspect, cmd_inspect},
     {"data", "make, convert, check and show token files", help_data, cmd_data},
 };

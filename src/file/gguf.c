@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -58,7 +59,8 @@ void tl_gguf_close(tl_gguf *f) {
 
 bool gguf_is_one(const char *path) {
     char magic[4] = "";
-    FILE *file = fopen(path, "rb");
+    struct stat status; /* opening a pipe would wait */
+    FILE *file = stat(path, &status) == 0 && S_ISREG(status.st_mode) ? fopen(path, "rb") : NULL;
     bool ok = file && fread(magic, 1, sizeof magic, file) == sizeof magic && !memcmp(magic, "GGUF", 4);
     if (file) fclose(file);
     return ok;

@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "file/gguf.h"
+#include "nn/model_gguf.h"
 #include "nn/model.h"
 #include "step/tokens.h"
 #include "train/checkpoint.h"
@@ -131,17 +133,40 @@ static bool model_folder_open(struct opened *o, const char *folder, tl_device *d
     return o->model && tl_model_load(o->model, folder);
 }
 
+/* ---- A GGUF file ---- */
+
+static bool gguf_open(struct opened *o, const char *path, tl_device *device) {
+    tl_model_config config;
+    tl_gguf *file = tl_gguf_open(path);
+    bool ok = file && model_gguf_config(file, path, &config);
+    o->model = ok ? tl_model_new(&config, o->recipe->parameters, device) : NULL;
+    o->is_bytes = ok && config.vocabulary == 256;
+    ok = o->model && model_gguf_load(o->model, file, path);
+    tl_gguf_close(file);
+    return ok;
+}
+
+bool run_split(const char *path, char run[SETTING_TEXT], int64_t *step) {
+    *run = 0;
+    if (strlen(path) >= SETTING_TEXT) return error_set(TL_ERROR_USE, "%.40s...: this path is too long", path);
+    strcpy(run, path);
+    split_step(run, step);
+    return is_there(run, "checkpoints");
+}
+
 bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device) {
     char run[SETTING_TEXT];
     *o = (struct opened){.settings = settings_default(), .recipe = recipe_find("fp32"), .step = -1};
     o->autocast_before = tl_set_autocast(TL_DTYPE_COUNT);
     tl_set_autocast(o->autocast_before);
-    bool ok = strlen(path) < sizeof run || error_set(TL_ERROR_USE, "%.40s...: this path is too long", path);
-    if (ok) strcpy(run, path), split_step(run, &step), strcpy(o->folder, run);
-    o->is_run = ok && is_there(run, "checkpoints");
+    o->is_run = run_split(path, run, &step);
+    bool ok = *run != 0 || !*path;
+    strcpy(o->folder, run);
     if (ok && step != STEP_NEWEST && !o->is_run)
         ok = error_set(TL_ERROR_USE, "%s: is not a run's folder, so there is no other step to choose", path);
-    ok = ok && (o->is_run ? run_open(o, run, step, device) : model_folder_open(o, run, device));
+    ok = ok && (o->is_run          ? run_open(o, run, step, device)
+                : gguf_is_one(run) ? gguf_open(o, run, device)
+                                   : model_folder_open(o, run, device));
     if (!ok) return opened_close(o), false;
     tl_module_train(o->model, false);
     tl_set_autocast(o->recipe->autocast);

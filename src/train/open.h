@@ -20,8 +20,8 @@ struct opened {
 enum { STEP_NEWEST = -1, STEP_BEST = -2 };
 
 /* The model in `path`: a run's folder (its checkpoint of `step`, STEP_NEWEST or STEP_BEST), one checkpoint's folder
- * within it, or a Hugging Face folder. Autocast is the recipe's from here until opened_close. False: recorded, and
- * nothing is open. */
+ * within it, a Hugging Face folder, or a GGUF file. Autocast is the recipe's from here until opened_close. False:
+ * recorded, and nothing is open. */
 bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device);
 /* Its tokenizer: the one that `name` names ("bytes", a file or a folder), or its own if that is NULL. *tokenizer NULL:
  * it has none. False: recorded. */
@@ -29,5 +29,9 @@ bool opened_tokenizer(const struct opened *o, const char *name, tl_tokenizer **t
 /* A name for the tokenizer of a run or of a Hugging Face folder, as a setting; "": it has none, or bytes. */
 const char *opened_tokenizer_name(const struct opened *o, char name[SETTING_TEXT]);
 void opened_close(struct opened *o);
+
+/* Whether a path is a run's folder or one of its checkpoints. `run` receives the run's folder (or the path, if it is
+ * none), *step the checkpoint's number if the path names one. A path that is too long is recorded as an error. */
+bool run_split(const char *path, char run[SETTING_TEXT], int64_t *step);
 
 #endif

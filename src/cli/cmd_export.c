@@ -1,0 +1,101 @@
+/* cmd_export.c: `tally export`: a trained model as a file for other programs. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "train/open.h"
+
+const char help_export[] =
+    "usage: tally export FOLDER --out FILE.gguf [--type f32|f16|bf16|q8_0] [options]\n"
+    "\n"
+    "Writes a model as a GGUF file, which llama.cpp runs. FOLDER is a run's folder (its newest checkpoint; --step and\n"
+    "--best select another), one of its checkpoints, a Hugging Face folder, or another GGUF file. GPT-2, Llama and\n"
+    "Qwen 2 models are known. Matrices get the type that is asked for; vectors and learned positions stay f32, and\n"
+    "matrices whose rows are not multiples of 32 are f16 instead of q8_0.\n"
+    "\n"
+    "  --out FILE         the file to write; an existing one is replaced\n"
+    "  --type TYPE        f32, f16, bf16 or q8_0 (default f16)\n"
+    "  --format gguf      the format (default, and the only one so far)\n"
+    "  --tokenizer PATH   the tokenizer: a file or folder as for `tally train`, `bytes`, or `none` (llama.cpp then\n"
+    "                     takes and gives ids). Default: the one in FOLDER; bytes for a model with 256 tokens\n"
+    "  --pre NAME         llama.cpp's name of the rule that cuts text into words (tokenizer.ggml.pre), if Tally does\n"
+    "                     not know it\n"
+    "  --step N, --best   another checkpoint of the run\n"
+    "\n"
+    "examples:\n"
+    "  tally export runs/first --type q8_0 --out first.gguf\n"
+    "  tally export ~/gpt2 --type f16 --tokenizer ~/gpt2/vocab.json --out gpt2.gguf\n";
+
+struct request {
+    const char *folder, *out, *format, *type, *tokenizer, *pre;
+    int64_t step;
+    bool is_best;
+};
+
+static int refuse(const char *problem) { return fprintf(stderr, "tally export: %s\n", problem), EXIT_INPUT; }
+
+static int request_read(struct request *r, int argc, char **argv) {
+    *r = (struct request){.format = "gguf", .type = "f16", .step = STEP_NEWEST};
+    const struct option table[] = {
+        {"--out", OPTION_TEXT, &r->out, 0, 0, false},      {"--format", OPTION_TEXT, &r->format, 0, 0, false},
+        {"--type", OPTION_TEXT, &r->type, 0, 0, false},    {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
+        {"--pre", OPTION_TEXT, &r->pre, 0, 0, false},      {"--step", OPTION_INTEGER, &r->step, 0, 1e15, false},
+        {"--best", OPTION_FLAG, &r->is_best, 0, 0, false}, {0}};
+    int code = options_read("export", table, argc, argv, &r->folder, 1);
+    if (code) return code;
+    if (r->is_best) r->step = STEP_BEST;
+    if (r->folder && r->out) return 0;
+    fprintf(stderr, "tally export: %s is required (see `tally export --help`)\n", r->folder ? "--out" : "FOLDER");
+    return EXIT_USAGE;
+}
+
+static int type_read(const struct request *r, tl_gguf_type *type) {
+    static const char *const types[] = {
+        [TL_GGUF_F32] = "f32", [TL_GGUF_F16] = "f16", [TL_GGUF_BF16] = "bf16", [TL_GGUF_Q8_0] = "q8_0"};
+    if (strcmp(r->format, "gguf")) {
+        fprintf(stderr, "tally export: --format is \"%s\" (need gguf)\n", r->format);
+        return EXIT_INPUT;
+    }
+    for (int i = 0; i < (int)(sizeof types / sizeof *types); i++)
+        if (!strcmp(types[i], r->type)) return *type = (tl_gguf_type)i, 0;
+    fprintf(stderr, "tally export: --type is \"%s\" (need f32, f16, bf16 or q8_0)\n", r->type);
+    return EXIT_INPUT;
+}
+
+/* The tokenizer that belongs to the model; *tokenizer is NULL if there is to be none. */
+static int tokenizer_find(const struct request *r, const struct opened *o, tl_tokenizer **tokenizer) {
+    *tokenizer = NULL;
+    if (r->tokenizer && !strcmp(r->tokenizer, "none")) return 0;
+    if (!opened_tokenizer(o, r->tokenizer, tokenizer)) return cli_error();
+    if (*tokenizer) return 0;
+    return refuse("there is no tokenizer in the folder: give one with --tokenizer PATH, or --tokenizer none");
+}
+
+static int export_model(const struct request *r, struct opened *o, tl_gguf_type type) {
+    tl_tokenizer *tokenizer;
+    char text[32];
+    struct stat status;
+    int code = tokenizer_find(r, o, &tokenizer);
+    if (code) return code;
+    bool ok = tl_model_export_gguf(o->model, r->out, type, tokenizer, r->pre);
+    tl_tokenizer_free(tokenizer);
+    if (!ok) return cli_error();
+    if (stat(r->out, &status) == 0) printf("%s: %s\n", r->out, bytes_text((double)status.st_size, text));
+    return 0;
+}
+
+int cmd_export(int argc, char **argv) {
+    struct request r;
+    struct opened o;
+    tl_gguf_type type;
+    int code = request_read(&r, argc, argv);
+    if (code || (code = type_read(&r, &type))) return code;
+    tl_device *device = tl_device_find("cpu");
+    if (!device || !opened_open(&o, r.folder, r.step, device)) return cli_error();
+    code = export_model(&r, &o, type);
+    opened_close(&o);
+    return code;
+}
