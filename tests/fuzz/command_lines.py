@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import programs  # noqa: E402
 
 WEIGHTS = {"train": 8, "plan": 10, "fit": 5, "generate": 10, "eval": 8, "diff": 14, "ops": 3, "napkin": 20,
-           "roofline": 3, "calibrate": 6, "devices": 5, "dtypes": 1, "inspect": 8, "data": 20}
+           "roofline": 3, "calibrate": 6, "devices": 5, "dtypes": 1, "export": 4, "inspect": 8, "data": 20}
 WORDS = {"data": ["make", "inspect", "convert", "check", "show"],
          "fit": ["batch", "seq", "layers", "channels", "model", "devices"],
          "napkin": ["time", "fit", "flops", "memory", "activations", "intensity", "chinchilla", "mfu", "loss",
@@ -114,6 +114,8 @@ class Grammar:
                 ["calibrate", "--show", "--profile", at("machine.json")],
                 ["calibrate", "--price", price, "--profile", at("machine.json"), "--json"],
                 ["inspect", at("model.safetensors")], ["inspect", at("model.safetensors"), "--json"],
+                ["inspect", at("run")], ["inspect", at("model.gguf"), "--check", "--json"],
+                ["export", at("model"), "--type", "q8_0", "--out", "made"],
                 ["data", "make", "--bytes", "2kB", "--seed", "3", "--out", "made"],
                 ["data", "convert", at("raw.bin"), "--to", "npy", "--out", "made"],
                 ["data", "inspect", at("array.npy"), "--json"], ["data", "check", at("llmc.bin")],
@@ -146,7 +148,7 @@ class Grammar:
         line = [command]
         if command in WORDS and rng.random() < 0.95:
             line.append(rng.choice(WORDS[command]))
-        n_files = {"diff": 2, "inspect": 1,
+        n_files = {"diff": 2, "export": 1, "inspect": 1,
                    "data": int(line[-1] in ("inspect", "convert", "check", "show"))}.get(command, 0)
         for _ in range(n_files if rng.random() < 0.9 else rng.randint(0, 3)):
             line.append(rng.choice(self.good if rng.random() < 0.5 else self.bad))

@@ -237,6 +237,14 @@ def safetensors(c):
                         "--data", c.good("text"), "--out", c.at("out")]])
 
 
+def gguf(c):
+    path = c.at("model.gguf")
+    write(path, bytes_mutate(c.rng, read(c.good("model.gguf")), b"general.alignment"))
+    return c.rng.choice([["inspect", path], ["inspect", path, "--check", "--json"],
+                         ["generate", "--model", path, "--tokens", "2"],
+                         ["export", path, "--type", "f32", "--out", c.at("made.gguf")]])
+
+
 def _resume(c, run):
     return ["train", *programs.SMALL, "--data", c.good("text"), "--steps", "4", "--save-every", "2", "--quiet", "--out",
             run]
@@ -305,8 +313,8 @@ def records(c):
     return _resume(c, run)
 
 
-KINDS = {k.__name__: k for k in (config, settings, ledger, tokens, safetensors, manifest, state, machine, hardware,
-                                 runs, records)}
+KINDS = {k.__name__: k for k in (config, settings, ledger, tokens, safetensors, gguf, manifest, state, machine,
+                                 hardware, runs, records)}
 
 
 def main():

@@ -524,6 +524,7 @@ def good_files(world):
     shutil.copytree(at("run/final"), at("model"))
     shutil.copy(at("run/final/model.safetensors"), at("model.safetensors"))
     shutil.copy(at("run/final/config.json"), at("gpt2.json"))
+    world.must("export", at("model"), "--type", "q8_0", "--out", at("model.gguf"))
     shutil.copy(at("llama/final/config.json"), at("llama.json"))
     shutil.copy(at("run/config.json"), at("settings.json"))
     stream = [{"bytes": n, "read": r, "write": r, "copy": r, "triad": r} for n, r in ((32768, 4e10), (1 << 28, 1e10))]
