@@ -157,7 +157,7 @@ class Header:
                 type = ctypes.c_char_p if is_text else ctypes.c_void_p if "*" in base else self._type(_squeeze(kind))
                 if size:
                     type = type * (self.constants[size] if size in self.constants else int(size))
-                fields.append((base.strip(" *"), type))
+                fields.append((re.search(r"\w+$", base).group(), type))
         self.structs[name] = _structure(name, fields)
 
     def _type(self, type):

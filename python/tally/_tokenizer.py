@@ -4,6 +4,8 @@
     tokenizer = tally.Tokenizer.bytes()                        # or .chars(text)
     ids = tokenizer.encode("Hello world")
     tokenizer.decode(ids)
+    tokenizer = tally.Tokenizer.train(["book.txt"], 8192)      # or .train_from_texts(texts)
+    tokenizer.save("folder")
 
 Special tokens are treated as in tiktoken: a text that contains one is refused, unless `allowed_special` has it or
 `disallowed_special` is empty.
@@ -33,8 +35,11 @@ _find = _function("tl_tokenizer_find", _long, _voidp, ctypes.c_char_p, _size)
 _encoder_add = _function("tl_encoder_add", ctypes.c_bool, _voidp, ctypes.c_char_p, _size, _voidp)
 _decoder_add = _function("tl_decoder_add", _voidp, _voidp, _voidp, _long, _voidp)
 _decoder_end = _function("tl_decoder_end", _voidp, _voidp, _voidp)
+_bpe_add = _function("tl_bpe_add", ctypes.c_bool, _voidp, ctypes.c_char_p, _size)
+_bpe_train = _function("tl_bpe_train", _voidp, _voidp)
 _free = ctypes.CDLL(None).free
 _free.argtypes = [_voidp]
+_TIES = {"greater": constants["TL_TIES_GREATER"], "huggingface": constants["TL_TIES_HUGGING_FACE"]}
 _POLICY = {name: constants["TL_SPECIAL_" + name.upper()] for name in ("refuse", "allow", "text")}
 
 
@@ -81,6 +86,29 @@ class _Result:
         return _array(self._pointer("starts"), np.int64, self.c.n_texts + 1)
 
 
+class _Bpe:
+    """A tl_bpe that is freed."""
+
+    def __init__(self, vocab_size, *, encoding="gpt2", special_tokens=("<|endoftext|>",), ties="greater", min_count=1):
+        if ties not in _TIES:
+            raise ValueError(f"ties is {ties!r} (need 'greater' or 'huggingface')")
+        special = [_bytes_of(token) for token in special_tokens]
+        options = c.tl_bpe_defaults()
+        options.vocabulary, options.encoding, options.ties = vocab_size, encoding.encode(), _TIES[ties]
+        keep = (ctypes.c_char_p * len(special))(*special)
+        options.special, options.n_special = ctypes.cast(keep, _voidp), len(special)
+        options.min_count = min_count
+        self.address = c.tl_bpe_new(ctypes.byref(options))
+        if not self.address:
+            _raise()
+
+    def __enter__(self):
+        return self.address
+
+    def __exit__(self, *_):
+        c.tl_bpe_free(self.address)
+
+
 class Tokenizer:
     """A tokenizer from a file or a folder: Hugging Face's tokenizer.json, Mistral's tekken.json, GPT-2's vocab.json
     and merges.txt, or tiktoken's ranks, for which `encoding` names pattern and special tokens (`encodings()`)."""
@@ -105,6 +133,36 @@ class Tokenizer:
         """The distinct characters of a text are the tokens, as in nanoGPT."""
         data = _bytes_of(text)
         return cls.__new__(cls)._own(_chars(data, len(data)))
+
+    @classmethod
+    def train(cls, files, vocab_size=8192, **options):
+        """Byte-level BPE learned from files, each of which is one text. Memory is proportional to the distinct words.
+
+        `encoding`: whose pattern cuts words ("gpt2"). `special_tokens` (["<|endoftext|>"]): text is cut at them, and
+        they are not counted. `ties`: of equally frequent pairs, "greater" merges the one of the greater bytes,
+        "huggingface" the one of the smaller ids, as Hugging Face's BpeTrainer does; ids are then also as there.
+        `min_count`: pairs that occur less often are not merged. The vocabulary is smaller than asked if no pair is
+        left."""
+        paths = [os.fsencode(path) for path in ([files] if isinstance(files, (str, os.PathLike)) else files)]
+        with _Bpe(vocab_size, **options) as bpe:
+            array = (ctypes.c_char_p * len(paths))(*paths)
+            return cls.__new__(cls)._own(c.tl_bpe_add_files(bpe, array, len(paths)) and _bpe_train(bpe))
+
+    @classmethod
+    def train_from_texts(cls, texts, vocab_size=8192, **options):
+        """The same from an iterable of texts, str or bytes."""
+        with _Bpe(vocab_size, **options) as bpe:
+            for text in texts:
+                data = _bytes_of(text)
+                if not _bpe_add(bpe, data, len(data)):
+                    _raise()
+            return cls.__new__(cls)._own(_bpe_train(bpe))
+
+    def save(self, folder, format="json"):
+        """Writes tokenizer.json ("json"), vocab.json and merges.txt ("gpt2") or tokenizer.tiktoken ("ranks") into a
+        folder. For byte-level BPE with a well-known pattern and no normalizer."""
+        if not c.tl_tokenizer_save(self._address, os.fsencode(folder), format.encode()):
+            _raise()
 
     @staticmethod
     def encodings():
@@ -172,7 +230,7 @@ class Tokenizer:
                                          f"{data.index(name)}: allow it, or have special tokens encoded as text")
             o.special = _POLICY["text"]
         keep = (ctypes.c_char_p * len(names))(*names)
-        o.allowed, o.n_allowed = ctypes.cast(keep, type(o.allowed)) if names else None, len(names)
+        o.allowed, o.n_allowed = ctypes.cast(keep, _voidp), len(names)
         return o, keep
 
     def _run(self, texts, result, allowed, disallowed, template, offsets):
