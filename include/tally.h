@@ -1283,8 +1283,12 @@ typedef struct tl_generate_options {
     double temperature; /* divides the logits; 0: the most likely token */
     int64_t top_k;      /* among the k most likely tokens; 0: all */
     double top_p;       /* among the most likely of these with this total probability; 1: all */
+    double min_p;       /* and at least this share of the likeliest one's probability; 0: all */
+    /* Logits of tokens that the text has already are divided by it where they are positive and multiplied by it where
+     * they are negative, first of all; 0 or 1: they are not changed. */
+    double repetition_penalty;
 } tl_generate_options;
-TL_API tl_generate_options tl_generate_defaults(void); /* 1, 0, 1 */
+TL_API tl_generate_options tl_generate_defaults(void); /* 1, 0, 1, 0, 1 */
 TL_API bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options);
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */

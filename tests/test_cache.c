@@ -226,7 +226,8 @@ static void top_k_and_top_p_cut_the_tail(void **state) {
         double top_p;
     } cases[] = {{1, 1}, {3, 1}, {0, 0.5}, {0, 1e-9}, {5, 0.6}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        generate(model, 100, 3, 4, (tl_generate_options){1, cases[c].top_k, cases[c].top_p}, ids);
+        generate(model, 100, 3, 4,
+                 (tl_generate_options){.temperature = 1, .top_k = cases[c].top_k, .top_p = cases[c].top_p}, ids);
         tl_scope scope = tl_scope_begin();
         for (int64_t b = 0; b < 100; b++) {
             float p[V];
@@ -249,6 +250,54 @@ static void top_k_and_top_p_cut_the_tail(void **state) {
     tl_module_free(model);
 }
 
+static void min_p_cuts_unlikely_tokens(void **state) {
+    (void)state;
+    tl_module *model = model_make(TL_LLAMA, TL_F32, NULL);
+    int64_t ids[400];
+    static const int64_t ks[] = {0, V - 1}; /* with and without the sorted way */
+    for (int c = 0; c < 2; c++) {
+        tl_generate_options o = {.temperature = 1, .top_k = ks[c], .top_p = 1, .min_p = 0.95};
+        generate(model, 100, 3, 4, o, ids);
+        tl_scope scope = tl_scope_begin();
+        for (int64_t b = 0; b < 100; b++) {
+            float p[V], most = 0;
+            tl_tensor *logits = tl_model_next(model, tl_from_data(ids + b * 4, TL_SHAPE(1, 3), TL_I64, NULL), NULL);
+            assert_true(tl_to_data(tl_softmax(logits, -1), p, sizeof p));
+            for (int v = 0; v < V; v++) most = p[v] > most ? p[v] : most;
+            expect_true((double)p[ids[b * 4 + 3]] >= 0.95 * (double)most * (1 - 1e-6));
+        }
+        tl_scope_end(scope);
+    }
+    tl_module_free(model);
+}
+
+/* As transformers has it: positive logits of tokens seen are divided, negative ones multiplied. */
+static void repeated_tokens_are_penalized(void **state) {
+    (void)state;
+    enum { N = 12 };
+    tl_module *model = model_make(TL_LLAMA, TL_F32, NULL);
+    int64_t ids[N], plain[N];
+    generate(model, 1, 3, N, (tl_generate_options){.temperature = 0, .top_p = 1}, plain);
+    generate(model, 1, 3, N, (tl_generate_options){.temperature = 0, .top_p = 1, .repetition_penalty = 3}, ids);
+    assert_memory_not_equal(ids, plain, sizeof ids);
+    for (int64_t n = 3; n < N; n++) {
+        float x[V];
+        bool is_seen[V] = {false};
+        int64_t best = 0;
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *seen = tl_from_data(ids, TL_SHAPE(1, n), TL_I64, NULL);
+        assert_true(tl_to_data(tl_model_next(model, seen, NULL), x, sizeof x));
+        tl_scope_end(scope);
+        for (int64_t i = 0; i < n; i++) is_seen[ids[i]] = true;
+        for (int v = 0; v < V; v++) {
+            if (is_seen[v]) x[v] = x[v] < 0 ? x[v] * 3 : x[v] / 3;
+            if (x[v] > x[best]) best = v;
+        }
+        expect_equal(ids[n], best);
+    }
+    tl_module_free(model);
+}
+
 static void wrong_requests_are_refused(void **state) {
     (void)state;
     tl_module *model = model_make(TL_LLAMA, TL_F32, NULL);
@@ -257,8 +306,12 @@ static void wrong_requests_are_refused(void **state) {
     expect_refused(tl_generate(model, text, 0, NULL), "a prompt of 0 tokens");
     expect_refused(tl_generate(model, text, 9, NULL), "in a text of 8");
     expect_refused(tl_generate(model, tl_cast(text, TL_I32), 1, NULL), "is not (B,N) of i64");
-    expect_refused(tl_generate(model, text, 1, &(tl_generate_options){1, 0, 0}), "above 0 to 1");
-    expect_refused(tl_generate(model, text, 1, &(tl_generate_options){-1, 0, 1}), "temperature -1");
+    expect_refused(tl_generate(model, text, 1, &(tl_generate_options){.temperature = 1}), "above 0 to 1");
+    expect_refused(tl_generate(model, text, 1, &(tl_generate_options){.temperature = -1, .top_p = 1}),
+                   "temperature -1");
+    expect_refused(tl_generate(model, text, 1, &(tl_generate_options){.top_p = 1, .min_p = 1}), "min_p 1");
+    expect_refused(tl_generate(model, text, 1, &(tl_generate_options){.top_p = 1, .repetition_penalty = -1}),
+                   "repetition_penalty -1");
     tl_scope_end(scope);
     tl_module_free(model);
 }
@@ -273,6 +326,8 @@ int main(void) {
         TEST(the_likeliest_tokens_are_those_of_the_whole_text),
         TEST(a_text_may_be_longer_than_the_context),
         TEST(top_k_and_top_p_cut_the_tail),
+        TEST(min_p_cuts_unlikely_tokens),
+        TEST(repeated_tokens_are_penalized),
         TEST(wrong_requests_are_refused),
     };
     return cmocka_run_group_tests_name("cache", tests, NULL, NULL);

@@ -55,6 +55,12 @@ static int value_take(const char *command, const struct option *o, const char *v
         *(const char **)o->to = value;
         return 0;
     }
+    if (o->kind == OPTION_TEXTS) {
+        struct texts *list = o->to;
+        if (list->n < TEXTS_MOST) return list->at[list->n++] = value, 0;
+        fprintf(stderr, "tally %s: %s is given more than %d times\n", command, o->name, TEXTS_MOST);
+        return EXIT_INPUT;
+    }
     if (o->kind == OPTION_INTEGER && digits_read(value, &whole) && (double)whole >= o->least &&
         (double)whole <= o->most) {
         *(int64_t *)o->to = whole;

@@ -9,8 +9,15 @@ enum option_kind {
     OPTION_END,     /* after the last row */
     OPTION_FLAG,    /* bool: the flag alone is true */
     OPTION_TEXT,    /* const char * */
+    OPTION_TEXTS,   /* struct texts: one for every time that the option is given */
     OPTION_NUMBER,  /* double, `least` to `most`; 70e9, 70B, 80GB, 80GiB */
     OPTION_INTEGER, /* int64_t, `least` to `most`; the same forms, when they are whole */
+};
+
+enum { TEXTS_MOST = 16 };
+struct texts {
+    const char *at[TEXTS_MOST];
+    int n;
 };
 
 struct option {

@@ -11,7 +11,9 @@
 #include "step/tokens.h"
 #include "step/trainer.h"
 
-tl_generate_options tl_generate_defaults(void) { return (tl_generate_options){.temperature = 1, .top_p = 1}; }
+tl_generate_options tl_generate_defaults(void) {
+    return (tl_generate_options){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+}
 
 /* values (B,k), falling, already divided by the temperature: those after the first ones that reach top_p together
  * become -inf. The likeliest always stays. */
@@ -21,12 +23,27 @@ static tl_tensor *nucleus(tl_tensor *values, double top_p) {
     return tl_masked_fill(values, tl_cmp_scalar(before, TL_GE, tl_scalar_float(top_p)), -INFINITY);
 }
 
+/* values (B,k), divided by the temperature: those of less than min_p of the likeliest one's probability become -inf.
+ * p < min_p max(p) is v < max(v) + ln(min_p). */
+static tl_tensor *likely(tl_tensor *values, double min_p) {
+    tl_tensor *behind = tl_sub(values, tl_max(values, (int[]){1}, 1, true));
+    return tl_masked_fill(values, tl_cmp_scalar(behind, TL_LT, tl_scalar_float(log(min_p))), -INFINITY);
+}
+
+/* Makes the tokens of `seen` (B,n) less likely, as transformers does. */
+static tl_tensor *penalize(tl_tensor *logits, tl_tensor *seen, double penalty) {
+    tl_tensor *scores = tl_gather(logits, 1, seen), *up = tl_scale(scores, penalty),
+              *down = tl_scale(scores, 1 / penalty);
+    tl_tensor *is_negative = tl_cmp_scalar(scores, TL_LT, tl_scalar_float(0));
+    return tl_scatter(logits, 1, seen, tl_where(is_negative, up, down));
+}
+
 /* How to draw tokens, and when to stop. */
 struct request {
     tl_generate_options options;
-    bool is_sketch;                    /* see trainer.h */
-    bool is_total;                     /* logits that are not finite give token 0 and no error */
-    const volatile sig_atomic_t *stop; /* set by a signal: end after this token; NULL: there is none */
+    bool is_sketch;                           /* see trainer.h */
+    bool is_total;                            /* logits that are not finite give token 0 and no error */
+    const struct generate_listener *listener; /* NULL: there is none */
 };
 
 /* x (B,k) -> places in it (B,1) i64. A row that is not finite has no probabilities, and a draw from it would be an
@@ -40,16 +57,22 @@ static tl_tensor *draw_from(tl_tensor *x, const struct request *r) {
     return tl_masked_fill(place, is_void ? tl_slice(is_void, 1, 0, 1, 1) : NULL, 0);
 }
 
-/* logits (B,V) -> the next tokens (B,1) i64 */
-static tl_tensor *draw(tl_tensor *logits, const struct request *r) {
+static bool has_penalty(const struct request *r) {
+    return r->options.repetition_penalty != 0 && r->options.repetition_penalty != 1;
+}
+
+/* logits (B,V) -> the next tokens (B,1) i64; `seen` (B,n): the text so far, for a penalty */
+static tl_tensor *draw(tl_tensor *logits, tl_tensor *seen, const struct request *r) {
     const tl_generate_options *o = &r->options;
     tl_tensor *x = tl_cast(logits, TL_F32), *values, *indices;
+    if (has_penalty(r)) x = penalize(x, seen, o->repetition_penalty);
     if (o->temperature == 0) return tl_argmax(x, (int[]){1}, 1, true);
     x = tl_scale(x, 1 / o->temperature);
     bool has_k = x && o->top_k > 0 && o->top_k < tl_size(x, 1);
-    if (!has_k && o->top_p >= 1) return draw_from(x, r);
+    if (!has_k && o->top_p >= 1) return draw_from(o->min_p > 0 ? likely(x, o->min_p) : x, r);
     if (!x || !tl_topk(x, has_k ? o->top_k : tl_size(x, 1), 1, true, &values, &indices)) return NULL;
     if (o->top_p < 1) values = nucleus(values, o->top_p);
+    if (o->min_p > 0) values = likely(values, o->min_p);
     return tl_gather(indices, 1, draw_from(values, r));
 }
 
@@ -64,7 +87,8 @@ static bool next(tl_module *model, tl_tensor *text, int64_t n, tl_cache *cache, 
     tl_scope scope = tl_scope_begin();
     tl_tensor *unseen = tl_slice(text, 1, *first + tl_cache_length(cache), n, 1),
               *place = tl_slice(text, 1, n, n + 1, 1);
-    tl_tensor *token = draw(tl_model_next(model, unseen, cache), r);
+    tl_tensor *logits = tl_model_next(model, unseen, cache);
+    tl_tensor *token = draw(logits, has_penalty(r) ? tl_slice(text, 1, 0, n, 1) : NULL, r);
     bool ok = token && tl_copy_(place, token);
     return scope.depth && tl_scope_end(scope) && ok;
 }
@@ -76,10 +100,24 @@ static bool request_check(tl_module *model, tl_tensor *text, int64_t n_prompt, c
     if (n_prompt < 1 || n_prompt > tl_size(text, 1))
         return error_set(TL_ERROR_USE, "tl_generate: a prompt of %lld tokens in a text of %lld (need at least one)",
                          (long long)n_prompt, (long long)tl_size(text, 1));
+    if (!(o->min_p >= 0 && o->min_p < 1 && o->repetition_penalty >= 0 && o->repetition_penalty < INFINITY))
+        return error_set(TL_ERROR_USE, "tl_generate: min_p %g, repetition_penalty %g (need 0 to below 1, and >= 0)",
+                         o->min_p, o->repetition_penalty);
     return (o->temperature >= 0 && o->top_k >= 0 && o->top_p > 0 && o->top_p <= 1) ||
            error_set(TL_ERROR_USE,
                      "tl_generate: temperature %g, top_k %lld, top_p %g (need >= 0, >= 0, and above 0 to 1)",
                      o->temperature, (long long)o->top_k, o->top_p);
+}
+
+/* Reads token n of a text with one row, which waits for the device. */
+static bool listener_tell(const struct generate_listener *l, tl_tensor *text, int64_t n, bool *goes_on) {
+    int64_t id;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *place = tl_slice(text, 1, n, n + 1, 1);
+    bool ok = place && (!l->token || tl_to_data(place, &id, sizeof id));
+    ok = scope.depth && tl_scope_end(scope) && ok;
+    *goes_on = ok && !(l->stop && *l->stop) && (!l->token || l->token(l->context, id));
+    return ok;
 }
 
 /* A pass over one token takes as much memory as the one before it, so a sketch runs only the first three after the
@@ -94,11 +132,13 @@ static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const 
     tl_module_train(model, false);
     tl_cache *cache = tl_cache_new(model, tl_size(text, 0), capacity);
     bool ok = cache != NULL;
-    for (int64_t n = n_prompt; ok && n < N && !(r->stop && *r->stop); n++) {
+    bool goes_on = true;
+    for (int64_t n = n_prompt; ok && n < N && goes_on; n++) {
         since = n - first > capacity ? 0 : since + 1;
         if (r->is_sketch && since > 3 && n < N - 1) cache_pretend(cache);
         else ok = next(model, text, n, cache, capacity, &first, r);
         *n_done += ok;
+        if (ok && r->listener) ok = listener_tell(r->listener, text, n, &goes_on);
     }
     tl_cache_free(cache);
     tl_module_train(model, was_training);
@@ -113,8 +153,8 @@ bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_g
 }
 
 bool generate_until(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options,
-                    const volatile sig_atomic_t *stop, int64_t *n_done) {
-    const struct request r = {.options = *options, .stop = stop};
+                    const struct generate_listener *listener, int64_t *n_done) {
+    const struct request r = {.options = *options, .listener = listener};
     return generate(model, text, n_prompt, &r, n_done);
 }
 
@@ -122,9 +162,10 @@ bool trainer_sample(struct trainer *t) {
     tl_generator before = tl_generator_get();
     tl_dtype autocast = tl_set_autocast(t->recipe->autocast);
     tl_generator_set(t->dice);
-    const struct request r = {.options = {t->settings.temperature, t->settings.top_k, t->settings.top_p},
-                              .is_sketch = t->is_sketch,
-                              .is_total = true};
+    const struct request r = {
+        .options = {.temperature = t->settings.temperature, .top_k = t->settings.top_k, .top_p = t->settings.top_p},
+        .is_sketch = t->is_sketch,
+        .is_total = true};
     int64_t n_done;
     bool ok = generate(t->model, t->text, t->n_prompt, &r, &n_done);
     t->dice = tl_generator_get();

@@ -183,60 +183,56 @@ bool tokens_of_prompt(tl_tokenizer *tokenizer, const char *prompt, bool has_temp
     return *ids || error_memory((size_t)*n * sizeof **ids, "a prompt");
 }
 
-struct words {
-    char *text;
-    size_t n, capacity;
-};
-
-static bool words_add(struct words *w, const char *text, size_t bytes) {
+/* Also keeps a 0 behind the text, for those who look for its end. */
+static bool words_add(struct tokens_words *w, const char *text, size_t bytes) {
     while (text && w->capacity < w->n + bytes + 1)
         if (!memory_grow((void **)&w->text, &w->capacity, w->capacity, 1)) return error_memory(w->n, "sampled text");
-    if (text) memcpy(w->text + w->n, text, bytes);
-    w->n += text ? bytes : 0;
-    return text != NULL;
+    if (!text) return false;
+    memcpy(w->text + w->n, text, bytes);
+    w->n += bytes;
+    w->text[w->n] = 0;
+    return true;
 }
 
-/* Ids beyond the tokenizer's are "?": a model's vocabulary may be larger. */
-static bool words_of(struct words *w, tl_tokenizer *tokenizer, const int64_t *ids, int64_t n) {
-    tl_decoder *decoder = tl_decoder_new(tokenizer, false);
-    size_t bytes;
-    bool ok = decoder != NULL;
-    for (int64_t i = 0; ok && i < n; i++) {
-        const char *text;
-        if (tl_tokenizer_token(tokenizer, ids[i], &bytes))
-            text = tl_decoder_add(decoder, &(int32_t){(int32_t)ids[i]}, 1, &bytes);
-        else {
-            text = tl_decoder_end(decoder, &bytes);
-            ok = words_add(w, text, bytes);
-            text = "?", bytes = 1;
-        }
-        ok = ok && words_add(w, text, bytes);
-    }
-    if (ok) {
-        const char *rest = tl_decoder_end(decoder, &bytes);
-        ok = words_add(w, rest, bytes);
-    }
-    tl_decoder_free(decoder);
-    return ok;
-}
-
-char *tokens_bytes(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n, size_t *bytes) {
-    struct words w = {0};
-    if (!words_add(&w, "", 0) || !words_of(&w, tokenizer, ids, n)) return memory_free(w.text), NULL;
-    w.text[w.n] = 0;
-    *bytes = w.n;
-    return w.text;
-}
-
-char *tokens_text(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n) {
+bool tokens_end(struct tokens_words *w, tl_decoder *decoder) {
     size_t bytes = 0;
-    char *text = tokens_bytes(tokenizer, ids, n, &bytes);
-    for (size_t at = 0; text && at < bytes;) {
+    const char *rest = tl_decoder_end(decoder, &bytes);
+    return words_add(w, rest, bytes);
+}
+
+bool tokens_add(struct tokens_words *w, tl_tokenizer *tokenizer, tl_decoder *decoder, int64_t id) {
+    size_t bytes = 0;
+    if (!tl_tokenizer_token(tokenizer, id, &bytes)) return tokens_end(w, decoder) && words_add(w, "?", 1);
+    const char *text = tl_decoder_add(decoder, &(int32_t){(int32_t)id}, 1, &bytes);
+    return words_add(w, text, bytes);
+}
+
+static char *bytes_of(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n, size_t *bytes) {
+    struct tokens_words w = {0};
+    tl_decoder *decoder = tl_decoder_new(tokenizer, false);
+    bool ok = decoder && words_add(&w, "", 0);
+    for (int64_t i = 0; ok && i < n; i++) ok = tokens_add(&w, tokenizer, decoder, ids[i]);
+    ok = ok && tokens_end(&w, decoder);
+    tl_decoder_free(decoder);
+    *bytes = w.n;
+    if (ok) return w.text;
+    memory_free(w.text);
+    return NULL;
+}
+
+void tokens_clean(char *text, size_t bytes) {
+    for (size_t at = 0; at < bytes;) {
         uint32_t code;
         int length = text[at] ? text_character(text + at, &code) : 0;
         bool is_text = length && (!text_is_control(code) || code == '\n' || code == '\t');
         if (!is_text) memset(text + at, '?', (size_t)(length ? length : 1));
         at += (size_t)(length ? length : 1);
     }
+}
+
+char *tokens_text(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n) {
+    size_t bytes = 0;
+    char *text = bytes_of(tokenizer, ids, n, &bytes);
+    if (text) tokens_clean(text, bytes);
     return text;
 }

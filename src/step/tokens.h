@@ -30,9 +30,18 @@ bool tokens_count_bytes(tl_tokenizer *tokenizer, tl_token_file *file, int64_t fr
 /* The tokens of a prompt; *ids is memory_free'd by the caller. A template puts the tokens before and after it that the
  * tokenizer's file prescribes. At least one token: of an empty prompt, a line's end or token 0. False: recorded. */
 bool tokens_of_prompt(tl_tokenizer *tokenizer, const char *prompt, bool has_template, int64_t **ids, int64_t *n);
+/* A text that grows token by token; memory_free its text. Never half a character, until
+ * the end. Ids that the tokenizer does not have are "?": a model's vocabulary may be larger. False: recorded. */
+struct tokens_words {
+    char *text;
+    size_t n, capacity;
+};
+bool tokens_add(struct tokens_words *w, tl_tokenizer *tokenizer, tl_decoder *decoder, int64_t id);
+bool tokens_end(struct tokens_words *w, tl_decoder *decoder);
+/* Replaces invalid UTF-8, and control characters except newlines and tabs, by "?". text[bytes] is 0. */
+void tokens_clean(char *text, size_t bytes);
 /* Tokens as UTF-8 text, malloc'ed: invalid UTF-8, and control characters except newlines and tabs, become "?". NULL:
  * recorded. */
-char *tokens_bytes(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n, size_t *bytes); /* as they are */
 char *tokens_text(tl_tokenizer *tokenizer, const int64_t *ids, int64_t n);
 
 #endif
