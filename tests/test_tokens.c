@@ -50,7 +50,7 @@ static struct settings words_run(const char *out, const char *tokenizer) {
     struct settings s = small_run(TL_LLAMA, 3000);
     set(&s, "model", "tiny"), set(&s, "layers", "1"), set(&s, "channels", "32"), set(&s, "ff", "32");
     set(&s, "steps", "6"), set(&s, "save_every", "2"), set(&s, "val_share", "0.1");
-    if (!strcmp(tokenizer, "chars")) set(&s, "tokenizer", "chars");
+    if (!strcmp(tokenizer, "chars") || strchr(tokenizer, ':')) set(&s, "tokenizer", tokenizer);
     else set_path(&s, "tokenizer", tokenizer);
     set_path(&s, "out", out);
     return s;
@@ -270,6 +270,35 @@ static void characters_are_those_of_the_text(void **state) {
     base_end();
 }
 
+static void a_run_learns_its_tokenizer_from_its_text(void **state) {
+    (void)state;
+    base_begin();
+    struct settings s = words_run("run", "train:300"), whole = words_run("whole", "train:300"), other = s;
+    train(&whole, 0, RUN_DONE);
+    train(&s, 3, RUN_STOPPED);
+    train(&s, 0, RUN_DONE);
+    expect_same(&s, &whole, "final/model.safetensors");
+    char path[SETTING_TEXT + 32];
+    static const char *const folders[] = {"tokenizer", "final"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s/tokenizer.json", s.out, folders[i]);
+        tl_tokenizer *t = tl_tokenizer_read(path, NULL);
+        expect_equal(tl_tokenizer_size(t), 300);
+        tl_tokenizer_free(t);
+    }
+    set_path(&other, "out", "other");
+    static const char *const wrong[] = {"train:", "train:256", "train:x", "train:300x", "train:99999999"};
+    for (int i = 0; i < 5; i++) {
+        set(&other, "tokenizer", wrong[i]);
+        expect_run_refused(&other, "need train:N with N from 257 to 1000000");
+    }
+    set(&other, "tokenizer", "train:300"), set(&other, "data", "builtin");
+    expect_run_refused(&other, "train:300 needs a text as data");
+    set(&s, "tokenizer", "train:301");
+    expect_run_refused(&s, "");
+    base_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_stopped_run_maps_its_tokens_again),
@@ -280,6 +309,7 @@ int main(void) {
         TEST(token_files_must_be_of_the_tokenizer),
         TEST(another_tokenizer_or_text_is_refused_on_resuming),
         TEST(characters_are_those_of_the_text),
+        TEST(a_run_learns_its_tokenizer_from_its_text),
     };
     return cmocka_run_group_tests_name("tokens", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -54,20 +55,46 @@ tl_tokenizer *tokens_named(const char *name) {
     return strcmp(name, "bytes") ? tl_tokenizer_read(name, NULL) : tl_tokenizer_bytes();
 }
 
-/* The characters of the data, which must be a text. */
-static tl_tokenizer *chars_open(const struct settings *s) {
+/* "train:8192": byte-level BPE with that vocabulary, learnt from the data. */
+static const char TRAIN[] = "train:";
+enum { TRAIN_LEAST = 257, TRAIN_MOST = 1000000 };
+
+static bool is_to_train(const char *name) { return !strncmp(name, TRAIN, sizeof TRAIN - 1); }
+
+bool tokens_are_made(const struct settings *s) { return !strcmp(s->tokenizer, "chars") || is_to_train(s->tokenizer); }
+
+static bool train_size(const char *name, int64_t *n) {
+    const char *number = name + sizeof TRAIN - 1;
+    char *end;
+    *n = strtoll(number, &end, 10);
+    return (end != number && !*end && *n >= TRAIN_LEAST && *n <= TRAIN_MOST) ||
+           error_set(TL_ERROR_USE, "tokenizer: %s (need train:N with N from %d to %d, such as train:8192)", name,
+                     TRAIN_LEAST, TRAIN_MOST);
+}
+
+static tl_tokenizer *bpe_train(const struct settings *s) {
+    const char *path = s->data;
+    tl_bpe_options options = tl_bpe_defaults();
+    return train_size(s->tokenizer, &options.vocabulary) ? tl_tokenizer_train(&path, 1, &options) : NULL;
+}
+
+/* From the data, which must be a text. */
+static tl_tokenizer *made_open(const struct settings *s) {
     tl_token_info info;
     if (source_is_builtin(s))
-        return error_set(TL_ERROR_USE, "tokenizer: chars needs a text as data, and data is builtin (`tally data make` "
-                                       "writes the stories to a file)"),
+        return error_set(TL_ERROR_USE,
+                         "tokenizer: %s needs a text as data, and data is builtin (`tally data make` writes the "
+                         "stories to a file)",
+                         s->tokenizer),
                NULL;
     tl_token_file *text = tl_token_file_open(s->data, TL_TOKENS_AUTO);
     tl_tokenizer *t = NULL;
     if (text && tl_token_file_info(text, &info)) {
-        if (info.format == TL_TOKENS_BYTES) t = tl_tokenizer_chars((const char *)token_file_data(text), info.count);
-        else
-            error_set(TL_ERROR_USE, "tokenizer: chars needs a text as data, and %s has tokens (%s)", s->data,
+        if (info.format != TL_TOKENS_BYTES)
+            error_set(TL_ERROR_USE, "tokenizer: %s needs a text as data, and %s has tokens (%s)", s->tokenizer, s->data,
                       tl_token_format_name(info.format));
+        else if (is_to_train(s->tokenizer)) t = bpe_train(s);
+        else t = tl_tokenizer_chars((const char *)token_file_data(text), info.count);
     }
     tl_token_file_close(text);
     return t;
@@ -76,7 +103,7 @@ static tl_tokenizer *chars_open(const struct settings *s) {
 bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **tokenizer) {
     *tokenizer = NULL;
     if (!*s->tokenizer) return true;
-    tl_tokenizer *t = strcmp(s->tokenizer, "chars") ? tokens_named(s->tokenizer) : chars_open(s);
+    tl_tokenizer *t = tokens_are_made(s) ? made_open(s) : tokens_named(s->tokenizer);
     if (!t) return false;
     if (vocabulary && tl_tokenizer_size(t) > vocabulary) {
         error_set(TL_ERROR_USE,
@@ -91,17 +118,23 @@ bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **to
     return true;
 }
 
+/* A text that is too short gives fewer tokens than were asked for; the model then has some that never occur. */
+bool tokens_vocabulary(const struct settings *s, int64_t *n) {
+    tl_tokenizer *t;
+    if (is_to_train(s->tokenizer)) return train_size(s->tokenizer, n);
+    if (!tokens_open(s, 0, &t)) return false;
+    *n = tl_tokenizer_size(t);
+    tl_tokenizer_free(t);
+    return true;
+}
+
 bool tokens_settle(struct settings *s) {
     struct stat info;
     bool is_preset = trainer_has_preset(s);
     bool is_folder = !is_preset && stat(s->model, &info) == 0 && S_ISDIR(info.st_mode);
     if (!*s->tokenizer && is_folder && tokens_in_folder(s->model)) strcpy(s->tokenizer, s->model);
     if (!*s->tokenizer || s->vocabulary || !is_preset) return true;
-    tl_tokenizer *t;
-    if (!tokens_open(s, 0, &t)) return false;
-    s->vocabulary = tl_tokenizer_size(t);
-    tl_tokenizer_free(t);
-    return true;
+    return tokens_vocabulary(s, &s->vocabulary);
 }
 
 /* ---- Texts to files of tokens ---- */

@@ -12,10 +12,14 @@ bool tokens_settle(struct settings *s);
 /* The tokenizer that the settings name; *tokenizer NULL: none is named. Its size is compared with the model's
  * vocabulary (0: with none). False: recorded. */
 bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **tokenizer);
+/* The vocabulary that a model needs for the tokenizer that the settings name. False: recorded. */
+bool tokens_vocabulary(const struct settings *s, int64_t *n);
 /* "bytes", or a tokenizer's file or folder. NULL: recorded. */
 tl_tokenizer *tokens_named(const char *name);
 /* Whether the settings name a tokenizer whose tokens are not bytes, so that texts have to be tokenized. */
 bool tokens_are_named(const struct settings *s);
+/* Whether it is made from the data: "chars", or "train:N". */
+bool tokens_are_made(const struct settings *s);
 /* Whether a folder has a file of this name that belongs to a tokenizer, and whether it has any. */
 bool tokens_is_file(const char *name);
 bool tokens_in_folder(const char *folder);

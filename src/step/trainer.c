@@ -68,12 +68,7 @@ bool trainer_has_preset(const struct settings *s) {
 
 /* The vocabulary of a preset is its tokenizer's, if one is named and no other size is given. */
 static bool vocabulary_take(const struct settings *s, tl_model_config *c) {
-    tl_tokenizer *t;
-    if (!*s->tokenizer || s->vocabulary || !trainer_has_preset(s)) return true;
-    if (!tokens_open(s, 0, &t)) return false;
-    c->vocabulary = tl_tokenizer_size(t);
-    tl_tokenizer_free(t);
-    return true;
+    return !*s->tokenizer || s->vocabulary || !trainer_has_preset(s) || tokens_vocabulary(s, &c->vocabulary);
 }
 
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights) {

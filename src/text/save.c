@@ -196,7 +196,7 @@ static void put_added(struct out *o, const tl_tokenizer *t) {
     put(o, "],\n");
 }
 
-static bool json_save(const tl_tokenizer *t, const char *folder, const char *pattern) {
+static bool json_put(struct out *to, const tl_tokenizer *t, const char *pattern) {
     struct out o = {0};
     struct merge *merges = specials_check(t) ? merges_list(t) : NULL;
     if (!merges) return false;
@@ -220,7 +220,22 @@ static bool json_save(const tl_tokenizer *t, const char *folder, const char *pat
     }
     put(&o, "]}}\n");
     memory_free(merges);
-    return file_write(&o, folder, "tokenizer.json");
+    *to = o;
+    return true;
+}
+
+static bool json_save(const tl_tokenizer *t, const char *folder, const char *pattern) {
+    struct out o;
+    return json_put(&o, t, pattern) && file_write(&o, folder, "tokenizer.json");
+}
+
+char *tokenizer_json(const tl_tokenizer *t, size_t *bytes) {
+    struct out o;
+    const char *pattern = pattern_of(t);
+    if (!pattern || !json_put(&o, t, pattern)) return NULL;
+    if (o.has_failed) return memory_free(o.text), NULL;
+    *bytes = o.n;
+    return o.text;
 }
 
 static bool gpt2_save(const tl_tokenizer *t, const char *folder, const char *pattern) {

@@ -280,7 +280,7 @@ static bool input_check(const struct folder *f, const char *setting, const char 
 }
 
 static bool inputs_check(const struct folder *f, const struct settings *s) {
-    bool is_preset = trainer_has_preset(s), is_word = !tokens_are_named(s) || !strcmp(s->tokenizer, "chars");
+    bool is_preset = trainer_has_preset(s), is_word = !tokens_are_named(s) || tokens_are_made(s);
     return (source_is_builtin(s) || input_check(f, "data", s->data)) && input_check(f, "val_data", s->val_data) &&
            (is_preset || input_check(f, "model", s->model)) && (is_word || input_check(f, "tokenizer", s->tokenizer));
 }

@@ -153,7 +153,11 @@ bool tokenizer_files_read(struct tokenizer_files *f, const struct settings *s, t
     enum file_kind kind;
     bool is_plain = !tokens_are_named(s) || !strcmp(s->tokenizer, "chars"), ok;
     if (is_plain) ok = plain_make(f, t, tl_tokenizer_hash(t) == TL_BYTES_HASH);
-    else {
+    else if (tokens_are_made(s)) {
+        size_t bytes = 0;
+        char *data = tokenizer_json(t, &bytes);
+        ok = file_add(f, FAST, data, bytes);
+    } else {
         struct file_folder *folder = NULL; /* a link to a folder is one */
         ok = file_look(file_path(s->tokenizer), &kind);
         if (ok && kind == FILE_LINK && !(folder = file_folder_open(s->tokenizer))) tl_error_clear();
