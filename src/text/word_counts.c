@@ -1,6 +1,7 @@
 #include "text/word_counts.h"
 
 #include <omp.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -236,7 +237,8 @@ struct pass {
     const struct word_source *from;
     word_progress_fn progress;
     void *context;
-    uint64_t offset; /* of the next piece; in the critical section */
+    pthread_mutex_t lock;
+    uint64_t offset; /* of the next piece; under the lock, as is the first failure */
     atomic_ullong done;
     atomic_bool has_failed;
     tl_status status;
@@ -244,27 +246,24 @@ struct pass {
 };
 
 static void pass_fail(struct pass *p) {
-#pragma omp critical(word_counts)
-    {
-        if (!atomic_load(&p->has_failed)) {
-            p->status = tl_error();
-            text_copy(p->message, sizeof p->message, tl_error_message());
-        }
-        atomic_store(&p->has_failed, true);
+    pthread_mutex_lock(&p->lock);
+    if (!atomic_load(&p->has_failed)) {
+        p->status = tl_error();
+        text_copy(p->message, sizeof p->message, tl_error_message());
     }
+    atomic_store(&p->has_failed, true);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void pass_work(struct pass *p, int thread) {
     struct word_worker *k = &p->w->workers[thread];
     while (!atomic_load(&p->has_failed)) {
         size_t bytes = 0;
-        bool is_end;
-#pragma omp critical(word_counts)
-        {
-            is_end = p->offset == p->from->bytes;
-            if (!is_end) bytes = piece_next(p->w, p->from, k, p->offset);
-            p->offset += bytes;
-        }
+        pthread_mutex_lock(&p->lock);
+        const bool is_end = p->offset == p->from->bytes;
+        if (!is_end) bytes = piece_next(p->w, p->from, k, p->offset);
+        p->offset += bytes;
+        pthread_mutex_unlock(&p->lock);
         if (is_end) return;
         bool ok = bytes && piece_count(p->w, k, bytes);
         const uint64_t done = atomic_fetch_add(&p->done, bytes) + bytes;
@@ -285,7 +284,7 @@ static bool workers_make(struct word_counts *w, int n) {
 }
 
 bool word_counts_add(struct word_counts *w, const struct word_source *from, word_progress_fn progress, void *context) {
-    struct pass p = {.w = w, .from = from, .progress = progress, .context = context};
+    struct pass p = {.w = w, .from = from, .progress = progress, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER};
     const uint64_t n_pieces = from->bytes / PIECE_BYTES + 1;
     int n_threads = omp_in_parallel() ? 1 : omp_get_max_threads();
     if ((uint64_t)n_threads > n_pieces) n_threads = (int)n_pieces;
