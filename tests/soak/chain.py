@@ -53,7 +53,7 @@ class World:
     def prepare(self):
         self.folder("home")
         self.must("data", "make", "--bytes", "4kB", "--seed", "3", "--out", self.text)
-        self.must("data", "tokens", self.text, "--out", self.tokens)
+        self.must("data", "convert", self.text, "--out", self.tokens)
         first = os.path.join(self.work, "first")
         self.must("train", *SMALL, "--data", self.text, "--steps", "2", "--warmup", "1", "--sample-tokens", "0",
                   "--quiet", "--out", first)
