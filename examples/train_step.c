@@ -15,7 +15,7 @@
 
 enum { BATCH = 4, TIME = 64 };
 
-/* Forward, backward, update; frees the gradients. The caller reads the loss outside any bracket, since a price has
+/* Forward, backward, update; frees the gradients. The caller reads the loss outside any ledger, since a price has
  * no value. */
 static tl_tensor *step(tl_module *model, tl_optimizer *optimizer, tl_tensor *tokens, tl_tensor *targets) {
     tl_scope scope = tl_scope_begin();

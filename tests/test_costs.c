@@ -972,7 +972,7 @@ static void sorting_counts_comparisons(void **state) {
 
 /* ---- Where a cost goes ---- */
 
-static void inner_brackets_count_for_outer_ones(void **state) {
+static void inner_ledgers_count_for_outer_ones(void **state) {
     (void)state;
     tl_ledger *outer = tl_ledger_begin("outer");
     tl_exp(f32(TL_SHAPE(6)));
@@ -1154,7 +1154,7 @@ int main(void) {
         TEST(scatters_count_the_target_when_it_is_fresh),
         TEST(joining_moves_bytes),
         TEST(sorting_counts_comparisons),
-        TEST(inner_brackets_count_for_outer_ones),
+        TEST(inner_ledgers_count_for_outer_ones),
         TEST(functions_of_shared_and_narrow_operands),
         TEST(numbers_cost_what_tensors_cost),
         TEST(totals_exceed_64_bits),

@@ -10,7 +10,7 @@
 
 static tl_tensor *ones(int64_t n) { return tl_ones(TL_SHAPE(n), TL_F32, NULL); }
 
-static void brackets_bill_flops_bytes_and_calls(void **state) {
+static void ledgers_bill_flops_bytes_and_calls(void **state) {
     (void)state;
     tl_tensor *a = ones(10), *b = ones(10);
     tl_ledger *ledger = tl_ledger_begin("adds");
@@ -30,7 +30,7 @@ static void brackets_bill_flops_bytes_and_calls(void **state) {
     tl_ledger_free(ledger);
 }
 
-static void inner_brackets_are_part_of_outer_ones(void **state) {
+static void inner_ledgers_are_part_of_outer_ones(void **state) {
     (void)state;
     tl_tensor *a = ones(10);
     tl_ledger *outer = tl_ledger_begin("outer");
@@ -70,7 +70,7 @@ static void wrong_order_is_refused_and_changes_nothing(void **state) {
     tl_ledger_free(NULL);
 }
 
-static void freeing_an_open_bracket_ends_it_and_those_inside(void **state) {
+static void freeing_an_open_ledger_ends_it_and_those_inside(void **state) {
     (void)state;
     tl_ledger *outer = tl_ledger_begin("outer"), *middle = tl_ledger_begin("middle"), *inner = tl_ledger_begin("inner");
     tl_neg(ones(1));
@@ -309,7 +309,7 @@ static void a_bill_is_taken_back(void **state) {
     tl_ledger_free(ledger);
 }
 
-static void a_device_opened_inside_a_bracket_is_watched_too(void **state) {
+static void a_device_opened_inside_a_ledger_is_watched_too(void **state) {
     (void)state;
     tl_ledger *outer = tl_ledger_begin("outer"), *inner = tl_ledger_begin("inner");
     tl_device *late = tl_device_find("meta:h200"); /* the first use in this program */
@@ -356,10 +356,10 @@ static void the_same_step_costs_the_same_on_meta(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(brackets_bill_flops_bytes_and_calls),
-        TEST(inner_brackets_are_part_of_outer_ones),
+        TEST(ledgers_bill_flops_bytes_and_calls),
+        TEST(inner_ledgers_are_part_of_outer_ones),
         TEST(wrong_order_is_refused_and_changes_nothing),
-        TEST(freeing_an_open_bracket_ends_it_and_those_inside),
+        TEST(freeing_an_open_ledger_ends_it_and_those_inside),
         TEST(phases_are_told_apart),
         TEST(parts_of_a_call_are_billed_to_their_phases),
         TEST(rows_are_told_apart_by_dtype),
@@ -370,7 +370,7 @@ int main(void) {
         TEST(marks_of_a_device_that_works_on_its_own_are_read_at_the_end),
         TEST(refused_calls_are_not_billed),
         TEST(a_bill_is_taken_back),
-        TEST(a_device_opened_inside_a_bracket_is_watched_too),
+        TEST(a_device_opened_inside_a_ledger_is_watched_too),
         TEST(the_same_step_costs_the_same_on_meta),
     };
     return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);

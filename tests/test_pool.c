@@ -401,13 +401,13 @@ static void windows_have_peaks_of_their_own(void **state) {
     tl_ledger_free(inside), tl_ledger_free(high), tl_ledger_free(low), tl_ledger_free(outer);
 }
 
-static void the_devices_peak_and_the_brackets_peaks_do_not_disturb_each_other(void **state) {
+static void the_devices_peak_and_the_ledgers_peaks_do_not_disturb_each_other(void **state) {
     (void)state;
     tl_device *d = check_cpu();
     tl_memory_reset_peak(d);
     expect_equal(tl_device_memory(d).peak_bytes, 0);
     burst(5000);
-    tl_ledger *ledger = tl_ledger_begin("bracket");
+    tl_ledger *ledger = tl_ledger_begin("peaks");
     expect_equal(tl_device_memory(d).peak_bytes, 5000); /* since the last reset, ledger or not */
     burst(3000);
     tl_memory_reset_peak(d);
@@ -512,7 +512,7 @@ int main(void) {
         TEST(blocks_never_overlap),
         TEST(purposes_move_without_changing_the_total),
         TEST(windows_have_peaks_of_their_own),
-        TEST(the_devices_peak_and_the_brackets_peaks_do_not_disturb_each_other),
+        TEST(the_devices_peak_and_the_ledgers_peaks_do_not_disturb_each_other),
         TEST(the_peak_is_told_by_path_and_purpose),
         TEST(many_cells_are_all_found_again),
         TEST(workspaces_are_held_for_the_call_only),

@@ -271,7 +271,7 @@ static void the_ledger_loses_nothing(void **state) {
 }
 
 /* One thread has ledgers, the others open devices: each is seen by the ledgers that are open, and by later ones. */
-static void opens_or_brackets(struct worker *w) {
+static void opens_or_begins_ledgers(struct worker *w) {
     for (int i = 0; w->number == 0 && i < 200; i++) {
         tl_ledger *ledger = tl_ledger_begin("while devices open");
         WORKER_NEEDS(ledger && tl_ledger_end(ledger));
@@ -284,11 +284,11 @@ static void opens_or_brackets(struct worker *w) {
     }
 }
 
-static void brackets_see_devices_that_open_beside_them(void **state) {
+static void ledgers_see_devices_that_open_beside_them(void **state) {
     (void)state;
     struct worker workers[N_THREADS];
     tl_ledger *outer = tl_ledger_begin("outer");
-    run_workers(workers, N_THREADS, opens_or_brackets, NULL);
+    run_workers(workers, N_THREADS, opens_or_begins_ledgers, NULL);
     for (int i = 0; tl_target_name(i); i++) {
         char name[64];
         snprintf(name, sizeof name, "meta:%s", tl_target_name(i));
@@ -520,7 +520,7 @@ static void an_op_without_scratch_fails_and_a_helper_does_not_help(void **state)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(brackets_see_devices_that_open_beside_them), /* first: a device opens once */
+        TEST(ledgers_see_devices_that_open_beside_them), /* first: a device opens once */
         TEST(threads_with_small_stacks_run_every_kernel),
         TEST(an_op_without_scratch_fails_and_a_helper_does_not_help),
         TEST(errors_scopes_modes_and_paths_belong_to_the_thread),

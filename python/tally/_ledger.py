@@ -45,7 +45,7 @@ class Ledger:
     def __enter__(self):
         if self._device is None:
             self._device = default_device()
-        self._device.address  # found before the bracket opens
+        self._device.address  # found before the ledger opens
         self._address = lib.tl_ledger_begin(self.name)
         return self
 

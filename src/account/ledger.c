@@ -1,7 +1,7 @@
-/* ledger.c: brackets and rows.
+/* ledger.c: ledgers and their rows.
  *
- * Only the innermost bracket is written to; when it ends, its rows are added to the one around it. The cost of
- * a call is therefore one hash look-up, however many brackets are open.
+ * Only the innermost open ledger is written to; when it ends, its rows are added to the one around it. The cost of
+ * a call is therefore one hash look-up, however many ledgers are open.
  */
 #include "account/ledger.h"
 
@@ -224,7 +224,7 @@ void ledger_list_unbill(struct ledger_list *list) {
     }
 }
 
-/* ---- Brackets ---- */
+/* ---- Beginning and ending ---- */
 
 static void window_open(struct held *held, void *window) { held_window_open(held, window); }
 static void window_close(struct held *held, void *unused) {
@@ -238,7 +238,7 @@ static void ledger_watch(tl_ledger *l, tl_device *device) {
     pool_account(device->pool, window_open, &l->memory[l->n_devices++].window);
 }
 
-/* A device that opens while brackets are open gets a window in each, the outermost first. */
+/* A device that opens while ledgers are open gets a window in each, the outermost first. */
 static void watch_from_outside(tl_ledger *l, tl_device *device) {
     if (!l) return;
     watch_from_outside(l->outer, device);
@@ -258,7 +258,7 @@ tl_ledger *tl_ledger_begin(const char *name) {
     }
     memset(l, 0, sizeof *l);
     text_copy(l->name, sizeof l->name, name ? name : "");
-    if (innermost) timings_read(innermost); /* so that no bracket but the innermost waits for marks */
+    if (innermost) timings_read(innermost); /* so that no ledger but the innermost waits for marks */
     devices_hold(); /* one that opens now is seen here, or by ledger_device_opened: never by both or by none */
     for (int i = 0; device_at(i); i++) ledger_watch(l, device_at(i));
     device_opened = ledger_device_opened;
@@ -293,7 +293,7 @@ bool tl_ledger_end(tl_ledger *l) {
 
 void tl_ledger_free(tl_ledger *l) {
     if (!l) return;
-    while (l->is_open) tl_ledger_end(innermost); /* an abandoned bracket takes the ones inside it along */
+    while (l->is_open) tl_ledger_end(innermost); /* an abandoned ledger takes the ones inside it along */
     for (int i = 0; i < l->n_devices; i++) held_window_clear(&l->memory[i].window);
     memory_free(l->rows);
     memory_free(l->slots);

@@ -60,16 +60,16 @@ struct ledger_entry {
     struct ledger_entry *next;
 };
 
-/* Bills one call to the innermost open bracket, if there is one. False: no memory, recorded, and nothing is billed. */
+/* Bills one call to the innermost open ledger, if there is one. False: no memory, recorded, and nothing is billed. */
 bool ledger_bill(const struct ledger_entry *entry);
-/* Reverts a bill, for a call that failed afterwards; a row without other bills is removed. Brackets do not change
+/* Reverts a bill, for a call that failed afterwards; a row without other bills is removed. Ledgers do not begin or end
  * while a call runs. */
 void ledger_unbill(const struct ledger_entry *entry);
 /* Adds the seconds of a span to a row that has been billed: now, or, where a device works on its own and would have to
- * be waited for, when the bracket ends. */
+ * be waited for, when the ledger ends. */
 void ledger_time(const struct ledger_key *key, const struct ledger_span *span);
 
-/* Bills what an ended ledger has so many times more to the innermost open bracket. False: no memory, recorded. */
+/* Bills what an ended ledger has so many times more to the innermost open ledger. False: no memory, recorded. */
 bool ledger_repeat(const tl_ledger *ended, uint64_t times);
 
 /* Bills of calls that are part of another one (casts, copies), to be taken back when it fails. */

@@ -20,7 +20,7 @@ void devices_hold(void);
 void devices_release(void);
 /* The devices that are open, in the order of their opening; NULL after the last. They are never closed. */
 tl_device *device_at(int index);
-/* Set by the ledger: called for every device that is opened (with the lock held), so that open brackets see its
+/* Set by the ledger: called for every device that is opened (with the lock held), so that open ledgers see its
  * memory too. */
 extern void (*device_opened)(tl_device *device);
 
