@@ -794,6 +794,8 @@ typedef struct tl_rope_scaling {
     int64_t original_context;
 } tl_rope_scaling;
 TL_API tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position, const tl_rope_scaling *scaling);
+/* The same with a position for each token: positions is i64 or i32 and broadcasts to (B,T). The same bits. */
+TL_API tl_tensor *tl_rope_at(tl_tensor *x, double base, tl_tensor *positions, const tl_rope_scaling *scaling);
 
 /* softmax(scale q k^T + mask) v: q (B,T,H,D), k and v (B,S,Hkv,D), H a multiple of Hkv -> (B,T,H,D). The T x S scores
  * are never stored. Any strides with a dense last axis. */
@@ -811,13 +813,17 @@ typedef struct tl_attention_options {
                       * are divided by 1 - dropout. The mask is not stored: backward computes it again. It is what
                       * tl_bernoulli(B, H, T, S rounded up to a multiple of 4) with 1 - dropout draws, and moves the
                       * generator as far. The same on every device */
+    tl_tensor *first_key; /* NULL, or i64 or i32 that broadcasts to (B,T): query t of row b sees no key before
+                           * first_key[b][t]. For rows that hold several documents: the place where the query's document
+                           * begins. Along T it must not decrease; the cpu checks this. It hides what a bool mask
+                           * would, in less time: kernels skip the keys before. FLOPs are billed as without it */
 } tl_attention_options;
-TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask, no dropout */
+TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask, no dropout, no first_key */
 /* The usual options of a language model: tl_attention(q, k, v, TL_CAUSAL, NULL). */
 #define TL_CAUSAL (&(const tl_attention_options){.causal = true})
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64),
  * differentiable, and not affected by dropout. A query that sees no key has the result 0 and lse -inf. On cuda, masks,
- * windows, dropout and the gradient of lse use slower kernels. */
+ * windows, dropout, first_key and the gradient of lse use slower kernels. */
 TL_API tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
                                tl_tensor **lse);
 

@@ -382,6 +382,9 @@ static void tokens_count_what_they_fetch(void **state) {
 static void rope_rotates_pairs(void **state) {
     (void)state;
     COST(tl_rope(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, 0, NULL), "rope", 3 * 48, 192, 192); /* 4 products, 2 sums per pair */
+    /* a position of 4 bytes for each of the 6 tokens */
+    COST(tl_rope_at(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, tl_zeros(TL_SHAPE(2, 3), TL_I32, meta), NULL), "rope", 3 * 48,
+         192 + 24, 192);
 }
 
 static void attention_counts_visible_pairs(void **state) {
@@ -461,6 +464,21 @@ static void expect_workspace(const struct attention_case *c, double dropout) {
     if (held != c->workspace)
         fail_msg("T %lld, S %lld, fast %d, dropout %g: workspace %llu; expected %llu", (long long)c->T, (long long)c->S,
                  c->fast, dropout, (unsigned long long)held, (unsigned long long)c->workspace);
+}
+
+/* First keys cost the bytes that they are read with. FLOPs are those of the whole causal row. */
+static void first_keys_cost_their_bytes(void **state) {
+    (void)state;
+    const uint64_t q_bytes = 4 * 2 * 5 * 4 * 8, lse = 4 * 2 * 4 * 5, gemm = 2 * 8 * 2 * 4 * 15, keys = 2 * 5 * 4;
+    const tl_attention_options o = {.causal = true, .first_key = tl_zeros(TL_SHAPE(2, 5), TL_I32, meta)};
+    tl_tensor *q = leaf(f32(TL_SHAPE(2, 5, 4, 8))), *k = leaf(f32(TL_SHAPE(2, 5, 4, 8)));
+    tl_tensor *v = leaf(f32(TL_SHAPE(2, 5, 4, 8))), *g = f32(TL_SHAPE(2, 5, 4, 8));
+    begin();
+    tl_backward(tl_attention(q, k, v, &o, NULL), g, 0);
+    ROW("attention", TL_FORWARD, 1, 2 * gemm, 3 * q_bytes + keys, q_bytes + lse);
+    ROW("attention_grad", TL_BACKWARD, 1, 4 * gemm, 5 * q_bytes + lse + keys, 3 * q_bytes);
+    ROW("attention_grad", TL_RECOMPUTE, 0, gemm, 0, 0);
+    end();
 }
 
 /* Dropout inside attention has no FLOPs, as the softmax has none, and no bytes: its mask is not stored. */
@@ -1133,6 +1151,7 @@ int main(void) {
         TEST(tokens_count_what_they_fetch),
         TEST(rope_rotates_pairs),
         TEST(attention_counts_visible_pairs),
+        TEST(first_keys_cost_their_bytes),
         TEST(dropout_inside_attention_is_free),
         TEST(attention_bills_its_recomputed_product_to_recompute),
         TEST(attention_gets_whole_tiles_on_a_gpu),

@@ -205,6 +205,82 @@ static void attention_drops_the_share_it_is_told(void **state) {
     }
 }
 
+/* ---- Attention inside documents ---- */
+
+static struct documents_case {
+    int64_t B, T, S, H, H_kv, D, window;
+    int rise; /* first keys rise by 0 .. rise at each query */
+    bool causal;
+    double p;
+} packed;
+static tl_tensor *first_keys; /* (B,T) */
+
+static tl_tensor *packed_fused(tl_tensor **in) {
+    tl_seed(DROPOUT_SEED);
+    const tl_attention_options o = {
+        .causal = packed.causal, .window = packed.window, .dropout = packed.p, .first_key = first_keys};
+    return tl_attention(in[0], in[1], in[2], &o, NULL);
+}
+
+static tl_tensor *packed_masked(tl_tensor **in) {
+    tl_seed(DROPOUT_SEED);
+    tl_tensor *keys = tl_arange(0, 1, packed.S, TL_I64, cpu);           /* (S) */
+    tl_tensor *seen = tl_cmp(keys, TL_GE, tl_unsqueeze(first_keys, 2)); /* (B,T,S) */
+    const tl_attention_options o = {
+        .causal = packed.causal, .window = packed.window, .dropout = packed.p, .mask = tl_unsqueeze(seen, 1)};
+    return tl_attention(in[0], in[1], in[2], &o, NULL);
+}
+
+/* Several blocks of queries and keys, grouped heads, windows, dropout, queries that see no key, heads of several
+ * parts: results and gradients have the bits that a bool mask gives. */
+static void first_keys_hide_what_a_mask_would(void **state) {
+    (void)state;
+    static const struct documents_case cases[] = {
+        {2, 7, 7, 2, 2, 4, 0, 1, true, 0},        {2, 200, 200, 2, 1, 16, 0, 1, true, 0},
+        {1, 150, 260, 4, 2, 20, 0, 3, false, 0},  {1, 190, 190, 2, 2, 24, 50, 1, true, 0.2},
+        {2, 131, 131, 1, 1, 8, 0, 3, true, 0},    {1, 90, 90, 1, 1, 300, 0, 1, true, 0},
+        {1, 129, 140, 2, 1, 8, 30, 2, false, 0.5}};
+    const tl_dtype dtype[] = {TL_F64, TL_F32, TL_F16};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int d = 0; d < 3; d++) {
+            const struct documents_case *c = &cases[i];
+            packed = *c;
+            tl_scope scope = tl_scope_begin();
+            tl_seed(5 + i);
+            tl_tensor *in[3] = {drawn(dtype[d], TL_SHAPE(c->B, c->T, c->H, c->D)),
+                                drawn(dtype[d], TL_SHAPE(c->B, c->S, c->H_kv, c->D)),
+                                drawn(dtype[d], TL_SHAPE(c->B, c->S, c->H_kv, c->D))};
+            first_keys = tl_cumsum(tl_integers(TL_SHAPE(c->B, c->T), 0, c->rise + 1, TL_I64, cpu), 1);
+            programs_agree("first keys", packed_fused, packed_masked, in, 3, 0);
+            tl_scope_end(scope);
+        }
+}
+
+/* Two documents of 128 tokens, and NaN throughout the first: the second does not notice, forward or backward. */
+static void blocks_before_the_first_key_are_not_read(void **state) {
+    (void)state;
+    enum { T = 256, H = 2, D = 16, HALF = T / 2 };
+    tl_scope scope = tl_scope_begin();
+    tl_seed(9);
+    tl_tensor *bad = tl_full(TL_SHAPE(1, HALF, H, D), NAN, TL_F32, cpu), *in[3];
+    for (int i = 0; i < 3; i++) {
+        tl_tensor *parts[2] = {bad, tl_normal(TL_SHAPE(1, HALF, H, D), 0, 1, TL_F32, cpu)};
+        in[i] = tl_requires_grad(tl_detach(tl_concat(parts, 2, 1)), true);
+    }
+    tl_tensor *ends[2] = {tl_zeros(TL_SHAPE(HALF), TL_I32, cpu), tl_full(TL_SHAPE(HALF), HALF, TL_I32, cpu)};
+    const tl_attention_options o = {.causal = true, .first_key = tl_concat(ends, 2, 0)};
+    tl_tensor *y = tl_attention(in[0], in[1], in[2], &o, NULL);
+    tl_backward(y, tl_ones_like(y), 0);
+    tl_tensor *results[4] = {y, tl_grad_of(in[0]), tl_grad_of(in[1]), tl_grad_of(in[2])};
+    for (int i = 0; i < 4; i++) {
+        double *value = tensor_values(results[i]);
+        for (int64_t j = HALF * H * D; j < T * H * D; j++)
+            if (!isfinite(value[j])) fail_msg("result %d: element %lld is %g", i, (long long)j, value[j]);
+        free(value);
+    }
+    tl_scope_end(scope);
+}
+
 /* ---- The head ---- */
 
 struct head_case {
@@ -470,6 +546,8 @@ int main(void) {
         TEST(fused_ops_equal_their_composites),
         TEST(attention_drops_what_bernoulli_draws),
         TEST(attention_drops_the_share_it_is_told),
+        TEST(first_keys_hide_what_a_mask_would),
+        TEST(blocks_before_the_first_key_are_not_read),
         TEST(the_head_equals_its_composite),
         TEST(chunks_of_the_head_have_up_to_64_mib),
         TEST(the_head_never_holds_the_logits),

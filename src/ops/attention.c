@@ -3,7 +3,8 @@
  * FLOPs. Each visible (query, key) pair costs 2D in every GEMM it takes part in: two forward (q k^T, p v); five
  * backward (q k^T again, g v^T, dv = p^T g, dq = ds k, dk = ds^T q), of which the first repeats forward work and is
  * billed to the recompute phase. Causal attention of T on T counts T(T+1)/2 pairs. Softmax arithmetic is not
- * counted, nor is that of dropout, whose mask is made where it is used and never stored.
+ * counted, nor is that of dropout, whose mask is made where it is used and never stored. Cost is a rule of shapes:
+ * pairs that a mask or a tensor of first keys hides count, although kernels leave out most of the latter.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -27,7 +28,17 @@ static bool mask_fits(const tl_call *c) {
            call_fail_need(c, "the mask has another shape than the scores", "[B,H,T,S]");
 }
 
+/* The place of the first keys among the inputs. */
+static int first_key_at(const struct attr_attention *a) { return 3 + a->has_mask; }
+
+static bool first_key_fits(const tl_call *c, int at) {
+    const tl_tensor *q = c->input[0], *x = c->input[at];
+    return call_needs_index(c, at) && (shape_equal(x->rank, x->shape, 2, q->shape) ||
+                                       call_fail_need(c, "first_key has another shape than the queries", "[B,T]"));
+}
+
 static bool attention_shape(tl_call *c) {
+    const struct attr_attention *a = c->attr;
     const tl_tensor *q = c->input[0], *k = c->input[1], *v = c->input[2];
     if (!call_needs_float(c, 0)) return false;
     if (q->rank != 4 || k->rank != 4 || !shape_equal(k->rank, k->shape, v->rank, v->shape))
@@ -38,7 +49,8 @@ static bool attention_shape(tl_call *c) {
         return call_fail_need(c, "batch or head sizes differ", "q [B,T,H,D], k and v [B,S,Hkv,D]");
     if (q->shape[2] != 0 && (k->shape[2] == 0 || q->shape[2] % k->shape[2]))
         return call_fail(c, "query heads must be a multiple of key heads");
-    if (c->n_inputs > 3 && !mask_fits(c)) return false;
+    if (a->has_mask && !mask_fits(c)) return false;
+    if (a->has_first_key && !first_key_fits(c, first_key_at(a))) return false;
     int64_t lse[3] = {q->shape[0], q->shape[2], q->shape[1]};
     call_output_like(c, 0, 0);
     return call_output(c, 1, statistics_dtype(q->dtype), 3, lse);
@@ -59,7 +71,8 @@ static count seen_pairs(int64_t t, int64_t s, const struct attr_attention *a) {
     return pairs_up_to(t, s, a->causal ? 0 : window - 1) - pairs_up_to(t, s, -window);
 }
 
-/* one GEMM over all visible pairs of all heads: 2 D each; pairs that a mask hides are not known here, and count */
+/* one GEMM over all visible pairs of all heads: 2 D each; pairs that a mask or first keys hide are not known here, and
+ * count */
 static count gemm_flops(const tl_tensor *q, const tl_tensor *k, const struct attr_attention *a) {
     return 2 * (count)q->shape[3] * (count)q->shape[0] * (count)q->shape[2] * seen_pairs(q->shape[1], k->shape[1], a);
 }
@@ -90,10 +103,11 @@ static void attention_backward(tl_gradient *g) {
     tl_tensor *out = gradient_output(g, 0);
     if (!out) return;
     tl_tensor *grad = g->grad[0] ? tl_contiguous(g->grad[0]) : tl_zeros_like(out);
-    tl_tensor *input[8] = {grad, gradient_input(g, 0), gradient_input(g, 1), gradient_input(g, 2),
+    tl_tensor *input[9] = {grad, gradient_input(g, 0), gradient_input(g, 1), gradient_input(g, 2),
                            out,  gradient_output(g, 1)};
     int n = 6;
     if (a.has_mask) input[n++] = gradient_input(g, 3);
+    if (a.has_first_key) input[n++] = gradient_input(g, first_key_at(&a));
     if (g->grad[1]) input[n++] = tl_contiguous(tl_cast(g->grad[1], statistics_dtype(out->dtype)));
     a.has_lse_grad = g->grad[1] != NULL;
     a.has_mask_grad = a.has_mask && g->needs[3];
@@ -104,20 +118,21 @@ static void attention_backward(tl_gradient *g) {
     for (int j = 0; j < c.n_outputs; j++) g->result[j] = c.output[j];
 }
 
-const tl_op op_attention = {RECORD(KERNEL, attention, 2),
-                            .shapes = "q (B,T,H,D), k, v (B,S,Hkv,D) [, mask (B,H,T,S)]: out like q; lse (B,H,T)",
-                            .dtypes = "floats, q, k, v alike; mask bool or float; lse f32 (f64 for f64)",
-                            .flops = "4BHD per visible pair of query and key; causal, T on T: T(T+1)/2 pairs",
-                            .shape = attention_shape,
-                            .cost = attention_cost,
-                            .backward = attention_backward,
-                            .is_costly = true,
-                            .saves_any =
-                                TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_OUTPUT(0) | TL_OUTPUT(1)};
+const tl_op op_attention = {
+    RECORD(KERNEL, attention, 2),
+    .shapes = "q (B,T,H,D), k, v (B,S,Hkv,D) [, mask (B,H,T,S)] [, first_key (B,T)]: out like q; lse "
+              "(B,H,T)",
+    .dtypes = "floats, q, k, v alike; mask bool or float; first_key i64, i32; lse f32 (f64 for f64)",
+    .flops = "4BHD per visible pair of query and key; causal, T on T: T(T+1)/2 pairs",
+    .shape = attention_shape,
+    .cost = attention_cost,
+    .backward = attention_backward,
+    .is_costly = true,
+    .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_INPUT(4) | TL_OUTPUT(0) | TL_OUTPUT(1)};
 const tl_op op_attention_grad = {
     RECORD(KERNEL, attention_grad, 4),
-    .shapes = "g, q, k, v, out, lse [, mask] [, g_lse]: dq, dk, dv like q, k, v [, dmask (B,H,T,S)]",
-    .dtypes = "floats; mask bool or float; lse f32 (f64 for f64)",
+    .shapes = "g, q, k, v, out, lse [, mask] [, first_key] [, g_lse]: dq, dk, dv like q, k, v [, dmask (B,H,T,S)]",
+    .dtypes = "floats; mask bool or float; first_key i64, i32; lse f32 (f64 for f64)",
     .flops = "8BHD per visible pair of query and key; in phase recompute 2BHD",
     .shape = attention_grad_shape,
     .cost = attention_grad_cost,
@@ -130,6 +145,12 @@ static tl_tensor *mask_expand(tl_tensor *q, tl_tensor *k, tl_tensor *mask) {
     if (!tensor_check(mask, "attention") || !tensor_check(k, "attention")) return NULL;
     if (q->rank != 4 || k->rank != 4) return mask; /* refused by the op */
     return tl_expand(mask, TL_SHAPE(q->shape[0], q->shape[2], q->shape[1], k->shape[1]));
+}
+
+/* (B,T), or what broadcasts to it. */
+static tl_tensor *first_key_expand(tl_tensor *q, tl_tensor *first_key) {
+    if (!tensor_check(first_key, "attention")) return NULL;
+    return q->rank == 4 ? tl_expand(first_key, TL_SHAPE(q->shape[0], q->shape[1])) : first_key;
 }
 
 static bool options_check(const tl_attention_options *o) {
@@ -158,6 +179,7 @@ tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_atten
     a.causal = options->causal;
     a.window = options->window;
     a.has_mask = options->mask != NULL;
+    a.has_first_key = options->first_key != NULL;
     a.dropout = options->dropout;
     if (a.dropout > 0) a.generator = draw_begin(1);
     a.scale = options->scale != 0 ? options->scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
@@ -165,11 +187,13 @@ tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_atten
     k = autocast_narrow(k);
     v = autocast_narrow(v);
     if (!q) return NULL;
-    tl_tensor *input[4] = {q, k, v};
+    tl_tensor *input[5] = {q, k, v};
+    int n = 3;
     for (int i = 0; i < 3; i++) input[i] = with_dense_rows(input[i]);
-    if (a.has_mask && !(input[3] = mask_expand(q, k, options->mask))) return NULL;
+    if (a.has_mask && !(input[n++] = mask_expand(q, k, options->mask))) return NULL;
+    if (a.has_first_key && !(input[n++] = first_key_expand(q, options->first_key))) return NULL;
     tl_call c;
-    call_begin(&c, &op_attention, input, a.has_mask ? 4 : 3, ATTR(a));
+    call_begin(&c, &op_attention, input, n, ATTR(a));
     if (!op_apply(&c)) return NULL;
     if (a.dropout > 0) draw_end(a.generator, 1, dropout_words(c.input[0], c.input[1]));
     if (lse) *lse = c.output[1];

@@ -6,39 +6,61 @@
 static bool rope_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     if (!call_needs_float(c, 0)) return false;
-    return (x->rank == 4 && x->shape[3] % 2 == 0) ? call_output_like(c, 0, 0)
-                                                  : call_fail_need(c, "rotates pairs", "[B,T,H,D] with even D");
+    if (x->rank != 4 || x->shape[3] % 2) return call_fail_need(c, "rotates pairs", "[B,T,H,D] with even D");
+    if (c->n_inputs > 1 && !call_needs_index(c, 1)) return false;
+    if (c->n_inputs > 1 && !shape_equal(c->input[1]->rank, c->input[1]->shape, 2, x->shape))
+        return call_fail_need(c, "positions have another shape than the rows", "[B,T]");
+    return call_output_like(c, 0, 0);
 }
 /* per pair: 4 products, 2 sums */
 static void rope_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 3 * (count)c->input[0]->numel); }
-static tl_tensor *rope(tl_tensor *x, double base, int64_t first_position, bool inverse, tl_rope_scaling scaling);
+static tl_tensor *rope(tl_tensor *x, tl_tensor *positions, const struct attr_rope *a);
 /* the inverse of a rotation is its transpose */
 static void rope_backward(tl_gradient *g) {
-    const struct attr_rope *a = g->node->attr;
-    g->result[0] = rope(g->grad[0], a->base, a->first_position, !a->inverse, a->scaling);
+    struct attr_rope a;
+    memcpy(&a, g->node->attr, sizeof a);
+    a.inverse = !a.inverse;
+    g->result[0] = rope(g->grad[0], a.has_positions ? gradient_input(g, 1) : NULL, &a);
 }
-const tl_op op_rope = {RECORD(KERNEL, rope, 1),  .shapes = "x (B,T,H,D), D even -> like x",
-                       .dtypes = "floats",       .flops = "3n: per pair 4 products, 2 sums",
-                       .shape = rope_shape,      .cost = rope_cost,
-                       .backward = rope_backward};
+const tl_op op_rope = {RECORD(KERNEL, rope, 1),
+                       .shapes = "x (B,T,H,D), D even [, positions (B,T)] -> like x",
+                       .dtypes = "floats; positions i64, i32",
+                       .flops = "3n: per pair 4 products, 2 sums",
+                       .shape = rope_shape,
+                       .cost = rope_cost,
+                       .backward = rope_backward,
+                       .saves_any = TL_INPUT(1)};
 
-static tl_tensor *rope(tl_tensor *x, double base, int64_t first_position, bool inverse, tl_rope_scaling scaling) {
+static tl_tensor *rope(tl_tensor *x, tl_tensor *positions, const struct attr_rope *a) {
+    tl_tensor *rows = with_dense_rows(x);
+    return positions ? op_apply2(&op_rope, rows, positions, ATTR(*a)) : op_apply1(&op_rope, rows, ATTR(*a));
+}
+
+static bool scaling_is_whole(const tl_rope_scaling *s) {
+    return (s->factor >= 0 && s->original_context >= 0 &&
+            (!s->original_context || (s->low_frequency > 0 && s->high_frequency > s->low_frequency))) ||
+           error_set(TL_ERROR_USE, "rope: a scaling by %g of context %lld between frequencies %g and %g has no meaning",
+                     s->factor, (long long)s->original_context, s->low_frequency, s->high_frequency);
+}
+
+static tl_tensor *rope_begin(tl_tensor *x, tl_tensor *positions, double base, int64_t first_position,
+                             const tl_rope_scaling *scaling) {
+    const tl_rope_scaling none = {0};
     struct attr_rope a;
     memset(&a, 0, sizeof a);
     a.base = base;
     a.first_position = first_position;
-    a.inverse = inverse;
-    a.scaling = scaling;
-    return op_apply1(&op_rope, with_dense_rows(x), ATTR(a));
+    a.has_positions = positions != NULL;
+    a.scaling = scaling ? *scaling : none;
+    return scaling_is_whole(&a.scaling) ? rope(x, positions, &a) : NULL;
 }
 
 tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position, const tl_rope_scaling *scaling) {
-    if (!tensor_check(x, "rope")) return NULL;
-    const tl_rope_scaling none = {0}, *s = scaling ? scaling : &none;
-    bool is_whole = s->factor >= 0 && s->original_context >= 0 &&
-                    (!s->original_context || (s->low_frequency > 0 && s->high_frequency > s->low_frequency));
-    if (is_whole) return rope(x, base, first_position, false, *s);
-    error_set(TL_ERROR_USE, "rope: a scaling by %g of context %lld between frequencies %g and %g has no meaning",
-              s->factor, (long long)s->original_context, s->low_frequency, s->high_frequency);
-    return NULL;
+    return tensor_check(x, "rope") ? rope_begin(x, NULL, base, first_position, scaling) : NULL;
+}
+
+tl_tensor *tl_rope_at(tl_tensor *x, double base, tl_tensor *positions, const tl_rope_scaling *scaling) {
+    if (!tensor_check(x, "rope") || !tensor_check(positions, "rope")) return NULL;
+    if (x->rank == 4 && !(positions = tl_expand(positions, TL_SHAPE(x->shape[0], x->shape[1])))) return NULL;
+    return rope_begin(x, positions, base, 0, scaling);
 }

@@ -126,12 +126,13 @@ struct attr_embedding { int64_t n_rows; /* V */ };
  * loss = lse - logits[target]. A target outside [0,V) fails.
  * cross_entropy_grad (g dense (N), logits, targets, lse) -> (exp(logits - lse) - onehot) * g[n] */
 
-/* rope (x (B,T,H,D), last axis stride 1) -> dense: with angle a = (first_position + t) * rope_frequency(attr, i, D/2),
- * out[i] = x[i] cos a - x[i+D/2] sin a; out[i+D/2] = x[i+D/2] cos a + x[i] sin a; inverse rotates by -a. */
+/* rope (x (B,T,H,D), last axis stride 1 [, positions (B,T) i64/i32, any strides]) -> dense: with angle a = position *
+ * rope_frequency(attr, i, D/2), out[i] = x[i] cos a - x[i+D/2] sin a; out[i+D/2] = x[i+D/2] cos a + x[i] sin a; inverse
+ * rotates by -a. The position is positions[b][t] (has_positions), otherwise first_position + t. */
 struct attr_rope {
     double base;
     int64_t first_position;
-    bool inverse;
+    bool has_positions, inverse;
     tl_rope_scaling scaling;
 };
 
@@ -141,16 +142,18 @@ struct attr_rope {
  * lse) -> dq (B,T,H,D), dk, dv (B,S,Hkv,D), dense. No T x S buffer. Workspace: see attention.c. window > 0: query t
  * sees keys less than `window` away from S-T+t; causal: of these none after it. has_mask: input 3 of attention,
  * input 6 of attention_grad is (B,H,T,S), any strides: bool (false hides) or a float added to the scaled scores.
- * attention_grad's last input may be g_lse dense (B,H,T), of lse's dtype (has_lse_grad). has_mask_grad: a fourth
- * output, dmask dense (B,H,T,S) of mask's dtype. A query that sees nothing has out 0, lse -inf and no part in
- * gradients. dropout > 0: after the softmax a weight becomes 0 with this probability, or grows by 1/(1 - dropout);
- * spec/dropout.h says which. lse is that of the softmax. attention_grad gets the same generator, and with it the same
- * mask. */
+ * has_first_key: the next input is (B,T), i64 or i32, any strides, and does not decrease along T: query t sees no
+ * key before first_key[b][t]. A kernel may rely on the order if it neither reads nor writes outside its operands
+ * without it. attention_grad's last input may be g_lse dense (B,H,T), of lse's dtype (has_lse_grad). has_mask_grad:
+ * a fourth output, dmask dense (B,H,T,S) of mask's dtype. A query that sees nothing has out 0, lse -inf and no part
+ * in gradients. dropout > 0: after the softmax a weight becomes 0 with this probability, or grows by 1/(1 -
+ * dropout); spec/dropout.h says which. lse is that of the softmax. attention_grad gets the same generator, and with
+ * it the same mask. */
 struct attr_attention {
     double scale;
     bool causal;
     int64_t window;
-    bool has_mask, has_lse_grad, has_mask_grad;
+    bool has_mask, has_first_key, has_lse_grad, has_mask_grad;
     bool is_fast; /* attention_grad: need not repeat its bits (tl_set_fast) */
     double dropout;
     tl_generator generator; /* of dropout */

@@ -580,8 +580,12 @@ def embedding(c, name):
 @op("rope")
 def rotary(c, name):
     c.input(FLOATS, (c.size(1), c.size(1), c.r.randint(1, 3), 2 * c.r.randint(1, 3)))
-    first = c.note(first=c.r.randrange(9))
-    return lambda x: tl.rope(x, 10000.0, first, None), lambda x: rope(x, 10000.0, first)
+    if c.chance(0.5):
+        first = c.note(first=c.r.randrange(9))
+        return lambda x: tl.rope(x, 10000.0, first, None), lambda x: rope(x, 10000.0, first)
+    B, T = c.inputs[0].values.shape[:2]
+    at = c.index(60, (c.r.choice((1, B)), T), wrong=0).astype(c.note(positions=c.r.choice(("int64", "int32"))))
+    return lambda x: tl.rope_at(x, 10000.0, tl.tensor(at), None), lambda x: rope(x, 10000.0, torch.from_numpy(at))
 
 
 # ---- Indexing ----
@@ -937,8 +941,11 @@ def attend_with_options(c, name):
     window, scale = c.note(window=c.r.choice((0, 0, 1, 2, 3)) if causal else 0), c.note(scale=c.r.choice((0.0, 0.7)))
     for shape in ((B, T, H, D), (B, S, G, D), (B, S, G, D)):
         c.input(dtype, shape, layouts=("dense",))
-    seen, mask = visible(T, S, causal, window), None
-    added = torch.zeros(T, S, dtype=torch.float64).masked_fill(~seen, -torch.inf)
+    seen, mask, first = visible(T, S, causal, window), None, None
+    if c.chance(0.4):
+        first = np.cumsum(c.index(2, (B, T), wrong=0), 1).astype(c.note(first_key=c.r.choice(("int64", "int32"))))
+        seen = (seen & (torch.arange(S) >= torch.from_numpy(first)[:, :, None]))[:, None]
+    added = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -torch.inf)
     if c.chance(0.6):
         kind, shape = c.note(mask=c.r.choice(("bool", dtype))), c.part((B, H, T, S))
         mask = c.values(kind, shape)
@@ -955,7 +962,7 @@ def attend_with_options(c, name):
     def ours(*x):
         return list(with_second(tl.library.tl_attention, *x,
                                 attention_options(tl.tensor(mask) if mask is not None else None, causal, window,
-                                                  scale)))
+                                                  scale, tl.tensor(first) if first is not None else None)))
 
     def theirs(q, k, v):  # lse is f32 at least
         if added is None:
@@ -1325,7 +1332,7 @@ ELSEWHERE = {
     "tests/python/test_torch_random.py": "trunc_normal permutation multinomial",
     "tests/python/test_print.py": "print",
     "tests/python/test_quantize.py": "quantize dequantize fake_quantize",
-    "tests/python/test_torch_ops.py": "dropout",
+    "tests/python/test_torch_ops.py": "dropout rope_at",
     "tests/test_autograd.c": "requires_grad needs_grad is_leaf retain_grad grad_of set_grad zero_grad backward "
                              "gradients set_grad_hook",
     "tests/test_checkpoint.c": "checkpoint checkpoint_layers",

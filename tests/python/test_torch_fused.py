@@ -130,11 +130,12 @@ def test_head_refuses():
 
 # ---- Attention with options ----
 
-def attention_options(mask=None, causal=False, window=0, scale=0.0):
+def attention_options(mask=None, causal=False, window=0, scale=0.0, first_key=None):
     options = tl.attention_defaults()
-    options.held = mask  # the struct has its address only
+    options.held = mask, first_key  # the struct has their addresses only
     options.causal, options.window, options.scale = causal, window, scale
     options.mask = mask._as_parameter_ if mask is not None else None
+    options.first_key = first_key._as_parameter_ if first_key is not None else None
     return options
 
 
@@ -276,6 +277,29 @@ def test_an_added_mask_has_a_gradient(B, T, S, H, G, D, shape, causal, window):
     check(f"{shape} {causal} {window}", ours, theirs, values, names=["float64", "float32"])
 
 
+def documents(rng, B, T, mean):
+    """(B,T): where the document of each token begins."""
+    begins = rng.random((B, T)) < 1 / mean
+    return np.maximum.accumulate(np.where(begins, np.arange(T), 0), 1)
+
+
+@pytest.mark.parametrize("B,T,S,H,G,D", [(2, 9, 9, 4, 2, 8), (3, 200, 200, 2, 1, 16), (1, 60, 60, 1, 1, 200)])
+@pytest.mark.parametrize("mean", [1, 4, 70])
+@pytest.mark.parametrize("kind", ["int64", "int32"])
+def test_attention_inside_documents(B, T, S, H, G, D, mean, kind):
+    """Against PyTorch's own attention with a block-diagonal mask, result and gradients."""
+    rng = np.random.default_rng(12)
+    values = [normal(rng, B, T, H, D), normal(rng, B, S, G, D), normal(rng, B, S, G, D)]
+    first = documents(rng, B, T, mean)
+    options = attention_options(causal=True, first_key=tl.tensor(first.astype(kind)))
+    seen = visible(T, S, True, 0) & (torch.arange(S) >= torch.from_numpy(first)[:, :, None])
+    check("documents", lambda q, k, v: with_second(tl.library.tl_attention, q, k, v, options)[0],
+          lambda q, k, v: F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)),
+                                                         attn_mask=seen[:, None],
+                                                         enable_gqa=H != G).transpose(1, 2), values,
+          names=["float64", "float32"] if mean > 1 else ["float64"])
+
+
 @pytest.mark.parametrize("use", ["lse", "both"])
 def test_lse_has_a_gradient(use):
     rng = np.random.default_rng(7)
@@ -299,7 +323,9 @@ def test_attention_refuses():
     for options, message in ((attention_options(window=-2), "window"),
                              (attention_options(causal=True, window=-1), "window"),
                              (attention_options(tl.tensor(np.zeros((2, 3)))), "attention|expand"),
-                             (attention_options(tl.tensor(np.zeros((3, 3), np.int64))), "attention")):
+                             (attention_options(tl.tensor(np.zeros((3, 3), np.int64))), "attention"),
+                             (attention_options(first_key=tl.tensor(np.zeros((1, 3)))), "attention"),
+                             (attention_options(first_key=tl.tensor(np.array([[0, 2, 1]]))), "falls from 2 to 1")):
         with pytest.raises(TallyError, match=message):
             with_second(tl.library.tl_attention, q, q, q, options)
 

@@ -353,10 +353,11 @@ def test_ids_out_of_range_are_refused(which, bad):
 # ---- Attention ----
 
 def rope(x, base, first):
+    """first: the first position, or a position for each token, (B,T)."""
     B, T, H, D = x.shape
-    angle = (torch.arange(first, first + T, dtype=torch.float64)[:, None]
-             * base ** (-torch.arange(0, D, 2, dtype=torch.float64) / D))
-    cos, sin = angle.cos()[:, None].to(x.dtype), angle.sin()[:, None].to(x.dtype)  # (T,1,D/2)
+    at = first if torch.is_tensor(first) else torch.arange(first, first + T)
+    angle = at.double()[..., None] * base ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
+    cos, sin = (f(angle)[..., None, :].to(x.dtype) for f in (torch.cos, torch.sin))  # (T,1,D/2), or (B,T,1,D/2)
     a, b = x[..., :D // 2], x[..., D // 2:]
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
@@ -365,6 +366,9 @@ def rope(x, base, first):
 def test_rope(shape, first):
     x = normal(np.random.default_rng(11), *shape)
     check("rope", lambda x: tl.rope(x, 10000.0, first, None), lambda x: rope(x, 10000.0, first), [x])
+    at = np.random.default_rng(12).integers(0, 300, shape[:2]).astype(np.int32)
+    check("rope_at", lambda x: tl.rope_at(x, 10000.0, tl.tensor(at), None),
+          lambda x: rope(x, 10000.0, torch.from_numpy(at)), [x])
 
 
 def attention(q, k, v, causal, scale):

@@ -45,6 +45,8 @@ static tl_tensor *drawn(const struct sample_input *in, const int64_t *shape, tl_
     case IN_BOOL: return tl_bernoulli(in->rank, shape, 0.5, device);
     case IN_INDEX: return tl_integers(in->rank, shape, 0, in->limit, TL_I64, device);
     case IN_INDEX32: return tl_integers(in->rank, shape, 0, in->limit, TL_I32, device);
+    case IN_RISING: return tl_cumsum(tl_integers(in->rank, shape, 0, in->limit, TL_I64, device), -1);
+    case IN_RISING32: return tl_cast(tl_cumsum(tl_integers(in->rank, shape, 0, in->limit, TL_I64, device), -1), TL_I32);
     default: return tensor_drawn(in->rank, shape, dtype, device);
     }
 }
@@ -114,6 +116,8 @@ int sample_call(const struct sample *s, tl_tensor **in, tl_tensor **out) {
 #define SCALAR(kind_) {.kind = IN_##kind_}
 #define IDS(limit_, ...) {.kind = IN_INDEX, DIMS(__VA_ARGS__), .limit = limit_}
 #define IDS32(limit_, ...) {.kind = IN_INDEX32, DIMS(__VA_ARGS__), .limit = limit_}
+#define RISING(layout_, limit_, ...) {.kind = IN_RISING, .layout = LAY_##layout_, DIMS(__VA_ARGS__), .limit = limit_}
+#define RISING32(layout_, limit_, ...) {.kind = IN_RISING32, .layout = LAY_##layout_, DIMS(__VA_ARGS__), .limit = limit_}
 #define END {.text = NULL}
 
 #define CALL(name) static int name(const struct sample *s, tl_tensor **in, tl_tensor **out)
@@ -1300,7 +1304,17 @@ CALL(rope_call) { return one(out, tl_rope(in[0], s->d[0], s->n[0], NULL)); }
 CALL(rope_scaled_call) {
     return one(out, tl_rope(in[0], s->d[0], s->n[0], &(tl_rope_scaling){s->d[1], 1, 4, s->n[1]}));
 }
+CALL(rope_at_call) {
+    return one(out, tl_rope_at(in[0], s->d[0], in[1], s->d[1] ? &(tl_rope_scaling){s->d[1], 1, 4, s->n[1]} : NULL));
+}
 const struct sample samples_rope[] = {
+    {"positions", GRAD, .call = rope_at_call, .in = {F(2, 3, 2, 4), IDS(50, 2, 3)}, .d = {10000}},
+    {"positions, i32, reversed", GRAD, .call = rope_at_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 4), {.kind = IN_INDEX32, .layout = LAY_REVERSED, DIMS(2, 3), .limit = 5000}}, .d = {10000}},
+    {"positions for all rows, a longer context", GRAD, .call = rope_at_call, .in = {F(2, 3, 2, 4), IDS(50, 1, 3)}, .d = {100, 8}, .n = {0, 64}},
+    {"positions that rows share", GRAD, .call = rope_at_call, .in = {F(3, 4, 1, 4), {.kind = IN_INDEX, .layout = LAY_EXPANDED, DIMS(3, 4), .limit = 9}}, .d = {10000}},
+    {"large positions", LARGE | GRAD, .call = rope_at_call, .in = {F(2, 60, 6, 48), IDS32(60, 2, 60)}, .d = {10000}},
+    {"positions of floats", 0, .call = rope_at_call, .in = {F(2, 3, 2, 4), K(2, 3)}, .d = {10000}, .error = "rope"},
+    {"positions of another shape", 0, .call = rope_at_call, .in = {F(2, 3, 2, 4), IDS(9, 2, 4)}, .d = {10000}, .error = "must match the existing size"},
     {"a longer context, linear", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 4)}, .d = {100, 8}, .n = {7}},
     {"a longer context, Llama 3's", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 12)}, .d = {100, 8}, .n = {7, 64}},
     {"heads", GRAD, .call = rope_call, .in = {F(2, 3, 2, 4)}, .d = {10000}},
@@ -1312,7 +1326,7 @@ const struct sample samples_rope[] = {
     {"odd head size", 0, .call = rope_call, .in = {F(1, 2, 1, 3)}, .d = {10000}, .error = "rotates pairs"},
     END};
 
-/* n: causal, window, mask (the last input); d: scale, dropout */
+/* n: causal, window, mask (input 3), lse alone, first keys (the next input); d: scale, dropout */
 static tl_attention_options attention_options(const struct sample *s, tl_tensor **in) {
     tl_attention_options o = tl_attention_defaults();
     o.causal = s->n[0];
@@ -1320,6 +1334,7 @@ static tl_attention_options attention_options(const struct sample *s, tl_tensor 
     o.mask = s->n[2] ? in[3] : NULL;
     o.scale = s->d[0];
     o.dropout = s->d[1];
+    o.first_key = s->n[4] ? in[s->n[2] ? 4 : 3] : NULL;
     return o;
 }
 CALL(attention_ex_call) {
@@ -1376,6 +1391,19 @@ const struct sample samples_attention[] = {
     {"mask for all with a gradient", GRAD, .call = attention_lse_call, .in = {F(2, 3, 2, 2), F(2, 3, 1, 2), F(2, 3, 1, 2), IN(FLOAT, REVERSED, 3, 1)}, .n = {false, 2, true}, .roundings = 4},
     {"a mask alone", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(1, 3, 2, 0), F(1, 4, 1, 0), F(1, 4, 1, 0), F(1, 2, 3, 4)}, .n = {true, 0, true, true}},
     {"large mask with a gradient, wide head", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 120, 2, 150), F(1, 110, 1, 150), F(1, 110, 1, 150), F(2, 120, 110)}, .n = {true, 60, true}, .roundings = 2},
+    {"first keys", GRAD, .call = attention_ex_call, .in = {F(2, 6, 2, 3), F(2, 6, 2, 3), F(2, 6, 2, 3), RISING(DENSE, 2, 2, 6)}, .n = {true, 0, false, false, true}},
+    {"first keys, i32, grouped heads, more keys", GRAD, .call = attention_ex_call, .in = {F(2, 4, 4, 2), F(2, 7, 2, 2), F(2, 7, 2, 2), RISING32(REVERSED, 3, 2, 4)}, .n = {false, 0, false, false, true}, .d = {0.3}},
+    {"first keys for all rows, window", GRAD, .call = attention_ex_call, .in = {F(2, 6, 2, 3), F(2, 6, 1, 3), F(2, 6, 1, 3), RISING(DENSE, 3, 6)}, .n = {true, 4, false, false, true}},
+    {"first keys, queries that see nothing", GRAD, .call = attention_ex_call, .in = {F(2, 6, 1, 2), F(2, 6, 1, 2), F(2, 6, 1, 2), RISING(PERMUTED, 4, 2, 6)}, .n = {true, 0, false, false, true}},
+    {"first keys, mask with a gradient, dropout", GRAD, .call = attention_ex_call, .in = {F(1, 4, 2, 2), F(1, 5, 2, 2), F(1, 5, 2, 2), F(1, 2, 4, 5), RISING(DENSE, 2, 1, 4)}, .n = {true, 0, true, false, true}, .d = {0, 0.25}, .roundings = 4},
+    {"first keys, lse and result", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(1, 4, 2, 2), F(1, 4, 1, 2), F(1, 4, 1, 2), RISING32(DENSE, 2, 1, 4)}, .n = {true, 0, false, false, true}},
+    {"first keys, no time", GRAD, .call = attention_ex_call, .in = {F(2, 0, 2, 2), F(2, 0, 2, 2), F(2, 0, 2, 2), RISING(DENSE, 2, 2, 0)}, .n = {true, 0, false, false, true}},
+    {"large first keys", LARGE | GRAD, .call = attention_ex_call, .in = {F(2, 150, 4, 32), F(2, 150, 2, 32), F(2, 150, 2, 32), RISING32(DENSE, 2, 2, 150)}, .n = {true, 0, false, false, true}},
+    {"large first keys, dropout, window", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 200, 2, 64), F(1, 230, 1, 64), F(1, 230, 1, 64), RISING(SLICED, 3, 1, 200)}, .n = {true, 70, false, false, true}, .d = {0, 0.2}, .roundings = 2},
+    {"large first keys, wide head, queries that see nothing", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 140, 2, 150), F(1, 140, 1, 150), F(1, 140, 1, 150), RISING(DENSE, 4, 1, 140)}, .n = {true, 0, false, false, true}},
+    {"first keys that fall", CPU_ONLY, .call = attention_ex_call, .in = {F(1, 9, 1, 2), F(1, 9, 1, 2), F(1, 9, 1, 2), IN(I64, DENSE, 1, 9)}, .n = {true, 0, false, false, true}, .error = "(need values that do not decrease)"},
+    {"first keys of floats", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2), K(1, 3)}, .n = {true, 0, false, false, true}, .error = "attention"},
+    {"first keys of another shape", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2), IN(I64, DENSE, 1, 4)}, .n = {true, 0, false, false, true}, .error = "must match the existing size"},
     {"negative window", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .n = {false, -1}, .error = "a window of -1 (need a number of keys"},
     {"mask of another shape", 0, .call = attention_ex_call, .in = {F(2, 3, 1, 2), F(2, 4, 1, 2), F(2, 4, 1, 2), K(3, 3)}, .n = {false, 0, true}, .error = "must match the existing size"},
     {"mask of integers", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2), IN(I32, DENSE, 3, 3)}, .n = {false, 0, true}, .error = "not implemented for int32"},

@@ -23,7 +23,8 @@ enum sample_kind {
     IN_CONSTANT, /* float without gradient */
     IN_I64, IN_I32, IN_I16, IN_U8, /* small integers; -3 .. 3, or 0 .. 6 for u8 */
     IN_BOOL,
-    IN_INDEX, IN_INDEX32 /* 0 .. limit-1 */
+    IN_INDEX, IN_INDEX32, /* 0 .. limit-1 */
+    IN_RISING, IN_RISING32 /* along the last axis each is 0 .. limit-1 more than the one before it */
 };
 
 enum sample_layout {

@@ -16,6 +16,12 @@
  * false is -inf. The gradient of lse reaches a score as p g_lse, so it is subtracted from delta. The gradient of an
  * added mask is ds, written block by block.
  *
+ * A tensor of first keys (first_key) hides the keys before each query's own first one, as a bool mask would, with the
+ * same bits. Since first keys do not decrease, the keys that some of a run of queries see still begin with those of the
+ * first query and end with those of the last, and blocks and tiles before them are skipped: attention inside documents
+ * takes the time of its documents. Unlike a window, first keys may leave a query without any key between two that see
+ * some; the tiles of such gaps are computed, and hidden.
+ *
  * Dropout zeroes weights after the softmax: sums and lse are those of all weights, and out grows by 1/(1 - dropout) at
  * its end. Backward, with m = 0 or 1/(1 - dropout) for each weight, p becomes m p for dv, and dp becomes m dp. The mask
  * is computed row by row wherever weights are (spec/dropout.h).
@@ -40,20 +46,22 @@
 #include "spec/dropout.h"
 #include "tensor/dtype.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 130 KiB of stack forward
  * and 330 KiB backward. */
-enum { ROWS = 64, HEAD_PART_BYTES = 512 };
+enum { ROWS = 64, HEAD_PART_BYTES = 512, ERROR_BYTES = 200 };
 
 struct attention {
     const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv, *dmask; /* dmask NULL if it is not needed */
     int64_t B, T, S, H, H_kv, D;
     double scale;
-    int64_t left, right;            /* how far a query sees */
-    const tl_operand *mask, *g_lse; /* NULL where absent */
-    double dropout, growth;         /* of the weights that dropout keeps; 1 without */
+    int64_t left, right;                        /* how far a query sees */
+    const tl_operand *mask, *first_key, *g_lse; /* NULL where absent */
+    double dropout, growth;                     /* of the weights that dropout keeps; 1 without */
     tl_generator generator;
     void *delta;   /* backward: (B,H,T) of the compute type */
     void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
@@ -68,13 +76,30 @@ static int64_t visible_keys(const struct attention *attention, int64_t t) {
     return n < 0 ? 0 : n < attention->S ? n : attention->S;
 }
 
-/* The first key that query t sees; may be S or more. */
-static int64_t first_key(const struct attention *attention, int64_t t) {
-    const int64_t s = beside(attention, t) - attention->left;
-    return s > 0 ? s : 0;
+static int64_t given_first_key(const struct attention *attention, int64_t b, int64_t t) {
+    const tl_operand *x = attention->first_key;
+    const int64_t at = b * x->stride[0] + t * x->stride[1];
+    return x->dtype == TL_I64 ? ((const int64_t *)x->data)[at] : ((const int32_t *)x->data)[at];
 }
 
-/* One beyond the last query that sees key s. */
+/* The first key that query t of batch entry b sees; may be S or more. */
+static int64_t first_key(const struct attention *attention, int64_t b, int64_t t) {
+    const int64_t s = beside(attention, t) - attention->left, least = s > 0 ? s : 0;
+    const int64_t given = attention->first_key ? given_first_key(attention, b, t) : 0;
+    return given > least ? given : least;
+}
+
+/* One beyond the last of the queries t .. end - 1 whose first key is at most s. */
+static int64_t end_by_first_key(const struct attention *attention, int64_t b, int64_t s, int64_t t, int64_t end) {
+    while (attention->first_key && t < end) {
+        const int64_t middle = t + (end - t) / 2;
+        if (given_first_key(attention, b, middle) <= s) t = middle + 1;
+        else end = middle;
+    }
+    return end;
+}
+
+/* One beyond the last query that the window lets see key s. */
 static int64_t end_query(const struct attention *attention, int64_t s) {
     const int64_t t = s - beside(attention, 0) + attention->left + 1;
     return t < attention->T ? t : attention->T;
@@ -107,23 +132,33 @@ static struct range range_in(int64_t from, int64_t to, struct span span) {
     return (struct range){from > 0 ? from : 0, to < span.n ? to : span.n};
 }
 
-/* The keys of a span that some of the queries i .. i + n - 1 see. */
-static struct range seen_keys(const struct attention *attention, struct span queries, int64_t i, int64_t n,
+/* The keys of a span that some of the queries i .. i + n - 1 of batch entry b see. */
+static struct range seen_keys(const struct attention *attention, int64_t b, struct span queries, int64_t i, int64_t n,
                               struct span keys) {
     const int64_t t = queries.first + i, last = queries.first + block_min(i + n, queries.n) - 1;
-    return range_in(first_key(attention, t), visible_keys(attention, last), keys);
+    return range_in(first_key(attention, b, t), visible_keys(attention, last), keys);
 }
 
 /* The queries of a span that see some of the keys i .. i + n - 1. */
-static struct range seeing_queries(const struct attention *attention, struct span keys, int64_t i, int64_t n,
+static struct range seeing_queries(const struct attention *attention, int64_t b, struct span keys, int64_t i, int64_t n,
                                    struct span queries) {
     const int64_t s = keys.first + i, last = keys.first + block_min(i + n, keys.n) - 1;
-    return range_in(first_query(attention, s), end_query(attention, last), queries);
+    const int64_t by_window = end_query(attention, last), end = queries.first + queries.n;
+    return range_in(first_query(attention, s),
+                    end_by_first_key(attention, b, last, queries.first, by_window < end ? by_window : end), queries);
 }
 
+/* One beyond the last query that sees some of the keys of a span. */
+static int64_t end_query_of(const struct attention *attention, int64_t b, struct span keys) {
+    const int64_t last = keys.first + keys.n - 1;
+    return end_by_first_key(attention, b, last, 0, end_query(attention, last));
+}
+
+/* Tiles of n that hold a range. A range that is empty because its ends passed each other inside a tile holds that tile:
+ * there first keys hide what lies between, and both neighbours count on zeros. */
 static struct range whole_tiles(struct range range, int64_t n) {
-    if (range.to <= range.from) return (struct range){0, 0};
-    return (struct range){range.from / n * n, round_up(range.to, n)};
+    const struct range tiles = {range.from / n * n, round_up(range.to, n)};
+    return tiles.to <= tiles.from ? (struct range){0, 0} : tiles;
 }
 
 /* Whether dropout keeps the weights of query t and keys s .. s + n - 1. */
@@ -218,6 +253,22 @@ static void read_attributes(struct attention *attention, const struct attr_atten
     attention->generator = attr->generator;
 }
 
+/* The blocks that are skipped rely on it. */
+static bool first_keys_rise(const struct attention *attention, const tl_kernel_args *args) {
+    for (int64_t b = 0; attention->first_key && b < attention->B; b++) {
+        for (int64_t t = 1; t < attention->T; t++) {
+            const int64_t before = given_first_key(attention, b, t - 1), here = given_first_key(attention, b, t);
+            if (here >= before) continue;
+            snprintf(args->error, ERROR_BYTES,
+                     "first_key falls from %" PRId64 " to %" PRId64 " at query %" PRId64 " of row %" PRId64
+                     " (need values that do not decrease)",
+                     before, here, t, b);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool cpu_attention(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
     struct attention attention = {
@@ -227,8 +278,10 @@ bool cpu_attention(const tl_kernel_args *args) {
         .out = &args->out[0],
         .lse = &args->out[1],
         .mask = attr->has_mask ? &args->in[3] : NULL,
+        .first_key = attr->has_first_key ? &args->in[3 + attr->has_mask] : NULL,
     };
     read_attributes(&attention, attr);
+    if (!first_keys_rise(&attention, args)) return false;
     parallel_for(attention.B * attention.H * blocks_of(attention.T), 1, args->n_threads,
                  way_of(&attention)->forward_blocks, &attention);
     return true;
@@ -264,9 +317,11 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
         .dv = &args->out[2],
         .dmask = attr->has_mask_grad ? &args->out[3] : NULL,
         .mask = attr->has_mask ? &args->in[6] : NULL,
+        .first_key = attr->has_first_key ? &args->in[6 + attr->has_mask] : NULL,
         .g_lse = attr->has_lse_grad ? &args->in[args->n_in - 1] : NULL,
     };
     read_attributes(&attention, attr);
+    if (!first_keys_rise(&attention, args)) return false;
     const size_t real_bytes = is_f64(attention.q) ? sizeof(double) : sizeof(float);
     const size_t delta_bytes = (size_t)(attention.B * attention.H * attention.T) * real_bytes;
     const bool is_direct = attention.dq->dtype == TL_F32 || attention.dq->dtype == TL_F64;

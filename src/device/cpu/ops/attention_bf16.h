@@ -133,14 +133,15 @@ struct forward_bf16 {
 };
 
 /* The tiles of a row of scores that are computed: those in which one of the eight queries around it sees a key. */
-static struct range bf16_tiles(const struct attention *attention, struct span queries, int64_t i, struct span keys) {
-    return whole_tiles(seen_keys(attention, queries, i / BF16_PANEL * BF16_PANEL, BF16_PANEL, keys), BF16_PANEL);
+static struct range bf16_tiles(const struct attention *attention, int64_t b, struct span queries, int64_t i,
+                               struct span keys) {
+    return whole_tiles(seen_keys(attention, b, queries, i / BF16_PANEL * BF16_PANEL, BF16_PANEL, keys), BF16_PANEL);
 }
 
 /* Turns one query's scores into weights; updates its maximum, its sum, and the factor of earlier sums. */
 static void bf16_softmax_row(struct forward_bf16 *f, const struct attention *attention, int64_t i) {
-    const struct range tiles = bf16_tiles(attention, f->queries, i, f->keys);
-    const struct range seen = seen_keys(attention, f->queries, i, 1, f->keys);
+    const struct range tiles = bf16_tiles(attention, f->b, f->queries, i, f->keys);
+    const struct range seen = seen_keys(attention, f->b, f->queries, i, 1, f->keys);
     float *score = f->scores + i * ROWS;
     uint16_t *weight = f->weights[0] + i * ROWS, *rest = f->weights[1] + i * ROWS;
     if (seen.from >= seen.to) { /* its neighbours see some */
@@ -179,7 +180,7 @@ static void bf16_forward_keys(struct forward_bf16 *f, const struct attention *at
     bf16_pack_rows(f->k, bf16_row(k, f->b, f->keys.first, f->h_kv), k->stride[1], f->keys.n, D);
     bf16_pack_columns(f->v, bf16_row(v, f->b, f->keys.first, f->h_kv), v->stride[1], f->keys.n, D);
     for (int64_t i = 0; i < f->queries.n; i += BF16_PANEL) {
-        const struct range tiles = bf16_tiles(attention, f->queries, i, f->keys);
+        const struct range tiles = bf16_tiles(attention, f->b, f->queries, i, f->keys);
         for (int64_t j = tiles.from; j < tiles.to; j += BF16_PANEL)
             bf16_tile(D, f->q + i * D, f->k + j * D, f->scores + i * ROWS + j, ROWS, false);
         for (int64_t r = i; r < block_min(i + BF16_PANEL, f->queries.n); r++) {
@@ -190,7 +191,7 @@ static void bf16_forward_keys(struct forward_bf16 *f, const struct attention *at
     bf16_pack_rows(f->p[0], f->weights[0], ROWS, f->queries.n, ROWS);
     bf16_pack_rows(f->p[1], f->weights[1], ROWS, f->queries.n, ROWS);
     for (int64_t i = 0; i < f->queries.n; i += BF16_PANEL) {
-        const struct range tiles = bf16_tiles(attention, f->queries, i, f->keys);
+        const struct range tiles = bf16_tiles(attention, f->b, f->queries, i, f->keys);
         const int64_t n = block_min(tiles.to, round_up(f->keys.n, 4)) - tiles.from;
         const int64_t from = tiles.from * BF16_PANEL, at = i * ROWS + from;
         for (int64_t d = 0; n > 0 && d < D; d += BF16_PANEL) {
@@ -215,7 +216,7 @@ static void forward_blocks_bf16(void *context, int64_t first, int64_t last) {
         memset(f->o, 0, (size_t)(ROWS * D) * sizeof *f->o);
         for (int64_t i = 0; i < ROWS; i++) f->max[i] = -INFINITY, f->sum[i] = 0;
         const int64_t end = visible_keys(attention, f->queries.first + f->queries.n - 1);
-        for (int64_t s = first_key(attention, f->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
+        for (int64_t s = first_key(attention, f->b, f->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
             f->keys = (struct span){s, block_min(ROWS, end - s)};
             bf16_forward_keys(f, attention);
         }
@@ -265,8 +266,8 @@ static void bf16_load_queries(struct backward_bf16 *w, const struct attention *a
 static void bf16_weights_row(struct backward_bf16 *w, const struct attention *attention, int64_t i) {
     const int64_t row = (w->b * attention->H + w->h) * attention->T + w->queries.first + i;
     const float lse = ((const float *)attention->lse->data)[row], delta = ((const float *)attention->delta)[row];
-    const struct range tiles = bf16_tiles(attention, w->queries, i, w->keys);
-    const struct range seen = seen_keys(attention, w->queries, i, 1, w->keys);
+    const struct range tiles = bf16_tiles(attention, w->b, w->queries, i, w->keys);
+    const struct range seen = seen_keys(attention, w->b, w->queries, i, 1, w->keys);
     uint16_t *weight = w->weights + i * ROWS, *slope = w->slopes + i * ROWS;
     const bool sees_some = seen.from < seen.to && lse != -INFINITY; /* NaN stays */
     for (int64_t key = tiles.from; sees_some && key < tiles.to; key += 8) {
@@ -288,7 +289,7 @@ static void bf16_weights_row(struct backward_bf16 *w, const struct attention *at
 static void bf16_backward_weights(struct backward_bf16 *w, const struct attention *attention) {
     const int64_t D = attention->D;
     for (int64_t i = 0; i < w->queries.n; i += BF16_PANEL) {
-        const struct range tiles = bf16_tiles(attention, w->queries, i, w->keys);
+        const struct range tiles = bf16_tiles(attention, w->b, w->queries, i, w->keys);
         for (int64_t j = tiles.from; j < tiles.to; j += BF16_PANEL) {
             bf16_tile(D, w->q + i * D, w->k + j * D, w->scores + i * ROWS + j, ROWS, false);
             bf16_tile(D, w->g + i * D, w->v + j * D, w->dp + i * ROWS + j, ROWS, false);
@@ -304,7 +305,7 @@ static void bf16_add_keys(struct backward_bf16 *w, const struct attention *atten
     bf16_pack_columns(w->ds_t, w->slopes, ROWS, w->queries.n, ROWS);
     for (int64_t i = 0; i < w->keys.n; i += BF16_PANEL) {
         const struct range seeing =
-            whole_tiles(seeing_queries(attention, w->keys, i, BF16_PANEL, w->queries), BF16_PANEL);
+            whole_tiles(seeing_queries(attention, w->b, w->keys, i, BF16_PANEL, w->queries), BF16_PANEL);
         const int64_t n = block_min(seeing.to, round_up(w->queries.n, 4)) - seeing.from;
         const int64_t at = i * ROWS + seeing.from * BF16_PANEL;
         for (int64_t d = 0; n > 0 && d < D; d += BF16_PANEL) {
@@ -321,7 +322,7 @@ static void bf16_add_queries(struct backward_bf16 *w, const struct attention *at
     const float scale = (float)attention->scale;
     bf16_pack_rows(w->ds, w->slopes, ROWS, w->queries.n, ROWS);
     for (int64_t i = 0; i < w->queries.n; i += BF16_PANEL) {
-        const struct range tiles = bf16_tiles(attention, w->queries, i, w->keys);
+        const struct range tiles = bf16_tiles(attention, w->b, w->queries, i, w->keys);
         const int64_t n = block_min(tiles.to, round_up(w->keys.n, 4)) - tiles.from;
         for (int64_t d = 0; n > 0 && d < D; d += BF16_PANEL)
             bf16_tile(n, w->ds + i * ROWS + tiles.from * BF16_PANEL, w->k_t + d * ROWS + tiles.from * BF16_PANEL,
@@ -337,7 +338,7 @@ static void bf16_add_queries(struct backward_bf16 *w, const struct attention *at
 /* One block of keys with all queries that see it. */
 static void bf16_backward_keys(struct backward_bf16 *w, const struct attention *attention, bool with_queries) {
     const int64_t group = attention->H / attention->H_kv, D = attention->D;
-    const int64_t end = end_query(attention, w->keys.first + w->keys.n - 1);
+    const int64_t end = end_query_of(attention, w->b, w->keys);
     const struct part_f32 whole = {0, D, D};
     memset(w->dk, 0, (size_t)(ROWS * D) * sizeof *w->dk);
     memset(w->dv, 0, (size_t)(ROWS * D) * sizeof *w->dv);
@@ -406,7 +407,7 @@ static void backward_query_blocks_bf16(void *context, int64_t first, int64_t las
         w->queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
         bf16_load_queries(w, attention);
         const int64_t end = visible_keys(attention, w->queries.first + w->queries.n - 1);
-        for (int64_t s = first_key(attention, w->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
+        for (int64_t s = first_key(attention, w->b, w->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
             w->keys = (struct span){s, block_min(ROWS, attention->S - s)};
             bf16_load_keys(w, attention);
             bf16_backward_weights(w, attention);

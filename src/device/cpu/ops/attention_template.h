@@ -104,7 +104,7 @@ static void NAME(forward_scores)(struct NAME(forward) * f, const struct attentio
         }
         NAME(load)(f->rows, attention->k, f->b, f->keys.first, f->h_kv, f->keys.n, part, 1);
         for (int64_t j = 0; j < f->queries.n; j += TILE_N) {
-            const struct range seen = seen_keys(attention, f->queries, j, TILE_N, f->keys);
+            const struct range seen = seen_keys(attention, f->b, f->queries, j, TILE_N, f->keys);
             for (int64_t i = seen.from / TILE_M * TILE_M; i < seen.to; i += TILE_M) {
                 NAME(tile_of_rows)
                 (part.width, f->rows + i * part.width, part.width, f->q_t + j, ROWS, f->scores + i * ROWS + j, ROWS,
@@ -122,7 +122,7 @@ static void NAME(forward_mask)(struct NAME(forward) * f, const struct attention 
     for (int64_t i = 0; i < f->queries.n; i++) {
         REAL row[ROWS];
         NAME(mask_row)(row, attention->mask, f->b, f->h, f->queries.first + i, f->keys.first, f->keys.n);
-        const struct range seen = seen_keys(attention, f->queries, i, 1, f->keys);
+        const struct range seen = seen_keys(attention, f->b, f->queries, i, 1, f->keys);
         for (int64_t key = seen.from; key < seen.to; key++) {
             f->scores[key * ROWS + i] += row[key];
         }
@@ -158,9 +158,12 @@ static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attenti
         NAME(forward_mask)(f, attention);
     }
     for (int64_t key = 0; key < f->keys.n; key++) {
-        const struct range seen = seeing_queries(attention, f->keys, key, 1, f->queries);
+        const struct range seen = seeing_queries(attention, f->b, f->keys, key, 1, f->queries);
         const struct range tiles = whole_tiles(seen, NAME(SIDE));
         REAL *score = f->scores + key * ROWS;
+        if (tiles.from == tiles.to) {
+            continue;
+        }
         NAME(hide)(score, tiles.from, seen.from);
         NAME(hide)(score, seen.to, tiles.to);
         NAME(raise_max)(score + tiles.from, f->max + tiles.from, tiles.to - tiles.from);
@@ -171,7 +174,8 @@ static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attenti
         f->sum[i] *= f->factor[i];
     }
     for (int64_t key = 0; key < f->keys.n; key++) {
-        const struct range tiles = whole_tiles(seeing_queries(attention, f->keys, key, 1, f->queries), NAME(SIDE));
+        const struct range seen = seeing_queries(attention, f->b, f->keys, key, 1, f->queries);
+        const struct range tiles = whole_tiles(seen, NAME(SIDE));
         NAME(exp_and_sum)
         (f->scores + key * ROWS + tiles.from, shift + tiles.from, f->sum + tiles.from, tiles.to - tiles.from);
     }
@@ -180,8 +184,11 @@ static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attenti
 /* Zeroes the weights that dropout does not keep. */
 static void NAME(forward_drop)(struct NAME(forward) * f, const struct attention *attention) {
     for (int64_t i = 0; i < f->queries.n; i++) {
-        const struct range seen = seen_keys(attention, f->queries, i, 1, f->keys);
+        const struct range seen = seen_keys(attention, f->b, f->queries, i, 1, f->keys);
         uint8_t keep[ROWS];
+        if (seen.from >= seen.to) {
+            continue;
+        }
         keep_row(keep, attention, f->b, f->h, f->queries.first + i, f->keys.first + seen.from, seen.to - seen.from);
         for (int64_t key = seen.from; key < seen.to; key++) {
             REAL *weight = f->scores + key * ROWS + i;
@@ -199,7 +206,7 @@ static void NAME(forward_output)(struct NAME(forward) * f, const struct attentio
     }
     NAME(load)(f->rows, attention->v, f->b, f->keys.first, f->h_kv, f->keys.n, part, 1);
     for (int64_t i = 0; i < f->queries.n; i += TILE_M) {
-        const struct range seen = seen_keys(attention, f->queries, i, TILE_M, f->keys);
+        const struct range seen = seen_keys(attention, f->b, f->queries, i, TILE_M, f->keys);
         for (int64_t j = 0; seen.from < seen.to && j < part.width; j += TILE_N) {
             NAME(tile_of_columns)
             (seen.to - seen.from, f->scores + seen.from * ROWS + i, ROWS, f->rows + seen.from * part.width + j,
@@ -216,7 +223,7 @@ static void NAME(forward_part)(struct NAME(forward) * f, const struct attention 
     }
     memset(f->o, 0, (size_t)(ROWS * part.width) * sizeof(REAL));
     const int64_t end = visible_keys(attention, f->queries.first + f->queries.n - 1);
-    f->first_s = first_key(attention, f->queries.first) / ROWS * ROWS;
+    f->first_s = first_key(attention, f->b, f->queries.first) / ROWS * ROWS;
     for (int64_t s = f->first_s; s < end; s += ROWS) {
         f->keys = (struct span){s, block_min(ROWS, end - s)};
         NAME(forward_scores)(f, attention);
@@ -282,7 +289,7 @@ static void NAME(load_queries)(struct NAME(backward) * w, const struct attention
 static void NAME(backward_scores)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part,
                                   bool add) {
     for (int64_t i = 0; i < w->queries.n; i += TILE_M) {
-        const struct range seen = whole_tiles(seen_keys(attention, w->queries, i, TILE_M, w->keys), NAME(SIDE));
+        const struct range seen = whole_tiles(seen_keys(attention, w->b, w->queries, i, TILE_M, w->keys), NAME(SIDE));
         for (int64_t j = seen.from; j < seen.to; j += TILE_N) {
             NAME(tile_of_rows)
             (part.width, w->q + i * part.width, part.width, w->k_t + j, ROWS, w->p + i * ROWS + j, ROWS, add);
@@ -340,10 +347,12 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
     const REAL *lse = (const REAL *)attention->lse->data + row, *delta = (const REAL *)attention->delta + row;
     for (int64_t i = 0; i < round_up(w->queries.n, TILE_M); i++) {
         const struct range tiles =
-            whole_tiles(seen_keys(attention, w->queries, i / TILE_M * TILE_M, TILE_M, w->keys), NAME(SIDE));
-        struct range seen = seen_keys(attention, w->queries, i, 1, w->keys);
+            whole_tiles(seen_keys(attention, w->b, w->queries, i / TILE_M * TILE_M, TILE_M, w->keys), NAME(SIDE));
+        const bool is_there = i < w->queries.n;
+        const struct range seen =
+            is_there ? seen_keys(attention, w->b, w->queries, i, 1, w->keys) : (struct range){0, 0};
         REAL *p = w->p + i * ROWS, *ds = w->ds + i * ROWS;
-        if (i >= w->queries.n || seen.from >= seen.to || lse[i] == -INFINITY) { /* NaN stays */
+        if (seen.from >= seen.to || lse[i] == -INFINITY) { /* NaN stays */
             NAME(clear)(p, ds, tiles.from, tiles.to);
             continue;
         }
@@ -372,7 +381,7 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
 /* The mask is added to the scores, so its gradient is theirs. */
 static void NAME(unload_mask)(const struct NAME(backward) * w, const struct attention *attention) {
     for (int64_t i = 0; i < w->queries.n; i++) {
-        const struct range seen = seen_keys(attention, w->queries, i, 1, w->keys);
+        const struct range seen = seen_keys(attention, w->b, w->queries, i, 1, w->keys);
         const int64_t row = (w->b * attention->H + w->h) * attention->T + w->queries.first + i;
         if (seen.from < seen.to) {
             NAME(block_write)
@@ -385,7 +394,7 @@ static void NAME(unload_mask)(const struct NAME(backward) * w, const struct atte
 /* dv += p^T g and dk += ds^T (scale q) */
 static void NAME(add_keys)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
     for (int64_t i = 0; i < w->keys.n; i += TILE_M) {
-        const struct range seen = seeing_queries(attention, w->keys, i, TILE_M, w->queries);
+        const struct range seen = seeing_queries(attention, w->b, w->keys, i, TILE_M, w->queries);
         const int64_t n = seen.to - seen.from, at = seen.from * ROWS + i;
         for (int64_t j = 0; n > 0 && j < part.width; j += TILE_N) {
             NAME(tile_of_columns)
@@ -402,7 +411,7 @@ static void NAME(add_keys)(struct NAME(backward) * w, const struct attention *at
 static void NAME(add_queries)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
     const REAL scale = (REAL)attention->scale;
     for (int64_t i = 0; i < w->queries.n; i += TILE_M) {
-        const struct range seen = whole_tiles(seen_keys(attention, w->queries, i, TILE_M, w->keys), NAME(SIDE));
+        const struct range seen = whole_tiles(seen_keys(attention, w->b, w->queries, i, TILE_M, w->keys), NAME(SIDE));
         if (seen.from >= seen.to) {
             continue;
         }
@@ -427,7 +436,7 @@ static void NAME(add_queries)(struct NAME(backward) * w, const struct attention 
 static void NAME(backward_keys)(struct NAME(backward) * w, const struct attention *attention, bool with_queries) {
     const int64_t group = attention->H / attention->H_kv;
     const int64_t first_t = first_query(attention, w->keys.first);
-    const int64_t end_t = end_query(attention, w->keys.first + w->keys.n - 1);
+    const int64_t end_t = end_query_of(attention, w->b, w->keys);
     int64_t d = 0;
     do {
         const struct NAME(part) part = NAME(part_at)(attention->D, d);
@@ -551,7 +560,7 @@ static void NAME(backward_query_blocks)(void *context, int64_t first, int64_t la
         w->h_kv = w->h / (attention->H / attention->H_kv);
         w->queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
         const int64_t end = visible_keys(attention, w->queries.first + w->queries.n - 1);
-        for (int64_t s = first_key(attention, w->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
+        for (int64_t s = first_key(attention, w->b, w->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
             w->keys = (struct span){s, block_min(ROWS, attention->S - s)};
             for (int64_t d = 0; d < attention->D; d += NAME(PART)) {
                 const struct NAME(part) part = NAME(part_at)(attention->D, d);

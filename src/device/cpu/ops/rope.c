@@ -10,12 +10,20 @@
 
 struct rope {
     const tl_operand *x, *out;
+    const tl_operand *positions; /* (B,T); NULL: first_position + t in every row of the batch */
     const struct attr_rope *attr;
     double sign;
     int64_t first_position;
 };
 
 enum { ROPE_PAIRS = 256, ROPE_POSITIONS = 16 };
+
+static int64_t position_at(const struct rope *rope, int64_t b, int64_t t) {
+    const tl_operand *x = rope->positions;
+    if (!x) return rope->first_position + t;
+    const int64_t at = b * x->stride[0] + t * x->stride[1];
+    return x->dtype == TL_I64 ? ((const int64_t *)x->data)[at] : ((const int32_t *)x->data)[at];
+}
 
 #define REAL float
 #define NAME(name) name##_f32
@@ -30,6 +38,7 @@ bool cpu_rope(const tl_kernel_args *args) {
     struct rope rope = {
         .x = &args->in[0],
         .out = &args->out[0],
+        .positions = attr->has_positions ? &args->in[1] : NULL,
         .attr = attr,
         .sign = attr->inverse ? -1 : 1,
         .first_position = attr->first_position,

@@ -1,8 +1,8 @@
 /* attention.c: attention and its gradient, by cuDNN if it can, otherwise by Tally's own kernels.
  *
  * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S;
- * device/cuda/shared/attention_rule.h has the rule. Everything else is ours: dropout of 16-bit operands on tensor cores
- * (attention_tiles.cu), the rest (f32, f64, decoding with a cache, odd heads) without.
+ * device/cuda/shared/attention_rule.h has the rule. Everything else is ours: dropout and first keys of 16-bit operands
+ * on tensor cores (attention_tiles.cu), the rest (f32, f64, decoding with a cache, odd heads) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -490,6 +490,12 @@ static void mask_set(struct attention_call *call, const tl_operand *mask) {
     for (int i = 0; i < 4; i++) call->mask_stride[i] = mask->stride[i];
 }
 
+static void first_key_set(struct attention_call *call, const tl_operand *x) {
+    call->first_key = x->data;
+    call->first_key_dtype = x->dtype;
+    for (int i = 0; i < 2; i++) call->first_key_stride[i] = x->stride[i];
+}
+
 bool cuda_attention(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
     const tl_operand *const list[4] = {&args->in[0], &args->in[1], &args->in[2], &args->out[0]};
@@ -498,6 +504,7 @@ bool cuda_attention(const tl_kernel_args *args) {
     call.out = rows_dense(list[3]);
     call.lse = args->out[1].data;
     if (attr->has_mask) mask_set(&call, &args->in[3]);
+    if (attr->has_first_key) first_key_set(&call, &args->in[3 + attr->has_mask]);
     if (call.B == 0 || call.T == 0 || call.H == 0) return true;
     bool is_done = false;
     if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done)) return false;
@@ -509,7 +516,7 @@ bool cuda_attention(const tl_kernel_args *args) {
 
 bool cuda_attention_grad(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
-    /* g, q, k, v, out, lse [, mask] [, g_lse] -> dq, dk, dv [, dmask] */
+    /* g, q, k, v, out, lse [, mask] [, first_key] [, g_lse] -> dq, dk, dv [, dmask] */
     const tl_operand *const list[8] = {&args->in[0], &args->in[1],  &args->in[2],  &args->in[3],
                                        &args->in[4], &args->out[0], &args->out[1], &args->out[2]};
     if (!dtypes_fit(args, list, 8)) return false;
@@ -518,6 +525,7 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
     call.out = rows_of(list[4]);
     call.lse = args->in[5].data;
     if (attr->has_mask) mask_set(&call, &args->in[6]);
+    if (attr->has_first_key) first_key_set(&call, &args->in[6 + attr->has_mask]);
     if (attr->has_lse_grad) call.g_lse = args->in[args->n_in - 1].data;
     if (attr->has_mask_grad) call.dmask = args->out[3].data;
     call.dq = rows_dense(list[5]);

@@ -28,6 +28,9 @@ struct attention_call {
     const void *mask; /* (B,H,T,S), any strides: bool, or a float that is added to the scores */
     tl_dtype mask_dtype;
     int64_t mask_stride[4];
+    const void *first_key; /* (B,T), i64 or i32, any strides: query t sees no key before it; does not decrease */
+    tl_dtype first_key_dtype;
+    int64_t first_key_stride[2];
     const void *g_lse; /* backward: (B,H,T) */
     void *dmask;       /* backward: dense (B,H,T,S) of mask_dtype */
     double dropout;    /* 0: none; see spec/dropout.h */
@@ -40,9 +43,9 @@ size_t attention_own_workspace(const struct attention_call *call);
 bool attention_own_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_backward(const tl_kernel_args *args, const struct attention_call *call);
 
-/* Attention with dropout on tensor cores, for the calls that fit: 16-bit dtypes, no mask, heads of up to 128 that are a
- * multiple of 8, rows aligned to 16 bytes. Backward reads delta = rowsum(g out) - g_lse from the workspace, where
- * attention_own_delta writes it. */
+/* Attention with dropout or first keys on tensor cores, for the calls that fit: 16-bit dtypes, no mask, heads of up
+ * to 128 that are a multiple of 8, rows aligned to 16 bytes. Backward reads delta = rowsum(g out) - g_lse from the
+ * workspace, where attention_own_delta writes it. */
 bool attention_tiles_fit(const struct attention_call *call, int capability);
 bool attention_tiles_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_delta(const tl_kernel_args *args, const struct attention_call *call);

@@ -14,6 +14,8 @@
  * reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds, which the second pass
  * writes.
  *
+ * First keys bound the walk: keys before a query's own are not visited, nor are queries that begin after a key.
+ *
  * Dropout (DROPS) is a variant of each kernel. A lane draws one Philox block, and the warp shares what it says: of a
  * query's row 128 keys at a time, or of a key's column 32 queries at a time.
  */
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(attention_call a
         const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
         lane_row<C, PER> sum = row_zero<C, PER>();
         C top = lowest<C>(), weight_sum = 0;
-        const int64_t first = first_key(a, t), n_keys = visible_keys(a, t);
+        const int64_t first = first_key(a, b, t), n_keys = visible_keys(a, t);
         for (int64_t s = first; s < n_keys; s++) {
             const bool keeps = !DROPS || dropout_keeps_key(mask, a, item, s, s == first);
             const C score = score_of(a, b, h, t, s, row_dot(q, row_load<T, C, PER>(a.k, b, s, h_kv, a.D)));
@@ -180,7 +182,7 @@ __global__ void __launch_bounds__(32 * WARPS)
         const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D),
                                v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
         lane_row<C, PER> dk = row_zero<C, PER>(), dv = row_zero<C, PER>();
-        const int64_t first = first_query(a, s), last = end_query(a, s);
+        const int64_t first = first_query(a, s), last = end_query(a, b, s);
         for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
             for (int64_t t = first; t < last; t++) {
                 const int64_t row = (b * a.H + h) * a.T + t;
@@ -210,7 +212,7 @@ __global__ void __launch_bounds__(32 * WARPS)
         const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D), g = row_load<T, C, PER>(a.g, b, t, h, a.D);
         const C lse = ((const C *)a.lse)[item], own_delta = delta[item];
         lane_row<C, PER> dq = row_zero<C, PER>();
-        const int64_t first = first_key(a, t), n_keys = visible_keys(a, t);
+        const int64_t first = first_key(a, b, t), n_keys = visible_keys(a, t);
         for (int64_t s = first; s < n_keys; s++) {
             const bool keeps = !DROPS || dropout_keeps_key(mask, a, item, s, s == first);
             const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D);

@@ -1,8 +1,9 @@
-/* attention_tiles.cu: attention with dropout on tensor cores, for 16-bit operands.
+/* attention_tiles.cu: attention with dropout or first keys on tensor cores, for 16-bit operands.
  *
- * cuDNN's dropout draws another mask than the cpu, so these kernels compute what its kernels do, with the mask of
- * spec/dropout.h. A block of four warps has 64 queries (or 64 keys) and walks the other side in tiles; each warp has 16
- * rows of them. Scores exist one tile at a time, in registers.
+ * cuDNN's dropout draws another mask than the cpu, and our graphs for it have no first keys, so these kernels
+ * compute what its kernels do, with the mask of spec/dropout.h, and without the tiles before a block's first key (or
+ * behind the last query that sees it). A block of four warps has 64 queries (or 64 keys) and walks the other side in
+ * tiles; each warp has 16 rows of them. Scores exist one tile at a time, in registers.
  *
  *   forward   s = scale q k^T; running maximum m and sum l per query; out = sum of p v / (l (1 - dropout))
  *   dK, dV    a block of keys, over the tiles of queries that see it: p and dp lie as (keys, queries)
@@ -14,9 +15,9 @@
  *
  * mma.m16n8k16 multiplies A (16,16) by B (16,8). With row = lane / 4 and pair = 2 (lane % 4), a lane holds of A the
  * elements (row, pair..), (row + 8, pair..), (row, pair + 8..), (row + 8, pair + 8..), two in each register; of B
- * (pair.., row), (pair + 8.., row); and of the result (row, pair), (row, pair + 1), (row + 8, pair), (row + 8,
- * pair + 1). Two neighbouring results, rounded, thus are an A. A B whose memory has its sums along rows is read as it
- * is, and by ldmatrix.trans where it has them along columns.
+ * (pair.., row), (pair + 8.., row); and of the result (row, pair), (row, pair + 1), (row + 8, pair), (row + 8, pair
+ * + 1). Two neighbouring results, rounded, thus are an A. A B whose memory has its sums along rows is read as it is,
+ * and by ldmatrix.trans where it has them along columns.
  */
 #include "device/cuda/ops/attention.cuh"
 #include "device/cuda/shared/common.cuh"
@@ -161,23 +162,23 @@ __device__ inline void rows_store(const attention_rows &rows, int64_t b, int64_t
 struct lane_sight {
     int from[2], to[2];
 };
-__device__ inline lane_sight sight_of_queries(const attention_call &a, int first) {
+__device__ inline lane_sight sight_of_queries(const attention_call &a, int64_t b, int first) {
     lane_sight own;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int t = first + lane_row() + 8 * i;
-        own.from[i] = (int)first_key(a, t);
+        own.from[i] = t < a.T ? (int)first_key(a, b, t) : 0;
         own.to[i] = t < a.T ? (int)visible_keys(a, t) : 0;
     }
     return own;
 }
-__device__ inline lane_sight sight_of_keys(const attention_call &a, int first) {
+__device__ inline lane_sight sight_of_keys(const attention_call &a, int64_t b, int first) {
     lane_sight own;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int s = first + lane_row() + 8 * i;
         own.from[i] = (int)first_query(a, s);
-        own.to[i] = s < a.S ? (int)end_query(a, s) : 0;
+        own.to[i] = s < a.S ? (int)end_query(a, b, s) : 0;
     }
     return own;
 }
@@ -190,10 +191,11 @@ struct tile_mask {
     rng_key key;
     uint64_t first, row_blocks, threshold;
     float growth; /* of what is kept */
+    bool drops;   /* anything at all */
 };
 __device__ inline tile_mask mask_of(const attention_call &a) {
-    return {dropout_key(a.generator), a.generator.index / 4, dropout_row_words(a.S) / 4, rng_threshold(1 - a.dropout),
-            (float)(1 / (1 - a.dropout))};
+    return {dropout_key(a.generator),     a.generator.index / 4,        dropout_row_words(a.S) / 4,
+            rng_threshold(1 - a.dropout), (float)(1 / (1 - a.dropout)), a.dropout > 0};
 }
 
 /* The four keys of a block: bit i, whether the i-th is kept. */
@@ -215,6 +217,7 @@ __device__ inline uint64_t keeps_row(const tile_mask &m, int64_t first_row) {
 /* Of the lane's four elements of such a result at key s: bit i, whether element i is kept. */
 __device__ inline unsigned keeps_queries(const tile_mask &m, uint64_t row, int s) {
     const int is_odd = lane_of() % 2;
+    if (!m.drops) return 15;
     const unsigned own = keeps_four(m, row + (uint64_t)(s / 4)), other = __shfl_xor_sync(ALL_LANES, own, 1);
     const unsigned above = is_odd ? other : own, below = is_odd ? own : other;
     return (above >> 2 * is_odd & 3) | (below >> 2 * is_odd & 3) << 2;
@@ -224,6 +227,7 @@ __device__ inline unsigned keeps_queries(const tile_mask &m, uint64_t row, int s
  * of the four each. */
 __device__ inline unsigned keeps_keys(const tile_mask &m, int64_t first_row, int s) {
     const int turn = lane_row() % 4;
+    if (!m.drops) return 15;
     const int64_t row = first_row + lane_pair() + turn % 2;
     const uint64_t block = (uint64_t)(s / 4 + turn / 2 * 2 + lane_row() / 4);
     const unsigned own = keeps_four(m, m.first + (uint64_t)row * m.row_blocks + block);
@@ -256,11 +260,11 @@ template <class T, int DP> __global__ void __launch_bounds__(TILE_THREADS) tiles
     const tile_mask mask = mask_of(a);
     const uint64_t mask_row = keeps_row(mask, head * a.T + first);
     const float scale = (float)a.scale;
-    const lane_sight own = sight_of_queries(a, first);
+    const lane_sight own = sight_of_queries(a, b, first);
     uint32_t q[DP / 16][4];
     fragments_load<DP>(q, a.q, b, first, h, a.T, a.D);
     float o[DP / 8][4] = {}, top[2] = {lowest<float>(), lowest<float>()}, sum[2] = {0, 0};
-    for (int s0 = (int)first_key(a, begin) / TILE * TILE; s0 < end; s0 += TILE) {
+    for (int s0 = (int)first_key(a, b, begin) / TILE * TILE; s0 < end; s0 += TILE) {
         __syncthreads();
         tile_load<DP, TILE>(k, a.k, b, s0, h_kv, a.S, a.D);
         tile_load<DP, TILE>(v, a.v, b, s0, h_kv, a.S, a.D);
@@ -319,9 +323,9 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
     const int64_t head = blockIdx.x / n, b = head / a.H_kv, h_kv = head % a.H_kv, group = a.H / a.H_kv;
     const int begin = (int)(blockIdx.x % n) * TILE, first = begin + warp_rows(); /* the longest first */
     const int first_t = (int)first_query(a, begin) / QUERIES * QUERIES;
-    const int end_t = (int)end_query(a, min((int64_t)begin + TILE, a.S) - 1);
+    const int end_t = (int)end_query(a, b, min((int64_t)begin + TILE, a.S) - 1);
     const tile_mask mask = mask_of(a);
-    const lane_sight own = sight_of_keys(a, first);
+    const lane_sight own = sight_of_keys(a, b, first);
     const float scale = (float)a.scale;
     uint32_t k[DP / 16][4], v[DP / 16][4];
     fragments_load<DP>(k, a.k, b, first, h_kv, a.S, a.D);
@@ -367,7 +371,7 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
     const tile_mask mask = mask_of(a);
     const uint64_t mask_row = keeps_row(mask, row);
     const float scale = (float)a.scale;
-    const lane_sight own = sight_of_queries(a, first);
+    const lane_sight own = sight_of_queries(a, b, first);
     uint32_t q[DP / 16][4], g[DP / 16][4];
     fragments_load<DP>(q, a.q, b, first, h, a.T, a.D);
     fragments_load<DP>(g, a.g, b, first, h, a.T, a.D);
@@ -378,7 +382,7 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
         lse[i] = is_there ? ((const float *)a.lse)[row + lane_row() + 8 * i] : 0;
         own_delta[i] = is_there ? delta[row + lane_row() + 8 * i] : 0;
     }
-    for (int s0 = (int)first_key(a, begin) / TILE * TILE; s0 < end; s0 += TILE) {
+    for (int s0 = (int)first_key(a, b, begin) / TILE * TILE; s0 < end; s0 += TILE) {
         __syncthreads();
         tile_load<DP, TILE>(k, a.k, b, s0, h_kv, a.S, a.D);
         tile_load<DP, TILE>(v, a.v, b, s0, h_kv, a.S, a.D);
@@ -437,7 +441,8 @@ static bool is_aligned(const attention_rows &rows) {
 extern "C" {
 
 bool attention_tiles_fit(const attention_call *a, int capability) {
-    const bool fits_kind = a->dropout > 0 && !a->mask && (a->dtype == TL_BF16 || a->dtype == TL_F16);
+    const bool is_wanted = a->dropout > 0 || a->first_key;
+    const bool fits_kind = is_wanted && !a->mask && (a->dtype == TL_BF16 || a->dtype == TL_F16);
     const bool is_empty = a->B == 0 || a->T == 0 || a->S == 0 || a->H == 0 || a->D == 0;
     if (capability < 80 || !fits_kind || is_empty || a->D > 128 || a->D % 8) return false;
     const int64_t n = tiles_of(a->T > a->S ? a->T : a->S);

@@ -5,7 +5,16 @@
 struct rope_shape {
     int64_t T, H, half;                   /* half = D/2 */
     int64_t stride_b, stride_t, stride_h; /* of x; its last axis is dense */
+    const void *positions;                /* (B,T); NULL: first_position + t */
+    tl_dtype positions_dtype;
+    int64_t positions_stride[2];
 };
+
+__device__ inline int64_t position_at(const rope_shape &s, const struct attr_rope &attr, int64_t b, int64_t t) {
+    if (!s.positions) return attr.first_position + t;
+    const int64_t at = b * s.positions_stride[0] + t * s.positions_stride[1];
+    return s.positions_dtype == TL_I64 ? ((const int64_t *)s.positions)[at] : ((const int32_t *)s.positions)[at];
+}
 
 /* out[i] = x[i] cos a - x[i+half] sin a;  out[i+half] = x[i+half] cos a + x[i] sin a;
  * a = position rope_frequency(i) */
@@ -13,10 +22,10 @@ template <class T> __global__ void rope_rows(const T *x, T *out, rope_shape s, i
     typedef typename compute_type<T>::type C;
     extern __shared__ double2 table[]; /* cos and sin of each angle */
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
-        const int64_t b = row / s.T, t = row % s.T;
+        const int64_t b = row / s.T, t = row % s.T, position = position_at(s, attr, b, t);
         __syncthreads();
         for (int64_t i = threadIdx.x; i < s.half; i += blockDim.x) {
-            const double angle = (double)(attr.first_position + t) * rope_frequency(&attr, i, s.half);
+            const double angle = (double)position * rope_frequency(&attr, i, s.half);
             table[i] = make_double2(cos(angle), attr.inverse ? -sin(angle) : sin(angle));
         }
         __syncthreads();
@@ -43,7 +52,19 @@ template <class T> static bool rope_launch(const tl_kernel_args *args, rope_shap
 
 extern "C" bool cuda_rope(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0];
-    const rope_shape s = {x->shape[1], x->shape[2], x->shape[3] / 2, x->stride[0], x->stride[1], x->stride[2]};
+    rope_shape s = {};
+    s.T = x->shape[1];
+    s.H = x->shape[2];
+    s.half = x->shape[3] / 2;
+    s.stride_b = x->stride[0];
+    s.stride_t = x->stride[1];
+    s.stride_h = x->stride[2];
+    if (((const struct attr_rope *)args->attr)->has_positions) {
+        const tl_operand *positions = &args->in[1];
+        s.positions = positions->data;
+        s.positions_dtype = positions->dtype;
+        for (int i = 0; i < 2; i++) s.positions_stride[i] = positions->stride[i];
+    }
     if (operand_numel(x) == 0) return true;
     if (args->out[0].dtype != x->dtype) return cuda_refuse_dtype(args, args->out[0].dtype);
     if (s.half > 2048) {

@@ -33,13 +33,13 @@ static inline int64_t attention_largest_head(int capability) {
     return capability < 80 ? 0 : capability / 10 == 9 ? 256 : 128;
 }
 
-/* Our cuDNN graphs have no mask, no window and no gradient of lse, and causal ones need as many queries as keys.
- * cuDNN's dropout draws another mask than the cpu. */
+/* Our cuDNN graphs have no mask, no window, no first keys and no gradient of lse, and causal ones need as many queries
+ * as keys. cuDNN's dropout draws another mask than the cpu. */
 static inline bool attention_fits_cudnn(const struct attention_sizes *s, bool is_16_bit, const struct attr_attention *a,
                                         int capability) {
     const bool has_window = a->window > 0 && a->window < s->S + s->T;
-    const bool has_option =
-        a->has_mask || a->has_lse_grad || has_window || a->dropout > 0 || (a->causal && s->T != s->S);
+    const bool has_option = a->has_mask || a->has_first_key || a->has_lse_grad || has_window || a->dropout > 0 ||
+                            (a->causal && s->T != s->S);
     const bool fits_lengths = s->T > 1 && s->S > 0 && s->T <= INT32_MAX && s->S <= INT32_MAX;
     const bool fits_heads =
         s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 && s->D <= attention_largest_head(capability);
