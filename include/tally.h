@@ -1435,6 +1435,7 @@ typedef struct tl_token_info {
     int64_t count;      /* tokens */
     int64_t vocabulary; /* every id must be smaller; 0: the file does not say */
     uint64_t vocabulary_hash;
+    int64_t documents; /* whose beginnings the file records (Tally's format); 0: it does not */
     uint64_t data_begin, file_bytes;
 } tl_token_info;
 
@@ -1451,16 +1452,24 @@ TL_API bool tl_token_file_expect(tl_token_file *file, int64_t vocabulary, uint64
  * position. */
 TL_API bool tl_token_file_read(tl_token_file *file, int32_t *ids, int64_t from, int64_t n);
 
+/* Documents, if the file records where they begin. document_at is the number of the document that has a token;
+ * document_begin its first token, and for document == documents the number of tokens. -1 (no error): out of range, or
+ * none are recorded. */
+TL_API int64_t tl_token_file_document_at(const tl_token_file *file, int64_t token);
+TL_API int64_t tl_token_file_document_begin(const tl_token_file *file, int64_t document);
+
 /* Called with the progress of a long operation; returning false stops it (an error: "stopped"). */
 typedef bool (*tl_progress_fn)(uint64_t done, uint64_t total, void *context);
 /* Reads everything once. `largest` (may be NULL) receives the largest id. progress (may be NULL) counts tokens. */
 TL_API bool tl_token_file_check(tl_token_file *file, int64_t *largest, tl_progress_fn progress, void *context);
 
 /* Writes Tally's format atomically. token_bytes is 1, 2 or 4; vocabulary at most 256^token_bytes and 2^31. commit ends
- * the writer, also if it fails; discard ends it without a file. */
+ * the writer, also if it fails; discard ends it without a file. document: the next token begins a new document, the
+ * first one at token 0; a document without tokens is not recorded. */
 typedef struct tl_token_writer tl_token_writer;
 TL_API tl_token_writer *tl_token_writer_new(const char *path, int token_bytes, int64_t vocabulary,
                                             uint64_t vocabulary_hash);
+TL_API bool tl_token_writer_document(tl_token_writer *writer);
 TL_API bool tl_token_writer_add(tl_token_writer *writer, const int32_t *ids, int64_t n);
 TL_API bool tl_token_writer_commit(tl_token_writer *writer);
 TL_API void tl_token_writer_discard(tl_token_writer *writer); /* NULL allowed */
@@ -1468,7 +1477,8 @@ TL_API void tl_token_writer_discard(tl_token_writer *writer); /* NULL allowed */
 /* Writes the tokens of a file to another one, atomically and in bounded memory; any format but AUTO. An id that does
  * not fit is an error with its position. `vocabulary` (0: unknown) is for files that do not record theirs: ids must be
  * below it, and Tally's format needs it. Tally's format, .npy and llm.c's use the fewest bytes per token that the
- * vocabulary allows; if it is unknown, as many as the file has. progress (may be NULL) counts tokens. */
+ * vocabulary allows; if it is unknown, as many as the file has. Tally's format keeps the documents. progress
+ * (may be NULL) counts tokens. */
 TL_API bool tl_token_file_convert(tl_token_file *file, const char *path, tl_token_format format, int64_t vocabulary,
                                   tl_progress_fn progress, void *context);
 

@@ -47,18 +47,24 @@ static int32_t id_of(int64_t i, int64_t vocabulary) {
     return (int32_t)((uint64_t)i * 2654435761u % (uint64_t)vocabulary);
 }
 
-/* A file of our own with n ids. */
-static const char *own(const char *name, int width, int64_t vocabulary, int64_t n) {
+/* A file of our own with n ids; a document begins at every multiple of `each` (0: none are recorded). */
+static const char *own_documents(const char *name, int width, int64_t vocabulary, int64_t n, int64_t each) {
     const char *path = path_of(name);
     tl_token_writer *w = tl_token_writer_new(path, width, vocabulary, 77);
     assert_non_null(w);
     for (int64_t i = 0; i < n; i++) {
         int32_t id = id_of(i, vocabulary);
+        if (each && i % each == 0) assert_true(tl_token_writer_document(w) && tl_token_writer_document(w));
         assert_true(tl_token_writer_add(w, &id, 1));
     }
+    if (each) assert_true(tl_token_writer_document(w) && tl_token_writer_add(w, NULL, 0)); /* an empty one */
     assert_true(tl_token_writer_commit(w));
     expect_ok();
     return path;
+}
+
+static const char *own(const char *name, int width, int64_t vocabulary, int64_t n) {
+    return own_documents(name, width, vocabulary, n, 0);
 }
 
 /* ---- Our own format ---- */
@@ -103,11 +109,67 @@ static void reads_beyond_the_file_are_refused(void **state) {
     tl_token_file_close(NULL);
 }
 
+static void documents_are_recorded(void **state) {
+    (void)state;
+    static const int64_t cases[][2] = {{1, 1}, {10, 3}, {5000, 1}, {5000, 2}, {200000, 70000}, {1024, 1}, {1025, 1}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        int64_t n = cases[k][0], each = cases[k][1], documents = (n + each - 1) / each;
+        tl_token_file *f = tl_token_file_open(own_documents("documents.tok", 2, 300, n, each), TL_TOKENS_AUTO);
+        tl_token_info info;
+        assert_true(f && tl_token_file_info(f, &info));
+        expect_equal(info.count, n);
+        expect_equal(info.documents, documents);
+        for (int64_t d = 0; d < documents; d++) expect_equal(tl_token_file_document_begin(f, d), d * each);
+        expect_equal(tl_token_file_document_begin(f, documents), n);
+        expect_equal(tl_token_file_document_begin(f, documents + 1), -1);
+        expect_equal(tl_token_file_document_begin(f, -1), -1);
+        for (int64_t i = 0; i < n; i += 1 + n / 5000) expect_equal(tl_token_file_document_at(f, i), i / each);
+        expect_equal(tl_token_file_document_at(f, n - 1), documents - 1);
+        expect_equal(tl_token_file_document_at(f, n), -1);
+        expect_equal(tl_token_file_document_at(f, -1), -1);
+        expect_true(tl_token_file_check(f, NULL, NULL, NULL));
+        tl_token_file_close(f);
+    }
+    tl_token_file *f = tl_token_file_open(own("plain.tok", 2, 300, 10), TL_TOKENS_AUTO);
+    expect_equal(tl_token_file_document_at(f, 0), -1);
+    expect_equal(tl_token_file_document_begin(f, 0), -1);
+    expect_equal(tl_token_file_document_at(NULL, 0), -1);
+    expect_equal(tl_token_file_document_begin(NULL, 0), -1);
+    tl_token_file_close(f);
+    expect_ok();
+}
+
+/* A file without documents has the bytes it had before there were any: version 1, zeros from byte 48 on. */
+static void files_without_documents_are_version_1(void **state) {
+    (void)state;
+    size_t bytes;
+    unsigned char *data = get(own("one.tok", 2, 300, 41), &bytes);
+    expect_equal(bytes, 64 + 88 + 4); /* 82 bytes of tokens, 6 of zeros, one checksum */
+    expect_equal(data[8], 1);
+    for (int i = 48; i < 60; i++) expect_equal(data[i], 0);
+    free(data);
+    data = get(own_documents("two.tok", 2, 300, 41, 20), &bytes);
+    expect_equal(bytes, 64 + 88 + 3 * 8 + 4);
+    expect_equal(data[8], 2);
+    expect_equal(data[48], 3);
+    expect_equal(data[64 + 88 + 8], 20);
+    free(data);
+}
+
+static void documents_must_begin_with_the_first_token(void **state) {
+    (void)state;
+    tl_token_writer *w = tl_token_writer_new(path_of("late.tok"), 2, 300, 0);
+    expect_true(tl_token_writer_add(w, &(int32_t){1}, 1));
+    expect_refused(tl_token_writer_document(w), "1 tokens are before the first document");
+    tl_token_writer_discard(w);
+    expect_refused(tl_token_writer_document(NULL), "no writer");
+}
+
 static void each_damaged_byte_is_seen(void **state) {
     (void)state;
     size_t bytes;
-    unsigned char *good = get(own("whole.tok", 2, 300, 41), &bytes);
-    expect_equal(bytes, 64 + 88 + 4); /* 82 bytes of tokens, 6 of zeros, one checksum */
+    unsigned char *good = get(own_documents("whole.tok", 2, 300, 41, 15), &bytes);
+    expect_equal(bytes, 64 + 88 + 3 * 8 + 4); /* 82 bytes of tokens, 6 of zeros, three documents, one checksum */
     for (size_t at = 0; at < bytes; at++) {
         good[at] ^= 0x20;
         tl_token_file *f = tl_token_file_open(put("damaged.tok", good, bytes), TL_TOKENS_TALLY);
@@ -137,12 +199,15 @@ static void a_damaged_block_is_named_when_it_is_read(void **state) {
     tl_token_file_close(f);
 }
 
-/* Headers with a right checksum and wrong contents: deliberate forgeries. */
-static const char *forged(size_t at, uint64_t value, int width) {
+/* Headers with a right checksum and wrong contents: deliberate forgeries. Of a file with 40 tokens and, with `each`,
+ * documents, whose table (from byte 144 on) has a right checksum too. */
+static const char *forged(size_t at, uint64_t value, int width, int64_t each) {
     size_t bytes;
-    unsigned char *data = get(own("forged.tok", 2, 300, 40), &bytes);
+    unsigned char *data = get(own_documents("forged.tok", 2, 300, 40, each), &bytes);
     memcpy(data + at, &value, (size_t)width);
-    uint32_t crc = crc32c(0, data, 60);
+    uint32_t crc = crc32c(0, data + 144, bytes - 4 - 144);
+    if (at >= 144) memcpy(data + 56, &crc, 4);
+    crc = crc32c(0, data, 60);
     memcpy(data + 60, &crc, 4);
     const char *path = put("forged.tok", data, bytes);
     free(data);
@@ -157,7 +222,8 @@ static void forged_headers_are_refused(void **state) {
         int width;
         const char *says;
     } cases[] = {
-        {8, 2, 4, "byte 8: version 2 (need 1)"},
+        {8, 3, 4, "byte 8: version 3 (need 1 or 2)"},
+        {8, 0, 4, "byte 8: version 0 (need 1 or 2)"},
         {12, 3, 4, "byte 12: 3 bytes per token"},
         {12, 0, 4, "byte 12: 0 bytes per token"},
         {16, 41, 8, "41 tokens of 2 bytes make a file of 156 bytes, this one has 148 (is it cut short?)"},
@@ -174,7 +240,34 @@ static void forged_headers_are_refused(void **state) {
         {56, 1, 4, "byte 48: not 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        expect_refused(tl_token_file_open(forged(cases[i].at, cases[i].value, cases[i].width), TL_TOKENS_AUTO),
+        expect_refused(tl_token_file_open(forged(cases[i].at, cases[i].value, cases[i].width, 0), TL_TOKENS_AUTO),
+                       cases[i].says);
+}
+
+static void forged_documents_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        size_t at;
+        uint64_t value;
+        int width;
+        const char *says;
+    } cases[] = {
+        {8, 1, 4, "byte 48: not 0"},
+        {48, 5, 8, "40 tokens of 2 bytes and their documents make a file of 188 bytes, this one has 180 (is it cut"},
+        {48, 0, 8, "make a file of 148 bytes"},
+        {48, 41, 8, "byte 48: 41 documents in 40 tokens (need at most one per token)"},
+        {48, UINT64_MAX, 8, "byte 48: 18446744073709551615 documents"},
+        {48, (uint64_t)1 << 63, 8, "documents in 40 tokens"},
+        {48, (uint64_t)1 << 61, 8, "documents in 40 tokens"}, /* times 8 is 0 */
+        {56, 1, 4, "byte 144: the table of documents has the checksum"},
+        {144, 1, 8, "byte 144: document 0 begins at token 1 (need 0 to 0)"},
+        {152, 0, 8, "byte 152: document 1 begins at token 0 (need 1 to 39)"},
+        {160, 10, 8, "byte 160: document 2 begins at token 10 (need 11 to 39)"},
+        {168, 40, 8, "byte 168: document 3 begins at token 40 (need 21 to 39)"},
+        {168, UINT64_MAX, 8, "document 3 begins at token 18446744073709551615"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_refused(tl_token_file_open(forged(cases[i].at, cases[i].value, cases[i].width, 10), TL_TOKENS_AUTO),
                        cases[i].says);
 }
 
@@ -459,6 +552,29 @@ static void every_format_converts_to_every_other(void **state) {
     }
 }
 
+static void converting_keeps_documents_where_it_can(void **state) {
+    (void)state;
+    char from[300], to[320];
+    snprintf(from, sizeof from, "%s", own_documents("with.tok", 2, 300, 100000, 33333));
+    for (int b = TL_TOKENS_TALLY; b < TL_TOKENS_BYTES; b++) { /* 300 ids do not fit bytes */
+        snprintf(to, sizeof to, "%s.again", from);
+        expect_true(convert(from, TL_TOKENS_AUTO, to, (tl_token_format)b, 0));
+        tl_token_file *f = tl_token_file_open(to, (tl_token_format)b);
+        tl_token_info info;
+        assert_true(f && tl_token_file_info(f, &info));
+        expect_equal(info.count, 100000);
+        expect_equal(info.documents, b == TL_TOKENS_TALLY ? 4 : 0);
+        tl_token_file_close(f);
+    }
+    size_t n[2];
+    expect_true(convert(from, TL_TOKENS_AUTO, to, TL_TOKENS_TALLY, 0));
+    unsigned char *a = get(from, &n[0]), *b = get(to, &n[1]);
+    expect_equal(n[0], n[1]);
+    assert_memory_equal(a, b, n[0]);
+    free(a);
+    free(b);
+}
+
 static bool stop_at_once(uint64_t done, uint64_t total, void *context) {
     (void)done, (void)total, (void)context;
     return false;
@@ -494,9 +610,11 @@ static int fault_count(const char *operation, const char *path) {
 static bool write_and_read(const char *path) {
     static int32_t ids[40000];
     tl_token_writer *w = tl_token_writer_new(path, 2, 300, 0);
-    bool ok = w && tl_token_writer_add(w, ids, 40000);
+    bool ok = w != NULL;
+    for (int i = 0; ok && i < 1100; i++) ok = tl_token_writer_document(w) && tl_token_writer_add(w, ids, 40);
     if (w && ok) ok = tl_token_writer_commit(w);
     else tl_token_writer_discard(w);
+    ok = ok && convert(path, TL_TOKENS_AUTO, path, TL_TOKENS_TALLY, 0);
     ok = ok && convert(path, TL_TOKENS_AUTO, path, TL_TOKENS_NPY, 0);
     tl_token_file *f = ok ? tl_token_file_open(path, TL_TOKENS_NPY) : NULL;
     ok = f && tl_token_file_check(f, NULL, NULL, NULL);
@@ -565,6 +683,9 @@ static size_t fuzz_seed(unsigned char *to, int kind) {
     case 1:
         data = get(path_of("shard.bin"), &n);
         break;
+    case 2:
+        data = get(path_of("seed-documents.tok"), &n);
+        break;
     default:
         memset(to, ' ', 128);
         memcpy(to, npy_header, sizeof npy_header - 1);
@@ -579,7 +700,7 @@ static size_t fuzz_seed(unsigned char *to, int kind) {
 static size_t fuzz_mutate(unsigned char *data, size_t n, int kind) {
     static const char *const pieces[] = {"(",   ")", ",", "'", "{", "}", "shape", "descr", "9999999999999999999",
                                          "<i8", ": "};
-    size_t reach = kind == 1 ? 16 : kind == 0 ? n : 128, at = fuzz_below((uint32_t)(reach < n ? reach : n));
+    size_t reach = kind == 1 ? 16 : kind == 3 ? 128 : n, at = fuzz_below((uint32_t)(reach < n ? reach : n));
     const char *piece = pieces[fuzz_below(11)];
     uint64_t number = fuzz_below(2) ? UINT64_MAX >> fuzz_below(64) : fuzz_below(100);
     switch (fuzz_below(6)) {
@@ -606,8 +727,10 @@ static size_t fuzz_mutate(unsigned char *data, size_t n, int kind) {
 /* Everything that the header promises exists: reading all of it stays inside the buffer, which ends where the file
  * does. */
 static void fuzz_one(unsigned char *data, size_t n, int kind) {
-    if (kind == 0 && n >= 64 && fuzz_below(2)) { /* else no change passes the checksum */
-        uint32_t crc = crc32c(0, data, 60);
+    if (kind % 2 == 0 && n >= 64 && fuzz_below(2)) { /* else no change passes the checksums */
+        uint32_t crc = crc32c(0, data + 144, n >= 148 ? n - 148 : 0);
+        if (kind == 2) memcpy(data + 56, &crc, 4);
+        crc = crc32c(0, data, 60);
         memcpy(data + 60, &crc, 4);
     }
     unsigned char *exact = malloc(n);
@@ -621,6 +744,9 @@ static void fuzz_one(unsigned char *data, size_t n, int kind) {
             info.format == TL_TOKENS_AUTO)
             fail_msg("accepted: %lld tokens of %d bytes at %llu in %zu bytes", (long long)info.count, info.token_bytes,
                      (unsigned long long)info.data_begin, n);
+        if (info.documents < 0 || info.documents > info.count ||
+            (info.documents && token_documents_begin(&info) + (uint64_t)info.documents * 8 > n))
+            fail_msg("accepted: %lld documents in %zu bytes", (long long)info.documents, n);
         volatile unsigned char sum = 0;
         for (uint64_t i = info.data_begin; i < end; i++) sum = (unsigned char)(sum + exact[i]);
     } else if (problem.status != TL_ERROR_USE || strncmp(problem.text, "tokens: fuzz", 12)) {
@@ -634,17 +760,19 @@ static void damaged_headers_are_refused_or_true(void **state) {
     const char *soak = getenv("TALLY_SOAK");
     long rounds = 100000 * (soak ? atol(soak) : 1);
     own("seed.tok", 2, 300, 40);
+    own_documents("seed-documents.tok", 2, 300, 40, 10);
     llmc(20240520, 1, 40, 80);
-    static unsigned char seed[3][4096], data[4096];
-    size_t bytes[3];
-    for (int k = 0; k < 3; k++) bytes[k] = fuzz_seed(seed[k], k);
+    enum { KINDS = 4 };
+    static unsigned char seed[KINDS][4096], data[4096];
+    size_t bytes[KINDS];
+    for (int k = 0; k < KINDS; k++) bytes[k] = fuzz_seed(seed[k], k);
     tl_token_info info;
     struct problem problem;
-    for (int k = 0; k < 3; k++) /* the seeds are good ones */
+    for (int k = 0; k < KINDS; k++) /* the seeds are good ones */
         expect_true(token_header_read(&info, seed[k], bytes[k], "seed", TL_TOKENS_AUTO, &problem) && info.count == 40);
     fuzz_state = 1;
     for (long round = 0; round < rounds; round++) {
-        int kind = (int)fuzz_below(3);
+        int kind = (int)fuzz_below(KINDS);
         size_t n = bytes[kind];
         memcpy(data, seed[kind], n);
         for (uint32_t k = 1 + fuzz_below(3); k > 0; k--) n = fuzz_mutate(data, n, kind);
@@ -664,9 +792,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_is_written_is_read),
         TEST(reads_beyond_the_file_are_refused),
+        TEST(documents_are_recorded),
+        TEST(files_without_documents_are_version_1),
+        TEST(documents_must_begin_with_the_first_token),
         TEST(each_damaged_byte_is_seen),
         TEST(a_damaged_block_is_named_when_it_is_read),
         TEST(forged_headers_are_refused),
+        TEST(forged_documents_are_refused),
         TEST(llmc_shards_are_read),
         TEST(raw_numbers_are_read_and_their_width_inferred),
         TEST(npy_arrays_are_read),
@@ -675,6 +807,7 @@ int main(void) {
         TEST(a_file_cut_short_while_open_is_an_error),
         TEST(wrong_writing_is_refused_and_leaves_nothing),
         TEST(every_format_converts_to_every_other),
+        TEST(converting_keeps_documents_where_it_can),
         TEST(conversions_that_do_not_fit_leave_nothing),
         TEST(every_failure_of_disk_and_memory_is_reported),
         TEST(checking_tells_how_far_it_is_and_can_be_stopped),

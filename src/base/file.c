@@ -162,6 +162,26 @@ int file_open_at(struct file_place at, size_t *bytes) {
 
 void file_close(int fd) { close(fd); }
 
+bool file_measure(struct file_place at, uint64_t *bytes, int64_t *changed_ns) {
+    struct stat status;
+    char text[FILE_TEXT];
+    if (fault("stat", at) || fstatat(folder_of(at), at.name, &status, 0) != 0) return failed(at, "cannot be examined");
+    *bytes = (uint64_t)status.st_size;
+    *changed_ns = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+    return S_ISREG(status.st_mode) || error_set(TL_ERROR_IO, "%s: is not a regular file", file_text(at, text));
+}
+
+bool file_read_some(int fd, struct file_place at, void *to, size_t bytes, size_t *n) {
+    for (;;) {
+        ssize_t got = allowed("read", at, bytes);
+        if (got > 0) got = read(fd, to, (size_t)got);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return failed(at, "cannot be read");
+        *n = (size_t)got;
+        return true;
+    }
+}
+
 bool file_read_at(int fd, struct file_place at, void *to, size_t bytes, size_t offset) {
     char text[FILE_TEXT];
     for (size_t done = 0; done < bytes;) {
@@ -255,6 +275,7 @@ void file_map_drop(void *p) {
 struct file_writer {
     int fd;
     size_t written, reserved;
+    bool is_kept;                 /* the temporary stays, see file_writer_kept */
     const struct file_folder *in; /* NULL: what follows are paths */
     char *temporary, *folder;     /* behind name; folder: of a path */
     char name[];
@@ -282,8 +303,9 @@ static bool target_check(struct file_place at) {
     return stat(at.name, &status) != 0 || S_ISREG(status.st_mode) || refuse(at, FILE_OTHER, FILE_REGULAR);
 }
 
-static struct file_writer *writer_alone(struct file_place at) {
-    size_t length = strlen(at.name), bytes = sizeof(struct file_writer) + 3 * (length + 1) + 2 + TEMPORARY_BYTES;
+static struct file_writer *writer_alone(struct file_place at, size_t suffix) {
+    size_t length = strlen(at.name);
+    size_t bytes = sizeof(struct file_writer) + 3 * (length + 1) + 2 + TEMPORARY_BYTES + suffix;
     struct file_writer *w = memory_new(bytes);
     if (!w) return error_memory(bytes, "a file writer"), NULL;
     *w = (struct file_writer){.fd = -1, .in = at.folder};
@@ -304,9 +326,10 @@ static bool temporary_create(struct file_writer *w) {
     for (int i = 0; i < TEMPORARY_TRIES; i++) { /* a dead process with the same pid may have left some */
         snprintf(w->temporary, strlen(w->folder) + TEMPORARY_BYTES, "%s" TEMPORARY, w->folder, (long)getpid(),
                  atomic_fetch_add(&serial, 1));
-        w->fd = fault("create", temporary_of(w)) ? -1
-                                                 : above(openat(folder_of(temporary_of(w)), w->temporary,
-                                                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        w->fd =
+            fault("create", temporary_of(w))
+                ? -1
+                : above(openat(folder_of(temporary_of(w)), w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
         if (w->fd >= 0) return flock(w->fd, LOCK_EX | LOCK_NB), true;
         if (errno != EEXIST && errno != EINTR) break;
     }
@@ -314,9 +337,40 @@ static bool temporary_create(struct file_writer *w) {
 }
 
 struct file_writer *file_writer_at(struct file_place at) {
-    struct file_writer *w = target_check(at) ? writer_alone(at) : NULL;
+    struct file_writer *w = target_check(at) ? writer_alone(at, 0) : NULL;
     if (w && temporary_create(w)) return w;
     memory_free(w);
+    return NULL;
+}
+
+/* Opens and locks the temporary; its first `bytes` bytes stay. */
+static bool kept_open(struct file_writer *w, size_t bytes) {
+    struct file_place at = temporary_of(w);
+    struct stat status;
+    char text[FILE_TEXT];
+    w->fd = fault("create", at)
+                ? -1
+                : above(open(w->temporary, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666));
+    if (w->fd < 0) return failed(at, "cannot be opened");
+    if (!regular_check(w->fd, at, &status)) return false;
+    if (flock(w->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return error_set(TL_ERROR_IO, "%s: another process is writing it", file_text(at, text));
+    if ((size_t)status.st_size < bytes)
+        return error_set(TL_ERROR_IO, "%s: has %lld bytes (need at least %zu)", file_text(at, text),
+                         (long long)status.st_size, bytes);
+    bool ok =
+        !fault("truncate", at) && ftruncate(w->fd, (off_t)bytes) == 0 && lseek(w->fd, (off_t)bytes, SEEK_SET) >= 0;
+    w->written = bytes;
+    return ok || failed(at, "cannot be cut");
+}
+
+struct file_writer *file_writer_kept(const char *path, const char *suffix, size_t bytes) {
+    struct file_writer *w = target_check(file_path(path)) ? writer_alone(file_path(path), strlen(suffix)) : NULL;
+    if (!w) return NULL;
+    w->is_kept = true;
+    sprintf(w->temporary, "%s%s", path, suffix);
+    if (kept_open(w, bytes)) return w;
+    file_writer_discard(w);
     return NULL;
 }
 
@@ -345,7 +399,7 @@ bool file_writer_write(struct file_writer *w, const void *data, size_t bytes) {
 }
 
 bool file_writer_patch(struct file_writer *w, const void *data, size_t bytes, size_t offset) {
-    INVARIANT(offset <= w->written && bytes <= w->written - offset);
+    INVARIANT(offset <= w->written);
     for (size_t done = 0; done < bytes;) {
         ssize_t n = allowed("patch", target_of(w), bytes - done);
         if (n > 0) n = pwrite(w->fd, (const char *)data + done, (size_t)n, (off_t)(offset + done));
@@ -354,6 +408,15 @@ bool file_writer_patch(struct file_writer *w, const void *data, size_t bytes, si
         done += (size_t)n;
     }
     return true;
+}
+
+bool file_writer_read(struct file_writer *w, void *to, size_t bytes, size_t offset) {
+    INVARIANT(offset <= w->written && bytes <= w->written - offset);
+    return file_read_at(w->fd, target_of(w), to, bytes, offset);
+}
+
+struct file_writer *file_writer_scratch(const struct file_writer *w) {
+    return file_writer_at(target_of(w));
 }
 
 /* `at` and `what` are for the message. */
@@ -376,10 +439,21 @@ static bool writer_sync_folder(const struct file_writer *w) {
     return ok;
 }
 
+bool file_writer_back(struct file_writer *w, size_t offset) {
+    INVARIANT(offset <= w->written);
+    if (fault("seek", target_of(w)) || lseek(w->fd, (off_t)offset, SEEK_SET) < 0)
+        return failed(target_of(w), "cannot be written");
+    w->written = offset;
+    return true;
+}
+
+bool file_writer_sync(struct file_writer *w) {
+    return (!fault("sync", target_of(w)) && fsync(w->fd) == 0) || failed(target_of(w), "cannot be synced");
+}
+
 /* Closes the file; true when everything is on the disk. */
 static bool file_settle(struct file_writer *w) {
-    bool ok = !fault("sync", target_of(w)) && fsync(w->fd) == 0;
-    if (!ok) failed(target_of(w), "cannot be synced");
+    bool ok = file_writer_sync(w);
     bool is_closed = close(w->fd) == 0 && !fault("close", target_of(w));
     w->fd = -1;
     if (ok && !is_closed) ok = failed(target_of(w), "cannot be closed");
@@ -402,7 +476,7 @@ bool file_writer_commit(struct file_writer *w) {
 void file_writer_discard(struct file_writer *w) {
     if (!w) return;
     if (w->fd >= 0) close(w->fd);
-    unlinkat(folder_of(temporary_of(w)), w->temporary, 0);
+    if (!w->is_kept) unlinkat(folder_of(temporary_of(w)), w->temporary, 0);
     memory_free(w);
 }
 

@@ -59,6 +59,10 @@ bool file_expect(struct file_place at, enum file_kind kind);
 
 /* Opens a regular file for reading, and returns its size. -1 if it cannot be opened or is not a regular file. */
 int file_open_at(struct file_place at, size_t *bytes);
+/* Size and time of the last change of a regular file, following links; false if there is none, which is recorded. */
+bool file_measure(struct file_place at, uint64_t *bytes, int64_t *changed_ns);
+/* Reads up to `bytes` from where the last read ended; *n 0: the end. For pipes too; `at` is for messages. */
+bool file_read_some(int fd, struct file_place at, void *to, size_t bytes, size_t *n);
 static inline int file_open(const char *path, size_t *bytes) { return file_open_at(file_path(path), bytes); }
 void file_close(int fd);
 /* Reads exactly `bytes` from `offset`; a shorter file is an error. */
@@ -96,8 +100,22 @@ static inline struct file_writer *file_writer_new(const char *path) { return fil
  * reservation are accepted. */
 bool file_writer_reserve(struct file_writer *w, size_t bytes);
 bool file_writer_write(struct file_writer *w, const void *data, size_t bytes);
-/* Overwrites bytes at `offset`: for a header with a count that is known only at the end. */
+/* A writer whose temporary file is `name`.SUFFIX and stays when the writer is discarded, so that another process can
+ * continue with it: its first `bytes` bytes are kept (fewer are an error), what is behind them is cut off. A file that
+ * another process has open this way is an error. */
+struct file_writer *file_writer_kept(const char *path, const char *suffix, size_t bytes);
+/* Goes back to `offset`: what is behind it stays until it is written over. */
+bool file_writer_back(struct file_writer *w, size_t offset);
+/* True when everything written so far is on the disk. */
+bool file_writer_sync(struct file_writer *w);
+/* Overwrites bytes at `offset`, at most where the writer is: for a header with a count that is known only at the end,
+ * and for what will be written over later. */
 bool file_writer_patch(struct file_writer *w, const void *data, size_t bytes, size_t offset);
+/* Reads back what was written. */
+bool file_writer_read(struct file_writer *w, void *to, size_t bytes, size_t offset);
+/* A second temporary file beside that of a writer, for what has to wait outside memory: it is written, read back and
+ * discarded, never committed. NULL on error, which is recorded. */
+struct file_writer *file_writer_scratch(const struct file_writer *w);
 /* Renames the file into place and ends the writer, also on failure; then the old file is untouched and the temporary
  * is removed. (Only if the last step, the sync of the folder, fails is the new file in place.) */
 bool file_writer_commit(struct file_writer *w);

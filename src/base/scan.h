@@ -21,6 +21,7 @@
 struct scan {
     char *begin, *at, *end;
     const char *problem; /* NULL: none so far */
+    bool may_be_nan;     /* scan_skip takes NaN, Infinity and -Infinity, which Python's json writes */
 };
 
 struct scan scan_begin(char *buffer, size_t length);
@@ -42,7 +43,7 @@ bool scan_size(struct scan *s, int64_t *value);
 
 bool scan_is_next(struct scan *s, char c);        /* looks, takes nothing */
 bool scan_word(struct scan *s, const char *word); /* "null" and its like, if it is next */
-/* Checks and skips any value; at most 64 levels deep. */
+/* Checks and skips any value; at most 64 levels deep. U+0000 is allowed: nobody keeps the strings. */
 bool scan_skip(struct scan *s);
 /* Nothing but white space is left. */
 bool scan_end(struct scan *s);

@@ -22,8 +22,9 @@ const char help_data[] =
     "                                               .bin is u16 or u32, and anything else is bytes)\n"
     "  --to tally|u16|u32|llmc|npy|bytes            the format to convert to (default tally)\n"
     "  --vocabulary N                               ids must be below N (Tally's files and bytes have their own)\n"
-    "  --document-token N                           the id that begins or ends each document (default: 50256 in\n"
-    "                                               llm.c's u16 shards, 128000 in its u32 shards)\n"
+    "  --document-token N                           the id that begins or ends each document (default: the documents\n"
+    "                                               that the file records; 50256 in llm.c's u16 shards, 128000 in its\n"
+    "                                               u32 shards)\n"
     "  --tokenizer PATH                             show tokens as text; a tokenizer's file or folder (bytes need "
     "none)\n"
     "  --quick                                      read the header only: no statistics, no checksums\n"
@@ -31,7 +32,8 @@ const char help_data[] =
     "\n"
     "`tally` is Tally's own format, `u16` is nanoGPT's train.bin, `llmc` is llm.c's shards. `inspect` counts "
     "documents\n"
-    "if it knows the token between them. `convert` uses bounded memory and rejects ids that do not fit.\n"
+    "if the file records them (`tally tokenize` does) or if it knows the token between them. `convert` uses bounded\n"
+    "memory, keeps documents where the target is `tally`, and rejects ids that do not fit.\n"
     "Progress goes to stderr. Files are written atomically. docs/data.md describes the formats and the entropy.\n"
     "\n"
     "examples:\n"
@@ -321,13 +323,30 @@ struct inspection {
     tl_token_info info;
     struct statistics all;  /* without --quick */
     int64_t document_token; /* -1: none */
+    int64_t longest;        /* of the documents that the file records, if they are not counted by a token */
     int32_t first[PEEKED];
     int64_t n_first;
     char *text; /* of `first`; NULL unless the tokens are bytes */
 };
 
+static bool has_table(const struct inspection *x) { return x->info.documents && x->document_token < 0; }
+
+static void table_take(struct inspection *x, const tl_token_file *f) {
+    for (int64_t d = 0, from = 0, end; d < x->info.documents; d++, from = end) {
+        end = tl_token_file_document_begin(f, d + 1);
+        if (end - from > x->longest) x->longest = end - from;
+    }
+}
+
 static json_t *integer_or_null(int64_t value, bool is_known) {
     return is_known ? json_integer((json_int_t)value) : json_null();
+}
+
+static json_t *documents_json(const struct inspection *x) {
+    bool by_token = x->document_token >= 0, are_known = by_token || has_table(x);
+    return json_pack("{s:o, s:o, s:o}", "document_token", integer_or_null(x->document_token, by_token), "documents",
+                     integer_or_null(by_token ? x->all.documents : x->info.documents, are_known), "longest_document",
+                     integer_or_null(by_token ? x->all.longest : x->longest, are_known));
 }
 
 static int inspection_json(const struct request *o, const struct inspection *x) {
@@ -347,14 +366,13 @@ static int inspection_json(const struct request *o, const struct inspection *x) 
     for (int k = 0; k < n; k++)
         json_array_append_new(
             frequent, json_pack("{s:I, s:I}", "id", (json_int_t)top[k], "count", (json_int_t)x->all.counts[top[k]]));
-    bool has_documents = x->document_token >= 0;
-    json_t *statistics = json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "smallest", (json_int_t)x->all.smallest,
-                                   "largest", (json_int_t)x->all.largest, "distinct", (json_int_t)x->all.distinct,
-                                   "uncounted", (json_int_t)x->all.uncounted, "frequent", frequent, "document_token",
-                                   integer_or_null(x->document_token, has_documents), "documents",
-                                   integer_or_null(x->all.documents, has_documents), "longest_document",
-                                   integer_or_null(x->all.longest, has_documents));
+    json_t *statistics = json_pack("{s:I, s:I, s:I, s:I, s:o}", "smallest", (json_int_t)x->all.smallest, "largest",
+                                   (json_int_t)x->all.largest, "distinct", (json_int_t)x->all.distinct, "uncounted",
+                                   (json_int_t)x->all.uncounted, "frequent", frequent);
     if (!o->is_quick) json_object_update(all, statistics);
+    json_t *documents = documents_json(x);
+    if (!o->is_quick || has_table(x)) json_object_update(all, documents);
+    json_decref(documents);
     json_decref(statistics);
     return cli_json(all);
 }
@@ -371,12 +389,18 @@ static void statistics_print(const struct inspection *x) {
         printf("%s%lld (%.2f%%)", k ? ", " : "", (long long)top[k],
                100 * (double)s->counts[top[k]] / (double)x->info.count);
     puts("");
-    if (x->document_token >= 0 && s->documents)
+}
+
+static void documents_print(const struct inspection *x) {
+    const struct statistics *s = &x->all;
+    long long token = (long long)x->document_token;
+    if (has_table(x))
+        printf("documents        %lld, %.1f tokens on average, at most %lld\n", (long long)x->info.documents,
+               (double)x->info.count / (double)x->info.documents, (long long)x->longest);
+    else if (token >= 0 && s->documents)
         printf("documents        %lld (token %lld), %.1f tokens on average, at most %lld\n", (long long)s->documents,
-               (long long)x->document_token, (double)(x->info.count - s->documents) / (double)s->documents,
-               (long long)s->longest);
-    else if (x->document_token >= 0)
-        printf("documents        unknown: no token is %lld\n", (long long)x->document_token);
+               token, (double)(x->info.count - s->documents) / (double)s->documents, (long long)s->longest);
+    else if (token >= 0) printf("documents        unknown: no token is %lld\n", token);
     else printf("documents        unknown (--document-token N counts them)\n");
 }
 
@@ -395,6 +419,7 @@ static int inspection_print(const struct request *o, const struct inspection *x)
                              : "yes, all match",
            (unsigned long long)i->data_begin, bytes_text((double)i->file_bytes, size));
     if (!o->is_quick) statistics_print(x);
+    if (!o->is_quick || has_table(x)) documents_print(x);
     printf("begins           ");
     if (x->text) puts(x->text);
     for (int64_t k = 0; k < x->n_first && !x->text; k++) printf(k + 1 < x->n_first ? "%d " : "%d\n", x->first[k]);
@@ -415,6 +440,7 @@ static int data_inspect(const struct request *o) {
     if (!f || !tl_token_file_info(f, &x.info)) return cli_error();
     x.document_token = document_token_of(o, &x.info);
     x.n_first = x.info.count < PEEKED ? x.info.count : PEEKED;
+    if (has_table(&x)) table_take(&x, f);
     bool ok = tl_token_file_read(f, x.first, 0, x.n_first);
     ok = ok && (o->is_quick || statistics_take(&x.all, f, x.info.count, x.document_token));
     tl_token_file_close(f);

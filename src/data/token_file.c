@@ -114,6 +114,30 @@ bool tl_token_file_expect(tl_token_file *f, int64_t vocabulary, uint64_t hash) {
     return true;
 }
 
+/* ---- Documents ---- */
+
+static int64_t document_first(const tl_token_file *f, int64_t document) {
+    int64_t first;
+    memcpy(&first, f->bytes + token_documents_begin(&f->info) + (uint64_t)document * 8, sizeof first);
+    return first;
+}
+
+int64_t tl_token_file_document_begin(const tl_token_file *f, int64_t document) {
+    if (!f || document < 0 || document > f->info.documents || !f->info.documents) return -1;
+    return document == f->info.documents ? f->info.count : document_first(f, document);
+}
+
+int64_t tl_token_file_document_at(const tl_token_file *f, int64_t token) {
+    if (!f || token < 0 || token >= f->info.count || !f->info.documents) return -1;
+    int64_t low = 0, high = f->info.documents; /* document `low` begins at or before the token, `high` behind it */
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (document_first(f, middle) <= token) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
 /* ---- Reading ---- */
 
 /* Reading a page that no longer exists ends the program; checking the size costs a microsecond and finds nearly all

@@ -2,13 +2,17 @@
  *
  * Our own format, little-endian:
  *
- *     0  "TALLYTOK"         8  u32 version (1)      12  u32 bytes per token (1, 2, 4)
+ *     0  "TALLYTOK"         8  u32 version (1, 2)   12  u32 bytes per token (1, 2, 4)
  *    16  u64 tokens        24  u64 vocabulary       32  u64 vocabulary hash
  *    40  u32 bytes per block (65536)                44  u32 CRC32C of the table of checksums
- *    48  12 bytes of 0                              60  u32 CRC32C of bytes 0 to 59
- *    64  tokens, then zeros up to a multiple of 8, then one u32 CRC32C per block of token bytes (the last may be short)
+ *    48  u64 documents     56  u32 CRC32C of the table of documents
+ *    60  u32 CRC32C of bytes 0 to 59
+ *    64  tokens, then zeros up to a multiple of 8
+ *        documents: the first token of each, u64
+ *        one u32 CRC32C per block of token bytes (the last may be short)
  *
- * The file has exactly these bytes. The table comes after the tokens because a writer learns its length last.
+ * The file has exactly these bytes. The tables come after the tokens because a writer learns their lengths last.
+ * Version 1 has no documents: bytes 48 to 59 are 0. It is still written where none are recorded.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,56 +65,80 @@ static const char magic[8] = {'T', 'A', 'L', 'L', 'Y', 'T', 'O', 'K'};
 
 static bool is_width(uint32_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4; }
 
-static bool own_sizes_check(const struct source *s, uint64_t count, uint32_t width) {
+/* Document d begins at the d-th number, so that every document has a token and every token a document. */
+static bool own_documents_check(const struct source *s, const tl_token_info *info) {
+    size_t begin = (size_t)token_documents_begin(info), bytes = (size_t)info->documents * 8;
+    uint32_t crc = crc32c(0, s->data + begin, bytes);
+    if (crc != u32_at(s, 56))
+        return REFUSE(s, "%s: byte %zu: the table of documents has the checksum %08x (byte 56 says %08x)", s->path,
+                      begin, crc, u32_at(s, 56));
+    uint64_t least = 0;
+    for (size_t at = begin; at < begin + bytes; at += 8, least++) {
+        uint64_t first = u64_at(s, at), most = at == begin ? 0 : (uint64_t)info->count - 1;
+        if (first < least || first > most)
+            return REFUSE(s, "%s: byte %zu: document %zu begins at token %llu (need %llu to %llu)", s->path, at,
+                          (at - begin) / 8, (unsigned long long)first, (unsigned long long)least,
+                          (unsigned long long)most);
+        least = first;
+    }
+    return true;
+}
+
+static bool own_sizes_check(const struct source *s, const tl_token_info *info) {
+    uint64_t count = (uint64_t)info->count, documents = (uint64_t)info->documents;
+    unsigned width = (unsigned)info->token_bytes;
     if (count > s->bytes / width)
         return REFUSE(s, "%s: byte 16: %llu tokens of %u bytes do not fit a file of %zu bytes", s->path,
                       (unsigned long long)count, width, s->bytes);
+    if (documents > count)
+        return REFUSE(s, "%s: byte 48: %llu documents in %llu tokens (need at most one per token)", s->path,
+                      (unsigned long long)documents, (unsigned long long)count);
     uint64_t data = count * width, blocks = data / TOKEN_BLOCK_BYTES + (data % TOKEN_BLOCK_BYTES != 0);
-    uint64_t need = OWN_HEADER_BYTES + round_up(data, 8) + blocks * 4;
+    uint64_t tables = token_documents_begin(info), need = tables + documents * 8 + blocks * 4;
     if (need != s->bytes)
-        return REFUSE(s, "%s: %llu tokens of %u bytes make a file of %llu bytes, this one has %zu%s", s->path,
-                      (unsigned long long)count, width, (unsigned long long)need, s->bytes,
-                      s->bytes < need ? " (is it cut short?)" : "");
-    for (uint64_t at = OWN_HEADER_BYTES + data; at < need - blocks * 4; at++)
+        return REFUSE(s, "%s: %llu tokens of %u bytes%s make a file of %llu bytes, this one has %zu%s", s->path,
+                      (unsigned long long)count, width, documents ? " and their documents" : "",
+                      (unsigned long long)need, s->bytes, s->bytes < need ? " (is it cut short?)" : "");
+    for (uint64_t at = OWN_HEADER_BYTES + data; at < tables; at++)
         if (s->data[at])
             return REFUSE(s, "%s: byte %llu: not 0 between tokens and checksums", s->path, (unsigned long long)at);
     uint32_t crc = crc32c(0, s->data + s->bytes - blocks * 4, blocks * 4);
     if (crc != u32_at(s, 44))
         return REFUSE(s, "%s: byte %zu: the table of checksums has the checksum %08x (byte 44 says %08x)", s->path,
                       s->bytes - (size_t)blocks * 4, crc, u32_at(s, 44));
-    return true;
+    return own_documents_check(s, info);
 }
 
 static bool own_read(tl_token_info *info, const struct source *s) {
     if (s->bytes < OWN_HEADER_BYTES)
         return REFUSE(s, "%s: has %zu bytes (need %d for the header)", s->path, s->bytes, OWN_HEADER_BYTES);
     if (memcmp(s->data, magic, sizeof magic)) return REFUSE(s, "%s: byte 0: no \"TALLYTOK\" there", s->path);
-    uint32_t crc = crc32c(0, s->data, 60), width = u32_at(s, 12);
+    uint32_t crc = crc32c(0, s->data, 60), version = u32_at(s, 8), width = u32_at(s, 12);
     if (crc != u32_at(s, 60))
         return REFUSE(s, "%s: byte 60: the header has the checksum %08x, not %08x: it is damaged", s->path, crc,
                       u32_at(s, 60));
-    if (u32_at(s, 8) != 1) return REFUSE(s, "%s: byte 8: version %u (need 1)", s->path, u32_at(s, 8));
+    if (version != 1 && version != 2) return REFUSE(s, "%s: byte 8: version %u (need 1 or 2)", s->path, version);
     if (!is_width(width)) return REFUSE(s, "%s: byte 12: %u bytes per token (need 1, 2 or 4)", s->path, width);
     if (u32_at(s, 40) != TOKEN_BLOCK_BYTES)
         return REFUSE(s, "%s: byte 40: blocks of %u bytes (need %d)", s->path, u32_at(s, 40), TOKEN_BLOCK_BYTES);
-    if (u64_at(s, 48) || u32_at(s, 56)) return REFUSE(s, "%s: byte 48: not 0 up to byte 59", s->path);
+    if (version == 1 && (u64_at(s, 48) || u32_at(s, 56))) return REFUSE(s, "%s: byte 48: not 0 up to byte 59", s->path);
     uint64_t vocabulary = u64_at(s, 24), most = (uint64_t)token_width_limit((int)width);
     if (vocabulary == 0 || vocabulary > most)
         return REFUSE(s, "%s: byte 24: a vocabulary of %llu (need 1 to %llu with %u bytes per token)", s->path,
                       (unsigned long long)vocabulary, (unsigned long long)most, width);
-    if (!own_sizes_check(s, u64_at(s, 16), width)) return false;
     *info = (tl_token_info){.format = TL_TOKENS_TALLY,
                             .token_bytes = (int)width,
                             .has_checksums = true,
                             .count = (int64_t)u64_at(s, 16),
                             .vocabulary = (int64_t)vocabulary,
                             .vocabulary_hash = u64_at(s, 32),
+                            .documents = (int64_t)u64_at(s, 48),
                             .data_begin = OWN_HEADER_BYTES};
-    return true;
+    return own_sizes_check(s, info);
 }
 
-static void own_print(unsigned char *h, const tl_token_info *info, uint32_t table_crc) {
-    uint32_t version = 1, width = (uint32_t)info->token_bytes, block = TOKEN_BLOCK_BYTES;
+static void own_print(unsigned char *h, const tl_token_info *info, struct token_crcs crcs) {
+    uint32_t version = info->documents ? 2 : 1, width = (uint32_t)info->token_bytes, block = TOKEN_BLOCK_BYTES;
     memcpy(h, magic, sizeof magic);
     memcpy(h + 8, &version, 4);
     memcpy(h + 12, &width, 4);
@@ -118,7 +146,9 @@ static void own_print(unsigned char *h, const tl_token_info *info, uint32_t tabl
     memcpy(h + 24, &info->vocabulary, 8);
     memcpy(h + 32, &info->vocabulary_hash, 8);
     memcpy(h + 40, &block, 4);
-    memcpy(h + 44, &table_crc, 4);
+    memcpy(h + 44, &crcs.blocks, 4);
+    memcpy(h + 48, &info->documents, 8);
+    memcpy(h + 56, &crcs.documents, 4);
     uint32_t crc = crc32c(0, h, 60);
     memcpy(h + 60, &crc, 4);
 }
@@ -354,9 +384,9 @@ size_t token_header_bytes(tl_token_format format) {
                                       : 0;
 }
 
-void token_header_print(unsigned char *header, const tl_token_info *info, uint32_t table_crc) {
+void token_header_print(unsigned char *header, const tl_token_info *info, struct token_crcs crcs) {
     memset(header, 0, token_header_bytes(info->format));
-    if (info->format == TL_TOKENS_TALLY) own_print(header, info, table_crc);
+    if (info->format == TL_TOKENS_TALLY) own_print(header, info, crcs);
     if (info->format == TL_TOKENS_LLMC) llmc_print(header, info);
     if (info->format == TL_TOKENS_NPY) npy_print(header, info);
 }
