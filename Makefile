@@ -170,6 +170,15 @@ $(error The library PCRE2 (patterns of tokenizers) was not found. \
     Debian, Ubuntu: apt install libpcre2-dev, or run scripts/install-deps)
 endif
 
+ifeq ($(call has,zlib),)
+$(error The library zlib (gzip files) was not found. \
+    Debian, Ubuntu: apt install zlib1g-dev, or run scripts/install-deps)
+endif
+ifeq ($(call has,libzstd),)
+$(error The library zstd (zst files) was not found. \
+    Debian, Ubuntu: apt install libzstd-dev, or run scripts/install-deps)
+endif
+
 BLAS_WANTED := $(BLAS)
 IS_ARM    := $(filter aarch64%,$(shell uname -m))
 BLAS_HERE := $(if $(IS_ARM),$(or $(has_blis),$(has_openblas)),$(or $(has_openblas),$(has_blis)))
@@ -198,10 +207,11 @@ endif
 
 # The code asks TALLY_BLAS_BLIS or TALLY_BLAS_OPENBLAS when it must know (setting the number of threads).
 BLAS_CFLAGS += -DTALLY_BLAS_$(if $(filter blis,$(BLAS)),BLIS,OPENBLAS)=1
-LIBS        := $(shell $(pkg) --libs jansson libpcre2-8) $(BLAS_LIBS)
+NEEDED      := jansson libpcre2-8 zlib libzstd
+LIBS        := $(shell $(pkg) --libs $(NEEDED)) $(BLAS_LIBS)
 rpaths       = $(sort $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(1))))
 LINK_LIBS   := $(LIBS) $(call rpaths,$(LIBS)) -fopenmp -lm -ldl -lpthread
-ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,jansson libpcre2-8) \
+ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,$(NEEDED)) \
                $(BLAS_CFLAGS)
 CMOCKA_CFLAGS = $(call cflags,cmocka)
 CMOCKA_LIBS = $(or $(shell $(pkg) --libs cmocka 2>/dev/null),$(error The library cmocka (tests) was not found. \
@@ -361,7 +371,8 @@ tsan:
 # fuzz_files has several readers, each with its own corpus. Leaks are checked once, at the end of each program, since a
 # check after every input would take seconds; ASAN_OPTIONS=detect_leaks=0 disables it.
 FUZZ         ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/*.c)))
-FUZZ_READERS ?= safetensors gguf tokens npy config settings kinds manifest tokenizer ranks tekken vocab merges
+FUZZ_READERS ?= safetensors gguf tokens npy jsonl separated config settings kinds manifest tokenizer ranks tekken \
+                vocab merges
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 fuzz:

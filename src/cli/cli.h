@@ -18,7 +18,7 @@ enum {
     EXIT_NUMERIC = 5,   /* train: loss or gradient not finite */
     EXIT_NO_FIT = 6,    /* fit: nothing fits */
     EXIT_AGAIN = 75,    /* train: saved; the same command resumes */
-    EXIT_STOPPED = 130, /* generate, data, tokenizer: Ctrl-C */
+    EXIT_STOPPED = 130, /* generate, data, tokenizer: Ctrl-C; tokenize: saved, the same command continues */
 };
 
 struct settings;
@@ -45,10 +45,11 @@ int cmd_dtypes(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_tokenizer(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 extern const char help_train[], help_plan[], help_fit[], help_generate[], help_eval[], help_diff[], help_ops[],
     help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[], help_export[], help_inspect[],
-    help_tokenizer[], help_data[];
+    help_tokenizer[], help_tokenize[], help_data[];
 
 /* A flag that is a setting of a run: --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true; --config FILE
  * sets many. *taken: how many arguments it had. 0, or the exit code after words on stderr; a flag that is no setting

@@ -320,7 +320,9 @@ static int finish(const struct options *o, enum run_end end, const struct run_su
     if (end == RUN_FAILED) return cli_error();
     if (o->is_json && !json_line(summary_json(o, end, m, p))) return cli_error();
     if (end == RUN_STOPPED) {
-        fprintf(stderr, "tally train: saved after %" PRId64 " steps; run the same command to resume\n", m->steps);
+        if (m->steps == 0)
+            fprintf(stderr, "tally train: stopped before the first step; run the same command to go on\n");
+        else fprintf(stderr, "tally train: saved after %" PRId64 " steps; run the same command to resume\n", m->steps);
         return EXIT_AGAIN;
     }
     if (end == RUN_NOT_FINITE) {

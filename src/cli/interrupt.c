@@ -28,4 +28,15 @@ void interrupt_catch(void) {
     sigaction(SIGINT, &action, NULL);
 }
 
+void interrupt_catch_all(void) {
+    static const int others[] = {SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = on_interrupt};
+    interrupt_catch();
+    for (int i = 0; i < 2; i++) {
+        struct sigaction before;
+        if (sigaction(others[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(others[i], &action, NULL);
+    }
+}
+
 void interrupt_release(void) { signal(SIGINT, SIG_DFL); }

@@ -10,6 +10,8 @@ extern volatile sig_atomic_t is_interrupted;
 /* A second Ctrl-C, half a second or more after the first, ends the process at once. An earlier one is the same request:
  * timeout(1) signals its child and then the child's whole process group. */
 void interrupt_catch(void);
+/* Also SIGTERM and SIGHUP, unless the program was started to ignore them (nohup): for work that can be continued. */
+void interrupt_catch_all(void);
 void interrupt_release(void);
 
 #endif

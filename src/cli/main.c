@@ -28,6 +28,7 @@ static const struct command commands[] = {
     {"export", "write a model as a GGUF file, for llama.cpp", help_export, cmd_export},
     {"inspect", "list the tensors and metadata of a safetensors file", help_inspect, cmd_inspect},
     {"tokenizer", "learn a vocabulary from texts", help_tokenizer, cmd_tokenizer},
+    {"tokenize", "turn texts and JSONL, also compressed, into a token file", help_tokenize, cmd_tokenize},
     {"data", "make, convert, check and show token files", help_data, cmd_data},
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
@@ -37,7 +38,7 @@ static const char exit_codes[] =
     "exit codes:\n"
     "  0 success    1 wrong command line    2 invalid value, setting or file content; price and receipt differ\n"
     "  3 a file or a thread failed    4 out of memory    5 train: loss or gradient not finite\n"
-    "  6 fit: nothing fits    75 train: saved; the same command resumes    130 stopped by Ctrl-C\n";
+    "  6 fit: nothing fits    75 train: saved; the same command resumes    130 stopped by Ctrl-C (tokenize: saved)\n";
 
 static void usage(FILE *to) {
     fprintf(to, "tally %s: train language models and know the cost beforehand\n\nusage: tally COMMAND [options]\n\n",

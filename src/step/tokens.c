@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/token_file.h"
+#include "data/tokenize.h"
 #include "step/trainer.h"
 
 /* ---- Which tokenizer ---- */
@@ -139,42 +140,21 @@ bool tokens_settle(struct settings *s) {
 
 /* ---- Texts to files of tokens ---- */
 
-enum { PIECE_BYTES = 1 << 20, PIECE_TOKENS = 1 << 16 };
-
-static bool text_encode(tl_encoder *encoder, tl_token_file *text, size_t bytes, tl_token_writer *writer,
-                        tl_progress_fn progress, void *context) {
-    const char *data = (const char *)token_file_data(text);
-    tl_encoding encoding = {0};
-    bool ok = true;
-    for (size_t at = 0, n; ok && at < bytes; at += n) {
-        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        encoding.count = 0;
-        ok = tl_encoder_add(encoder, data + at, n, &encoding) &&
-             (at + n < bytes || tl_encoder_end(encoder, &encoding)) &&
-             tl_token_writer_add(writer, encoding.ids, encoding.count);
-        if (ok && progress && !progress(at + n, bytes, context))
-            ok = error_set(TL_ERROR_USE, "tokens: %s: stopped", token_file_path(text));
-    }
-    tl_encoding_free(&encoding);
-    return ok;
-}
-
 bool tokens_write(tl_tokenizer *tokenizer, tl_token_file *text, struct file_place to, tl_progress_fn progress,
                   void *context) {
     tl_token_info info;
-    tl_encode_options options = tl_encode_defaults();
     int64_t size = tl_tokenizer_size(tokenizer);
     int width = size <= 256 ? 1 : size <= 65536 ? 2 : 4;
     if (!tl_token_file_info(text, &info)) return false;
-    options.special = TL_SPECIAL_TEXT;
-    tl_encoder *encoder = tl_encoder_new(tokenizer, &options);
-    tl_token_writer *writer = encoder ? token_writer_at(to, width, size, tl_tokenizer_hash(tokenizer)) : NULL;
-    bool ok = writer && text_encode(encoder, text, (size_t)info.count, writer, progress, context);
-    tl_encoder_free(encoder);
-    if (ok) return tl_token_writer_commit(writer);
+    tl_token_writer *writer = token_writer_at(to, width, size, tl_tokenizer_hash(tokenizer));
+    const char *data = (const char *)token_file_data(text);
+    if (writer && tokenize_text(tokenizer, data, (size_t)info.count, writer, token_file_path(text), progress, context))
+        return tl_token_writer_commit(writer);
     tl_token_writer_discard(writer);
     return false;
 }
+
+enum { PIECE_TOKENS = 1 << 16 };
 
 bool tokens_count_bytes(tl_tokenizer *tokenizer, tl_token_file *file, int64_t from, int64_t n, int64_t *bytes) {
     int32_t *ids = memory_new(PIECE_TOKENS * sizeof *ids);

@@ -23,6 +23,7 @@ bool encode_plan_make(struct encode_plan *plan, const tl_tokenizer *t, const tl_
     const tl_encode_options o = options ? *options : tl_encode_defaults();
     *plan = (struct encode_plan){.t = t, .has_offsets = o.has_offsets, .has_template = o.has_template};
     plan->has_origins = o.has_offsets || t->needs_origins;
+    encode_cuts(plan);
     char shown[80];
     for (int i = 0; i < o.n_allowed; i++)
         if (!o.allowed[i] || added_find(&t->added, o.allowed[i], strlen(o.allowed[i])) < 0)
@@ -239,7 +240,8 @@ struct job {
     const struct encode_plan *plan;
     const char *const *texts;
     const size_t *bytes;
-    int64_t *starts; /* starts[i + 1]: at first the number of tokens of text i */
+    const bool *is_later; /* NULL: none are */
+    int64_t *starts;      /* starts[i + 1]: at first the number of tokens of text i */
     struct block *blocks;
     int64_t n_blocks;
     struct encoder **encoders;
@@ -261,8 +263,12 @@ static void job_fail(struct job *job, int64_t text) {
     lock_release(&job->lock);
 }
 
-static bool text_encode(const struct encode_plan *plan, struct encoder *e, const char *text, size_t bytes) {
-    return encode_template(plan, e, true, 0) && encode_text(plan, e, (const uint8_t *)text, bytes, true) &&
+static bool text_encode(const struct job *job, struct encoder *e, int64_t i) {
+    const struct encode_plan *plan = job->plan;
+    const uint8_t *text = (const uint8_t *)job->texts[i];
+    const size_t bytes = job->bytes[i];
+    return encode_template(plan, e, true, 0) &&
+           encode_text(plan, e, text, bytes, !job->is_later || !job->is_later[i]) &&
            encode_template(plan, e, false, bytes);
 }
 
@@ -277,7 +283,7 @@ static void job_work(struct job *job, int thread) {
         for (int64_t i = block->first; i < block->last; i++) {
             if (atomic_load(&job->has_failed) && i > atomic_load(&job->failed)) return;
             const size_t before = e->ids.n;
-            if (!text_encode(job->plan, e, job->texts[i], job->bytes[i])) {
+            if (!text_encode(job, e, i)) {
                 job_fail(job, i);
                 return;
             }
@@ -338,6 +344,27 @@ static bool job_run(struct job *job, int n_threads) {
     return error_set(job->status, "%s", job->message);
 }
 
+bool encode_texts(const struct encode_plan *plan, const char *const *texts, const size_t *bytes, const bool *is_later,
+                  int64_t n, int threads, tl_encoding *encoding) {
+    struct job job = {.plan = plan, .texts = texts, .bytes = bytes, .is_later = is_later, .lock = LOCK_INIT};
+    *encoding = (tl_encoding){0};
+    bool ok = blocks_make(&job, n);
+    int n_threads = omp_in_parallel() ? 1 : threads > 0 ? threads : omp_get_max_threads(), n_encoders = 0;
+    if (n_threads > job.n_blocks) n_threads = job.n_blocks ? (int)job.n_blocks : 1;
+    job.starts = encoding->starts = ok ? memory_new(((size_t)n + 1) * sizeof *job.starts) : NULL;
+    job.encoders = ok ? memory_new((size_t)n_threads * sizeof *job.encoders) : NULL;
+    if (ok && (!job.starts || !job.encoders))
+        ok = error_memory(((size_t)n + 1) * sizeof *job.starts, "texts to encode");
+    if (ok) memset(job.starts, 0, ((size_t)n + 1) * sizeof *job.starts);
+    while (ok && n_encoders < n_threads && (job.encoders[n_encoders] = encoder_take(plan->t))) n_encoders++;
+    ok = ok && n_encoders == n_threads && job_run(&job, n_threads) && job_collect(&job, encoding, n, plan->has_offsets);
+    for (int i = 0; i < n_encoders; i++) encoder_put(plan->t, job.encoders[i]);
+    memory_free(job.encoders);
+    memory_free(job.blocks);
+    if (!ok) tl_encoding_free(encoding);
+    return ok;
+}
+
 bool tl_tokenizer_encode(tl_tokenizer *t, const char *const *texts, const size_t *bytes, int64_t n,
                          const tl_encode_options *options, tl_encoding *encoding) {
     if (!encoding) return error_set(TL_ERROR_USE, "tokenizer_encode: no place for the result");
@@ -346,21 +373,7 @@ bool tl_tokenizer_encode(tl_tokenizer *t, const char *const *texts, const size_t
         return error_set(TL_ERROR_USE, "tokenizer_encode: no tokenizer, or no texts");
     if (tl_error() != TL_OK) return false;
     struct encode_plan plan;
-    struct job job = {.plan = &plan, .texts = texts, .bytes = bytes, .lock = LOCK_INIT};
-    bool ok = encode_plan_make(&plan, t, options) && blocks_make(&job, n);
-    int n_threads = omp_in_parallel() ? 1 : omp_get_max_threads(), n_encoders = 0;
-    if (n_threads > job.n_blocks) n_threads = job.n_blocks ? (int)job.n_blocks : 1;
-    job.starts = encoding->starts = ok ? memory_new(((size_t)n + 1) * sizeof *job.starts) : NULL;
-    job.encoders = ok ? memory_new((size_t)n_threads * sizeof *job.encoders) : NULL;
-    if (ok && (!job.starts || !job.encoders))
-        ok = error_memory(((size_t)n + 1) * sizeof *job.starts, "texts to encode");
-    if (ok) memset(job.starts, 0, ((size_t)n + 1) * sizeof *job.starts);
-    while (ok && n_encoders < n_threads && (job.encoders[n_encoders] = encoder_take(t))) n_encoders++;
-    ok = ok && n_encoders == n_threads && job_run(&job, n_threads) && job_collect(&job, encoding, n, plan.has_offsets);
-    for (int i = 0; i < n_encoders; i++) encoder_put(t, job.encoders[i]);
-    memory_free(job.encoders);
-    memory_free(job.blocks);
+    bool ok = encode_plan_make(&plan, t, options) && encode_texts(&plan, texts, bytes, NULL, n, 0, encoding);
     encode_plan_free(&plan);
-    if (!ok) tl_encoding_free(encoding);
     return ok;
 }

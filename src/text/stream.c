@@ -1,11 +1,4 @@
-/* stream.c: a text that comes in parts.
- *
- * Text is held until there is a place in it that nothing sees across: a position where the tokens before and behind it
- * are those of the two texts by themselves. scanner_cut has the places that the well-known patterns, and splitting at
- * U+2581, allow. None of them is inside or at the edge of an added token. CUT_PUNCTUATION is not used with normalizers:
- * punctuation may turn into something else. A tokenizer with a pattern of its own gives no such promise, so its texts
- * are held whole; so are those of one that neither cuts words nor keeps merges from crossing spaces.
- */
+/* stream.c: a text that comes in parts. Text is held until there is a place to cut it (text/cut.c). */
 #include <string.h>
 
 #include "base/error.h"
@@ -20,28 +13,11 @@ struct tl_encoder {
     tl_tokenizer *t;
     struct encode_plan plan;
     struct encoder *e;
-    bool may_cut, may_cut_anywhere, has_begun;
+    bool has_begun;
     uint8_t *held;
     size_t n, capacity, searched; /* searched: no cut is before this */
     int64_t base;                 /* of the held text in the whole */
 };
-
-static bool splits_safely(const tl_tokenizer *t) {
-    bool is_cut = t->may_cut_spaces;
-    for (size_t i = 0; i < t->splitters.n; i++) {
-        const struct step *s = &t->splitters.at[i];
-        if (s->kind == STEP_SPLIT && !s->scan) return false;
-        if (s->kind == STEP_METASPACE && !s->is_split && !t->may_cut_spaces) return false;
-        if (s->kind == STEP_BYTE_LEVEL && s->is_prefixed) return false;
-        is_cut |= s->kind == STEP_SPLIT || s->kind == STEP_METASPACE;
-    }
-    for (size_t i = 0; i < t->normalizers.n; i++) {
-        const struct step *s = &t->normalizers.at[i];
-        const bool is_space = s->kind == STEP_REPLACE && s->pattern && s->pattern_bytes == 1 && *s->pattern == ' ';
-        if (s->kind == STEP_STRIP || (s->kind == STEP_REPLACE && !is_space)) return false;
-    }
-    return is_cut;
-}
 
 tl_encoder *tl_encoder_new(tl_tokenizer *t, const tl_encode_options *options) {
     if (!t) return error_set(TL_ERROR_USE, "encoder_new: no tokenizer"), NULL;
@@ -50,9 +26,6 @@ tl_encoder *tl_encoder_new(tl_tokenizer *t, const tl_encode_options *options) {
     if (!s) return error_memory(sizeof *s, "an encoder"), NULL;
     *s = (tl_encoder){.t = t};
     refs_keep(&t->refs);
-    s->may_cut_anywhere =
-        t->merges.n == 0 && !t->splitters.n && !t->normalizers.n && !t->added.n && !t->is_unknown_fused;
-    s->may_cut = s->may_cut_anywhere || splits_safely(t);
     if (encode_plan_make(&s->plan, t, options) && (s->e = encoder_take(t))) return s;
     tl_encoder_free(s);
     return NULL;
@@ -65,30 +38,6 @@ void tl_encoder_free(tl_encoder *s) {
     memory_free(s->held);
     tl_tokenizer_free(s->t);
     memory_free(s);
-}
-
-/* ---- Where to cut ---- */
-
-static bool is_cut(const tl_encoder *s, size_t at) {
-    const enum scanner_cut cut = scanner_cut(s->held, s->n, at);
-    if (cut == CUT_NONE || cut == CUT_SPACE) return cut == CUT_SPACE;
-    const bool is_metaspace =
-        s->t->may_cut_spaces || (s->t->splitters.n && s->t->splitters.at[0].kind == STEP_METASPACE);
-    return !is_metaspace && (cut == CUT_NEWLINE || !s->t->normalizers.n);
-}
-
-/* The last place to cut, with enough text behind it to know; 0: none. */
-static size_t cut_find(tl_encoder *s) {
-    if (!s->may_cut) return 0;
-    const size_t tail = s->t->added.longest + 16;
-    if (s->n <= tail) return 0;
-    for (size_t at = s->n - tail; at > s->searched && at > 0; at--) {
-        if ((s->held[at] & 0xc0) == 0x80) continue;
-        if ((s->may_cut_anywhere || is_cut(s, at)) && !added_is_near(&s->t->added, s->plan.modes, s->held, s->n, at))
-            return at;
-    }
-    s->searched = s->n - tail;
-    return 0;
 }
 
 /* ---- Parts ---- */
@@ -142,8 +91,11 @@ bool tl_encoder_add(tl_encoder *s, const char *text, size_t bytes, tl_encoding *
         s->n += part;
         text += part;
         bytes -= part;
-        const size_t cut = s->n >= HELD_BYTES ? cut_find(s) : 0;
-        if (cut && !part_encode(s, cut, false, encoding)) return false;
+        const size_t tail = s->t->added.longest + CUT_TAIL;
+        if (s->n < HELD_BYTES || s->n <= tail) continue;
+        const size_t cut = encode_cut(&s->plan, s->held, s->n, s->searched);
+        if (!cut) s->searched = s->n - tail;
+        else if (!part_encode(s, cut, false, encoding)) return false;
     }
     return true;
 }

@@ -96,14 +96,26 @@ bool tokenizer_add_special(tl_tokenizer *t, const char *text, size_t bytes, int3
 struct encode_plan {
     const tl_tokenizer *t;
     bool has_offsets, has_template;
-    bool has_origins; /* where each byte is from is needed */
-    uint8_t *modes;   /* enum added_mode, one per added token */
+    bool has_origins;               /* where each byte is from is needed */
+    bool may_cut, may_cut_anywhere; /* see encode_cut */
+    uint8_t *modes;                 /* enum added_mode, one per added token */
 };
 bool encode_plan_make(struct encode_plan *plan, const tl_tokenizer *t, const tl_encode_options *options);
 void encode_plan_free(struct encode_plan *plan);
 /* Appends the tokens of a text (without the template) to e->ids. `is_first`: it is the beginning of the user's text.
  * False: recorded. */
 bool encode_text(const struct encode_plan *plan, struct encoder *e, const uint8_t *text, size_t bytes, bool is_first);
+/* Says in the plan whether texts may be cut. */
+void encode_cuts(struct encode_plan *plan);
+/* How much text encode_cut wants behind a place, besides the longest added token. */
+enum { CUT_TAIL = 16 };
+/* The last place, behind `least`, where a text that begins with these n bytes may be cut: the tokens of the two parts
+ * are those of the whole. There is enough text behind the place to know. 0: there is none. */
+size_t encode_cut(const struct encode_plan *plan, const uint8_t *text, size_t n, size_t least);
+/* tl_tokenizer_encode on `threads` threads (0: all). is_later (NULL: none are): the text continues the one before it,
+ * which was cut there; then there is no template. */
+bool encode_texts(const struct encode_plan *plan, const char *const *texts, const size_t *bytes, const bool *is_later,
+                  int64_t n, int threads, tl_encoding *encoding);
 /* Appends the template's tokens before a text, or those behind it, which are at byte `at`. */
 bool encode_template(const struct encode_plan *plan, struct encoder *e, bool is_before, size_t at);
 

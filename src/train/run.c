@@ -175,6 +175,14 @@ static void run_free(struct run *r) {
     memory_free(r);
 }
 
+/* Stopped while texts were tokenized: nothing is lost that a checkpoint has, and the same command begins there
+ * again. */
+static enum run_end stopped_early(struct run *r) {
+    tl_error_clear();
+    r->summary->steps = r->found ? checkpoint_step(r->found) : 0;
+    return RUN_STOPPED;
+}
+
 static enum run_end train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
     struct run *r = memory_new(sizeof *r);
     if (!r) return error_memory(sizeof *r, "a run"), RUN_FAILED;
@@ -188,7 +196,7 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     r->bytes_per_token = NAN;
     r->accepts_changes = s->accept_changes;
     r->settings.accept_changes = false; /* for this call, not for the run */
-    enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
+    enum run_end end = run_begin(r) ? RUN_DONE : r->was_stopped ? stopped_early(r) : RUN_FAILED;
     summary->times.start_s = now_s() - r->began_s;
     r->began_s += summary->times.start_s;
     summary->first_step = r->step;

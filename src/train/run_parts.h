@@ -60,6 +60,7 @@ struct run {
     bool needs_price;         /* price.json was damaged */
     json_t *made_from;        /* see identity.h */
     bool accepts_changes;
+    bool was_stopped;               /* while its texts were tokenized */
     char changes[RUN_CHANGES_TEXT]; /* of the run's identity, accepted, and of its length; "": none */
 };
 

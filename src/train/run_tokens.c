@@ -14,7 +14,7 @@
 /* ---- Texts ---- */
 
 struct telling {
-    const struct run *run;
+    struct run *run;
     double began_s, told_s;
 };
 
@@ -27,7 +27,8 @@ static bool tell(uint64_t done, uint64_t total, void *context) {
         log_line("run: tokenizing: %.1f of %.1f MB, %.1f MB/s, %.0f s left", 1e-6 * (double)done, 1e-6 * (double)total,
                  1e-6 * rate, (double)(total - done) / rate);
     }
-    return !(listener && listener->stop && *listener->stop);
+    t->run->was_stopped = listener && listener->stop && *listener->stop;
+    return !t->run->was_stopped;
 }
 
 static void part_tell(const struct source_part *part, double seconds) {

@@ -12,8 +12,12 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include "base/crc.h"
+#include "base/text.h"
+#include "data/documents.h"
 #include "data/token_file.h"
 #include "tally.h"
 #include "train/checkpoint.h"
@@ -60,22 +64,25 @@ static bool gguf(const char *path) {
 
 /* Where our own format has a checksum and the input has 0, the right one is put in: guessing it is not what this is
  * about, and it must not be what keeps the reader safe. Those of blocks are behind the tokens (at most one in an
- * input), then comes their own, then the header's. */
+ * input), then comes their own, then that of the documents between the two, then the header's. */
 static void checksums_put(uint8_t *file, size_t n) {
-    uint64_t count;
+    uint64_t count, documents;
     uint32_t width, crc;
     if (n < 64 || memcmp(file, "TALLYTOK", 8)) return;
     memcpy(&count, file + 16, sizeof count);
     memcpy(&width, file + 12, sizeof width);
+    memcpy(&documents, file + 48, sizeof documents);
     bool has_block = n >= 68 && count > 0 && width > 0 && count <= (n - 68) / width;
+    bool has_documents = has_block && documents > 0 && documents <= (n - 68 - count * width) / 8;
     const struct {
         const uint8_t *from;
         size_t bytes;
         uint8_t *to;
     } sums[] = {{file + 64, has_block ? count * width : 0, file + n - 4},
                 {file + n - 4, has_block ? 4 : 0, file + 44},
+                {file + n - 4 - (has_documents ? documents * 8 : 0), has_documents ? documents * 8 : 0, file + 56},
                 {file, 60, file + 60}};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (!sums[i].bytes || memcmp(sums[i].to, "\0\0\0", 4)) continue;
         crc = crc32c(0, sums[i].from, sums[i].bytes);
         memcpy(sums[i].to, &crc, 4);
@@ -96,6 +103,11 @@ static bool tokens(const char *path) {
     tl_token_file *file = tl_token_file_open(path, TL_TOKENS_AUTO);
     if (!file) return false;
     if (!tl_token_file_info(file, &info) || info.count < 1) abort();
+    for (int64_t d = 0; d < info.documents; d++) {
+        int64_t first = tl_token_file_document_begin(file, d), next = tl_token_file_document_begin(file, d + 1);
+        if (first < 0 || next <= first || next > info.count) abort();
+        if (tl_token_file_document_at(file, first) != d || tl_token_file_document_at(file, next - 1) != d) abort();
+    }
     if (!tl_token_file_read(file, ids, 0, 1) || !tl_token_file_read(file, ids, info.count - 1, 1)) tl_error_clear();
     tl_token_file_close(file);
     return true;
@@ -220,6 +232,57 @@ static bool merges(const char *path) {
     return tokenizer_use(tokenizer_read_gpt2(gpt2_other("vocab", gpt2_vocab), path));
 }
 
+/* All documents of a file; `ends` is a hash of where they end. */
+static bool documents_read(const char *path, const struct documents_options *options, size_t piece,
+                           struct documents_text *text, uint64_t *ends, uint64_t *bad) {
+    struct inputs inputs = {.at = &(struct input){.path = (char *)path}, .n = 1};
+    struct documents *d = documents_new(&inputs, options);
+    enum documents_part part = DOCUMENTS_NONE;
+    bool ok;
+    *ends = 0;
+    text->n = 0;
+    while ((ok = documents_next(d, text, piece, &part)) && part != DOCUMENTS_NONE)
+        if (part == DOCUMENTS_LAST) *ends = (*ends + text->n + 1) * 0x9e3779b97f4a7c15u;
+    *bad = documents_bad(d);
+    documents_free(d);
+    return ok;
+}
+
+/* Lines of JSON, also compressed. Texts are UTF-8, in memory that the file bounds (a kilobyte of zstd may be
+ * megabytes). Lines that are no good are skipped; if they are not to be, there is an error if there were some. */
+static bool jsonl(const char *path) {
+    struct documents_options options = {.format = DOCUMENTS_JSONL, .skips_bad = true};
+    struct documents_text text = {0};
+    uint64_t ends, bad, unused;
+    bool ok = documents_read(path, &options, 100, &text, &ends, &bad);
+    if (ok && !documents_text_add(&text, "", 1)) abort();
+    for (size_t at = 0; ok && at < text.n; at += strlen(text.at + at) + 1) /* U+0000 may be inside */
+        if (!text_is_utf8(text.at + at)) abort();
+    if (text.capacity > ((size_t)1 << 30)) abort();
+    options.skips_bad = false;
+    if (ok && documents_read(path, &options, 100, &text, &ends, &unused) != (bad == 0)) abort();
+    free(text.at);
+    return ok && bad == 0;
+}
+
+/* Texts with a separator: the size of the pieces changes nothing. */
+static bool separated(const char *path) {
+    struct documents_options options = {.format = DOCUMENTS_TEXT, .separator = DOCUMENTS_BLANK};
+    struct documents_text text[2] = {0};
+    uint64_t ends[2], bad;
+    bool ok = true;
+    for (int i = 0; ok && i < 2; i++, options.separator = "aba") {
+        ok = documents_read(path, &options, 3, &text[0], &ends[0], &bad) &&
+             documents_read(path, &options, 1 << 20, &text[1], &ends[1], &bad);
+        if (!ok) break;
+        if (ends[0] != ends[1] || text[0].n != text[1].n) abort();
+        if (text[0].n && memcmp(text[0].at, text[1].at, text[0].n)) abort();
+    }
+    free(text[0].at);
+    free(text[1].at);
+    return ok;
+}
+
 static const struct reader {
     const char *name;
     bool (*read)(const char *path);
@@ -227,6 +290,8 @@ static const struct reader {
                {"gguf", gguf},
                {"tokens", tokens},
                {"npy", npy},
+               {"jsonl", jsonl},
+               {"separated", separated},
                {"config", config},
                {"settings", run_settings},
                {"kinds", kinds},
@@ -287,6 +352,11 @@ static void seed_tokens(const char *folder) {
     if (!in || fread(file, 1, sizeof file, in) != sizeof file || fclose(in)) abort();
     for (int i = 0; i < 3; i++) memset(file + (const int[]){44, 60, sizeof file - 4}[i], 0, 4);
     seed_put(folder, "repaired", file, sizeof file);
+    uint8_t documents[sizeof file + 16] = {0}; /* the same with two documents; all checksums are put in */
+    memcpy(documents, file, 72);
+    documents[8] = documents[48] = 2;
+    documents[72 + 8] = 3;
+    seed_put(folder, "documents", documents, sizeof documents);
     seed_put(folder, "npy", npy, sizeof npy);
     memcpy(shard, (const uint32_t[]){20240520, 1, 2}, 12);
     seed_put(folder, "llmc", shard, sizeof shard);
@@ -300,6 +370,22 @@ static void seed_configs(const char *folder) {
         snprintf(path, sizeof path, "%s/seed-%s", folder, models[i]);
         if (!tl_model_preset(models[i], &c) || !tl_model_config_write(&c, path)) abort();
     }
+}
+
+/* Lines as they are, as gzip and as zstd. */
+static void seed_lines(const char *folder) {
+    static const char lines[] = "{\"text\": \"a\\ud83d\\ude00\\n\", \"id\": [1, -0.5e3, {\"x\": null}], \"y\": NaN}\n"
+                                "\n{\"text\": 7}\n{\"text\": \"\\u0000\xc3\xa9\"}";
+    uint8_t packed[512];
+    seed_text(folder, lines);
+    uLongf n = sizeof packed;
+    z_stream z = {.next_in = (Bytef *)lines, .avail_in = sizeof lines - 1, .next_out = packed, .avail_out = (uInt)n};
+    if (deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK ||
+        deflate(&z, Z_FINISH) != Z_STREAM_END)
+        abort();
+    seed_put(folder, "gzip", packed, z.total_out);
+    deflateEnd(&z);
+    seed_put(folder, "zstd", packed, ZSTD_compress(packed, sizeof packed, lines, sizeof lines - 1, 3));
 }
 
 /* The 256 bytes and a merge, as tiktoken and as Mistral write them. */
@@ -357,6 +443,8 @@ static void seeds_put(const char *folder) {
     if (reader->read == gguf) seed_gguf(folder);
     if (reader->read == tokens) seed_tokens(folder);
     if (reader->read == npy) seed_text(folder, "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }\nabcd");
+    if (reader->read == jsonl) seed_lines(folder);
+    if (reader->read == separated) seed_text(folder, "one\n\ntwo\r\n\r\nthreeabaababa");
     if (reader->read == config) seed_configs(folder);
     if (reader->read == kinds)
         seed_text(folder,
