@@ -1254,6 +1254,13 @@ TL_API tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens);
 /* Mean cross entropy of the next tokens, targets (B,T), f32; the logits are never stored as a whole. Deep linear: mean
  * squared error to targets (B). */
 TL_API tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
+/* The same for rows that hold several documents one after another: attention stays inside each document, and
+ * positions start again at 0, so that a document has the results that it has in a row of its own, up to rounding.
+ * begin (B,T), i32 or i64, has for each token the place in its row where its document begins; it does not decrease
+ * along T, and is at most the token's own place (tl_loader_next_documents makes it). NULL: every row is one
+ * document. */
+TL_API tl_tensor *tl_model_document_logits(tl_module *model, tl_tensor *tokens, tl_tensor *begin);
+TL_API tl_tensor *tl_model_document_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin);
 
 /* Loads weights from a safetensors file, a folder with model.safetensors, or one with model.safetensors.index.json, and
  * casts them to the model's dtype. Every parameter must be there with its shape; names without the prefix of the head's

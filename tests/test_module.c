@@ -290,6 +290,114 @@ static void checkpointing_leaves_every_bit_of_the_gradients(void **state) {
     }
 }
 
+/* ---- Documents ---- */
+
+enum { DOCUMENT_ROWS = 2, DOCUMENT_TIME = 24 };
+static const int document_lengths[DOCUMENT_ROWS][4] = {{5, 1, 11, 7}, {24, 0, 0, 0}};
+
+/* (B,T): where each token's document begins. */
+static tl_tensor *document_begins(void) {
+    int32_t begin[DOCUMENT_ROWS][DOCUMENT_TIME];
+    for (int b = 0; b < DOCUMENT_ROWS; b++)
+        for (int d = 0, t = 0; d < 4; d++)
+            for (int i = 0, first = t; i < document_lengths[b][d]; i++) begin[b][t++] = first;
+    return tl_from_data(begin, TL_SHAPE(DOCUMENT_ROWS, DOCUMENT_TIME), TL_I32, NULL);
+}
+
+/* (B T): the loss at each token. */
+static tl_tensor *token_losses(tl_tensor *logits, tl_tensor *targets) {
+    tl_cross_entropy_options o = tl_cross_entropy_defaults();
+    o.reduction = TL_REDUCE_NONE;
+    return tl_cross_entropy(tl_flatten(logits, 0, 1), tl_flatten(targets, 0, -1), &o);
+}
+
+/* The losses of all documents, each in a row of its own, in the order of the packed rows. */
+static tl_tensor *losses_alone(tl_module *m, tl_tensor *tokens, tl_tensor *targets) {
+    tl_tensor *parts[8];
+    int n = 0;
+    for (int b = 0; b < DOCUMENT_ROWS; b++)
+        for (int d = 0, t = 0; d < 4 && document_lengths[b][d]; t += document_lengths[b][d++]) {
+            const int64_t end = t + document_lengths[b][d];
+            tl_tensor *own = tl_slice(tl_slice(tokens, 0, b, b + 1, 1), 1, t, end, 1);
+            tl_tensor *next = tl_slice(tl_slice(targets, 0, b, b + 1, 1), 1, t, end, 1);
+            parts[n++] = token_losses(tl_model_logits(m, own), next);
+        }
+    return tl_concat(parts, n, 0);
+}
+
+/* Losses of every token and gradients of every parameter, in both families. */
+static void packed_documents_are_as_if_alone(void **state) {
+    (void)state;
+    static const struct {
+        tl_dtype dtype;
+        double bound;
+    } runs[] = {{TL_F64, 1e-14}, {TL_F32, 2e-6}};
+    for (tl_family family = TL_GPT2; family <= TL_LLAMA; family++)
+        for (int r = 0; r < 2; r++) {
+            tl_model_config c = small(family);
+            c.context = DOCUMENT_TIME;
+            tl_module *m = tl_model_new(&c, runs[r].dtype, NULL);
+            tl_tensor *tokens = tl_integers(TL_SHAPE(DOCUMENT_ROWS, DOCUMENT_TIME), 0, 11, TL_I64, NULL);
+            tl_tensor *targets = tl_integers(TL_SHAPE(DOCUMENT_ROWS, DOCUMENT_TIME), 0, 11, TL_I64, NULL);
+            tl_tensor *begin = document_begins(), *alone = losses_alone(m, tokens, targets);
+            tl_tensor *packed = token_losses(tl_model_document_logits(m, tokens, begin), targets);
+            expect_close(packed, alone, runs[r].bound);
+            assert_true(tl_backward(tl_mean_all(alone), NULL, 0));
+            int n;
+            const tl_named_tensor *list = tl_module_list(m, &n);
+            tl_tensor *grad[64];
+            for (int i = 0; i < n; i++) grad[i] = tl_clone(tl_grad_of(list[i].tensor));
+            tl_module_zero_grad(m, false);
+            tl_tensor *loss = tl_model_document_loss(m, tokens, targets, begin);
+            expect_near(tl_item(loss), tl_item(tl_mean_all(alone)), runs[r].bound);
+            assert_true(tl_backward(loss, NULL, 0));
+            for (int i = 0; i < n; i++) expect_close(tl_grad_of(list[i].tensor), grad[i], runs[r].bound);
+            tl_module_free(m);
+        }
+}
+
+/* Two passes before their gradients, with different documents: a block that runs again has those of its own pass. */
+static void checkpoints_remember_their_documents(void **state) {
+    (void)state;
+    static const tl_checkpoint_policy policies[] = {TL_CHECKPOINT_NONE, TL_CHECKPOINT_EVERY_K, TL_CHECKPOINT_FULL,
+                                                    TL_CHECKPOINT_NOTHING, TL_CHECKPOINT_SELECTIVE};
+    for (tl_family family = TL_GPT2; family <= TL_LLAMA; family++) {
+        tl_model_config c = small(family);
+        c.context = DOCUMENT_TIME;
+        tl_module *m = tl_model_new(&c, TL_F32, NULL);
+        tl_tensor *tokens = tl_integers(TL_SHAPE(DOCUMENT_ROWS, DOCUMENT_TIME), 0, 11, TL_I64, NULL), *plain[64];
+        int n;
+        const tl_named_tensor *list = tl_module_list(m, &n);
+        for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+            tl_module_zero_grad(m, false);
+            assert_true(tl_model_set_checkpointing(m, policies[p], 2));
+            tl_tensor *packed = tl_model_document_loss(m, tokens, tokens, document_begins());
+            tl_tensor *whole = tl_model_loss(m, tokens, tokens);
+            assert_true(tl_backward(packed, NULL, 0) && tl_backward(whole, NULL, 0));
+            for (int i = 0; i < n && p == 0; i++) plain[i] = tl_clone(tl_grad_of(list[i].tensor));
+            for (int i = 0; i < n; i++) expect_same_bits(tl_grad_of(list[i].tensor), plain[i]);
+        }
+        tl_module_free(m);
+    }
+}
+
+static void documents_of_another_shape_are_refused(void **state) {
+    (void)state;
+    tl_model_config c = small(TL_LLAMA), linear;
+    tl_module *m = tl_model_new(&c, TL_F32, NULL);
+    tl_tensor *tokens = tl_integers(TL_SHAPE(2, 6), 0, 11, TL_I64, NULL);
+    expect_refused(tl_model_document_logits(m, tokens, tl_zeros(TL_SHAPE(2, 5), TL_I64, NULL)),
+                   "need i32 or i64 of the same shape");
+    expect_refused(tl_model_document_loss(m, tokens, tokens, tl_zeros(TL_SHAPE(2, 6), TL_F32, NULL)),
+                   "need i32 or i64 of the same shape");
+    expect_same_bits(tl_model_document_logits(m, tokens, NULL), tl_model_logits(m, tokens));
+    tl_module_free(m);
+    assert_true(tl_model_preset("deep-linear", &linear));
+    m = tl_model_new(&linear, TL_F32, NULL);
+    expect_refused(tl_model_document_logits(m, tokens, tokens), "has no next token");
+    tl_module_free(m);
+}
+
 /* Of L layers: the first norm has nothing to add, every other one is one op with the sum before it. In backward, the
  * last one's sum has no other reader, and the sum that is split first is added separately. At the edges of
  * checkpoints sums are separate ops. */
@@ -476,6 +584,9 @@ int main(void) {
         TEST(the_formula_counts_what_the_tree_holds),
         TEST(the_loss_is_that_of_the_logits),
         TEST(checkpointing_leaves_every_bit_of_the_gradients),
+        TEST(packed_documents_are_as_if_alone),
+        TEST(checkpoints_remember_their_documents),
+        TEST(documents_of_another_shape_are_refused),
         TEST(residual_sums_are_one_op_with_the_norm_behind_them),
         TEST(the_teaching_model_costs_what_can_be_computed_by_hand),
         TEST(configs_travel_through_files),

@@ -10,6 +10,7 @@
  * checkpoint.
  *
  * A keeper (engine/keeper.h) makes a checkpoint selective. */
+#include "autograd/recompute.h"
 #include "engine/keeper.h"
 
 #include <math.h>
@@ -207,16 +208,25 @@ bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_
 /* ---- Policies over a stack of layers ---- */
 
 struct layers {
-    tl_layer_fn layer;
+    tl_layer_fn layer; /* NULL: shared_layer */
+    checkpoint_layer_fn shared_layer;
     void *context;
     int first, last; /* first .. last-1 */
 };
 
+static tl_tensor *layer_run(const struct layers *l, int layer, tl_tensor *x, tl_tensor **in, int n_in) {
+    tl_tensor *all[MAX_CHECKPOINT_INPUTS];
+    if (l->layer) return l->layer(l->context, layer, x);
+    memcpy(all, in, (size_t)n_in * sizeof *all);
+    all[0] = x;
+    return l->shared_layer(l->context, layer, all, n_in);
+}
+
 static bool layers_run(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
-    (void)n_in, (void)n_out;
+    (void)n_out;
     const struct layers *l = context;
     out[0] = in[0];
-    for (int i = l->first; i < l->last && out[0]; i++) out[0] = l->layer(l->context, i, out[0]);
+    for (int i = l->first; i < l->last && out[0]; i++) out[0] = layer_run(l, i, out[0], in, n_in);
     return out[0] != NULL;
 }
 
@@ -224,29 +234,43 @@ static bool layers_run(void *context, tl_tensor **in, int n_in, tl_tensor **out,
 static bool layers_run_nested(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     struct layers l = *(const struct layers *)context;
     if (l.last - l.first <= 1) return layers_run(&l, in, n_in, out, n_out);
-    struct layers before = {l.layer, l.context, l.first, l.last - 1};
+    struct layers before = l;
+    before.last--;
     tl_tensor *x;
-    if (!tl_checkpoint(layers_run_nested, &before, sizeof before, TL_KEEP_INPUTS, in, 1, &x, 1)) return false;
-    out[0] = l.layer(l.context, l.last - 1, x);
+    if (!tl_checkpoint(layers_run_nested, &before, sizeof before, TL_KEEP_INPUTS, in, n_in, &x, 1)) return false;
+    out[0] = layer_run(&l, l.last - 1, x, in, n_in);
     return out[0] != NULL;
 }
 
-tl_tensor *tl_checkpoint_layers(tl_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy, int k,
-                                tl_tensor *x) {
-    struct layers all = {layer, context, 0, n_layers};
-    tl_tensor *out = NULL;
-    if (policy == TL_CHECKPOINT_NONE || n_layers <= 0) return layers_run(&all, &x, 1, &out, 1) ? out : NULL;
+static tl_tensor *run_all(const struct layers *l, tl_checkpoint_policy policy, int k, tl_tensor **inputs, int n_in) {
+    struct layers all = *l;
+    const int n_layers = l->last;
+    tl_tensor *in[MAX_CHECKPOINT_INPUTS], *out = NULL;
+    if (policy == TL_CHECKPOINT_NONE || n_layers <= 0) return layers_run(&all, inputs, n_in, &out, 1) ? out : NULL;
     if (policy == TL_CHECKPOINT_NOTHING)
-        return tl_checkpoint(layers_run_nested, &all, sizeof all, TL_KEEP_INPUTS, &x, 1, &out, 1) ? out : NULL;
+        return tl_checkpoint(layers_run_nested, &all, sizeof all, TL_KEEP_INPUTS, inputs, n_in, &out, 1) ? out : NULL;
     int group = policy == TL_CHECKPOINT_EVERY_K ? k : policy == TL_CHECKPOINT_SQRT ? (int)ceil(sqrt(n_layers)) : 1;
     if (group < 1) {
         error_set(TL_ERROR_USE, "tl_checkpoint_layers: groups of %d layers (need at least 1)", k);
         return NULL;
     }
     tl_checkpoint_keep keep = policy == TL_CHECKPOINT_SELECTIVE ? TL_KEEP_MATMULS : TL_KEEP_INPUTS;
-    for (int first = 0; first < n_layers; first += group, x = out) {
-        struct layers part = {layer, context, first, first + group < n_layers ? first + group : n_layers};
-        if (!tl_checkpoint(layers_run, &part, sizeof part, keep, &x, 1, &out, 1)) return NULL;
+    memcpy(in, inputs, (size_t)n_in * sizeof *in);
+    for (int first = 0; first < n_layers; first += group, in[0] = out) {
+        struct layers part = all;
+        part.first = first;
+        part.last = first + group < n_layers ? first + group : n_layers;
+        if (!tl_checkpoint(layers_run, &part, sizeof part, keep, in, n_in, &out, 1)) return NULL;
     }
     return out;
+}
+
+tl_tensor *tl_checkpoint_layers(tl_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy, int k,
+                                tl_tensor *x) {
+    return run_all(&(struct layers){.layer = layer, .context = context, .last = n_layers}, policy, k, &x, 1);
+}
+
+tl_tensor *checkpoint_layers(checkpoint_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy, int k,
+                             tl_tensor **in, int n_in) {
+    return run_all(&(struct layers){.shared_layer = layer, .context = context, .last = n_layers}, policy, k, in, n_in);
 }

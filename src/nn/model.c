@@ -88,6 +88,26 @@ tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets
     return scope.depth ? tl_scope_return(scope, family->loss(model, tokens, targets)) : NULL;
 }
 
+tl_tensor *tl_model_document_logits(tl_module *model, tl_tensor *tokens, tl_tensor *begin) {
+    if (!begin) return tl_model_logits(model, tokens);
+    if (!model_speaks(model)) return NULL;
+    tl_scope scope = tl_scope_enter(model->scope_name);
+    if (!scope.depth) return NULL;
+    tl_tensor *logits = lm_documents_begin(model, tokens, begin) ? lm_logits(model, tokens) : NULL;
+    lm_documents_end(model);
+    return tl_scope_return(scope, logits);
+}
+
+tl_tensor *tl_model_document_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin) {
+    if (!begin) return tl_model_loss(model, tokens, targets);
+    if (!model_speaks(model)) return NULL;
+    tl_scope scope = tl_scope_enter(model->scope_name);
+    if (!scope.depth) return NULL;
+    tl_tensor *loss = lm_documents_begin(model, tokens, begin) ? lm_loss(model, tokens, targets) : NULL;
+    lm_documents_end(model);
+    return tl_scope_return(scope, loss);
+}
+
 bool model_speaks(const tl_module *model) {
     const struct family *family = family_of(model);
     return family && (family->loss == lm_loss || error_set(TL_ERROR_USE, "%s has no next token", family->kind.name));

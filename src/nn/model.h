@@ -10,6 +10,9 @@ struct model {
     tl_checkpoint_policy policy;
     int k;
     const tl_cache *cache; /* during a pass that uses one */
+    /* During a pass over rows of several documents, (B,T): the place where a token's document begins, and the token's
+     * place in it. NULL: every row is one document. */
+    tl_tensor *document_begin, *token_position;
     /* the parts, owned by the tree; NULL where a family has none */
     tl_module *embedding, *positions, *embedding_dropout, *blocks, *norm, *head; /* head: the embedding when tied */
 };
@@ -19,6 +22,9 @@ tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens);
 tl_tensor *lm_next(tl_module *model, tl_tensor *tokens);
 tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last);
 tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
+/* A pass between the two is over documents; end also after a failure. */
+bool lm_documents_begin(tl_module *model, tl_tensor *tokens, tl_tensor *begin);
+void lm_documents_end(tl_module *model);
 
 bool deep_linear_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
 tl_tensor *deep_linear_logits(tl_module *model, tl_tensor *x);

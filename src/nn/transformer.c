@@ -10,11 +10,15 @@
  * Dropout, in training: of the embeddings, of the attention weights, and of what each sub-layer adds to the stream,
  * all with one probability. Hugging Face has modules for it in GPT-2, and none in Llama.
  *
+ * Documents: in a row that holds several, attention stays inside each, and positions start again, so that a document
+ * has the result it would have alone.
+ *
  * B batch, T time, C channels, H heads, Hkv heads of keys and values, D head size, F inner width of the MLP, V
  * vocabulary. */
 #include <math.h>
 #include <stdio.h>
 
+#include "autograd/recompute.h"
 #include "base/error.h"
 #include "nn/kv_cache.h"
 #include "nn/layers.h"
@@ -37,7 +41,8 @@ static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tens
     const struct attention *a = m->state;
     const tl_cache *cache = a->model->cache;
     if (cache) return cache_attend(cache, a->layer, q, k, v);
-    const tl_attention_options options = {.causal = true, .dropout = tl_module_is_training(m) ? a->dropout : 0};
+    const tl_attention_options options = {
+        .causal = true, .dropout = tl_module_is_training(m) ? a->dropout : 0, .first_key = a->model->document_begin};
     return tl_attention(q, k, v, &options, NULL);
 }
 
@@ -82,13 +87,18 @@ static tl_tensor *heads_of(tl_module *projection, tl_tensor *x, int64_t n_heads,
     return tl_view(y, TL_SHAPE(tl_size(x, 0), tl_size(x, 1), n_heads, D)); /* (B,T,heads,D) */
 }
 
+static tl_tensor *rotate(const struct attention *a, tl_tensor *x) {
+    tl_tensor *position = a->model->token_position;
+    return position ? tl_rope_at(x, a->rope_base, position, &a->rope_scaling)
+                    : tl_rope(x, a->rope_base, tl_cache_length(a->model->cache), &a->rope_scaling);
+}
+
 static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size;
     tl_tensor *q = heads_of(m->children[Q_PROJ], x, H, D), *k = heads_of(m->children[K_PROJ], x, kv, D);
-    int64_t first = tl_cache_length(a->model->cache);
-    q = tl_rope(q, a->rope_base, first, &a->rope_scaling);
-    k = tl_rope(k, a->rope_base, first, &a->rope_scaling);
+    q = rotate(a, q);
+    k = rotate(a, k);
     tl_tensor *v = heads_of(m->children[V_PROJ], x, kv, D);
     tl_tensor *o = tl_view(attend(m, q, k, v), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
     return dropout_in(m, a->dropout, tl_module_forward(m->children[O_PROJ], o));
@@ -253,9 +263,16 @@ static tl_module *blocks_new(const tl_model_config *c, const struct make *make) 
 
 /* ---- Models ---- */
 
-static tl_tensor *run_block(void *context, int layer, tl_tensor *x) {
-    tl_module *blocks = context;
-    return tl_module_forward(blocks->children[layer], x);
+/* in: x (B,T,C) [, document_begin, token_position]. A block that backward runs again finds those of its own pass. */
+static tl_tensor *run_block(void *context, int layer, tl_tensor **in, int n_in) {
+    struct model *s = context;
+    tl_tensor *begin = s->document_begin, *position = s->token_position;
+    s->document_begin = n_in > 1 ? in[1] : NULL;
+    s->token_position = n_in > 1 ? in[2] : NULL;
+    tl_tensor *y = tl_module_forward(s->blocks->children[layer], in[0]);
+    s->document_begin = begin;
+    s->token_position = position;
+    return y;
 }
 
 /* All blocks and the last norm, no sum of the stream apart from its norm. */
@@ -274,19 +291,22 @@ static tl_tensor *run_joined(tl_module *blocks, tl_module *norm, tl_tensor *x) {
 
 /* tokens (B,T) -> the normed result of the last block (B,T,C). */
 static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
-    const struct model *s = model->state;
+    struct model *s = model->state;
     int64_t first = tl_cache_length(s->cache), last = first + tl_size(tokens, 1);
     tl_tensor *x = tl_module_forward(s->embedding, tokens);
     if (s->positions) {
-        tl_tensor *positions = tl_slice(tl_module_tensor(s->positions, 0), 0, first, last, 1); /* (T,C) */
+        tl_tensor *positions = s->token_position
+                                   ? tl_module_forward(s->positions, s->token_position)              /* (B,T,C) */
+                                   : tl_slice(tl_module_tensor(s->positions, 0), 0, first, last, 1); /* (T,C) */
         x = tl_module_forward(s->embedding_dropout, tl_add(x, positions));
     } else {
         x = dropout_in(model, s->config.dropout, x);
     }
     if (!x) return NULL;
     if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s->blocks, s->norm, x);
-    /* a checkpoint keeps one tensor, so the sum at its edge is made there */
-    x = tl_checkpoint_layers(run_block, s->blocks, (int)s->config.n_layers, s->policy, s->k, x);
+    /* a checkpoint gives one tensor, so the sum at its edge is made there */
+    tl_tensor *in[3] = {x, s->document_begin, s->token_position};
+    x = checkpoint_layers(run_block, s, (int)s->config.n_layers, s->policy, s->k, in, s->document_begin ? 3 : 1);
     return tl_module_forward(s->norm, x);
 }
 
@@ -297,6 +317,30 @@ static bool tokens_fit(const struct model *s, tl_tensor *tokens) {
     return tl_size(tokens, 1) <= s->config.context ||
            error_set(TL_ERROR_USE, "model: %lld tokens in a row exceed the model's context of %lld",
                      (long long)tl_size(tokens, 1), (long long)s->config.context);
+}
+
+bool lm_documents_begin(tl_module *model, tl_tensor *tokens, tl_tensor *begin) {
+    struct model *s = model->state;
+    char a[128], b[128];
+    if (!tokens_fit(s, tokens)) return false;
+    tl_dtype dtype = tl_dtype_of(begin);
+    if (tl_rank(begin) != 2 || tl_size(begin, 0) != tl_size(tokens, 0) || tl_size(begin, 1) != tl_size(tokens, 1) ||
+        (dtype != TL_I32 && dtype != TL_I64)) {
+        tl_describe(begin, a, sizeof a);
+        tl_describe(tokens, b, sizeof b);
+        return error_set(TL_ERROR_USE,
+                         "model: the beginnings of documents are %s, for tokens %s (need i32 or i64 of the same shape)",
+                         a, b);
+    }
+    tl_tensor *place = tl_arange(0, 1, tl_size(tokens, 1), dtype, tl_device_of(begin)); /* (T) */
+    s->token_position = tl_sub(place, begin);                                           /* (B,T) */
+    s->document_begin = begin;
+    return s->token_position != NULL;
+}
+
+void lm_documents_end(tl_module *model) {
+    struct model *s = model->state;
+    s->document_begin = s->token_position = NULL;
 }
 
 tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens) {

@@ -98,6 +98,32 @@ def test_every_gradient_is_transformers(both):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=name)
 
 
+def test_documents_are_transformers_with_a_block_diagonal_mask(both):
+    """Losses of rows that hold several documents, and every gradient."""
+    ours, theirs, _ = both
+    ids, targets = tokens(2, (3, 24)), tokens(3, (3, 24))
+    begins = np.random.default_rng(4).random(ids.shape) < 0.2
+    place = np.arange(24)
+    first = np.maximum.accumulate(np.where(begins, place, 0), 1)
+    seen = torch.from_numpy((place[None, :, None] >= place) & (place >= first[:, :, None]))[:, None]  # (B,1,T,T)
+    added = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+    logits = theirs(torch.from_numpy(ids), attention_mask=added, position_ids=torch.from_numpy(place - first)).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten())
+    loss.backward()
+    begin, want = tl.tensor(first.astype(np.int32)), logits.detach().numpy()
+    got = tl.model_document_logits(ours.module, tl.tensor(ids), begin).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    our_loss = tl.model_document_loss(ours.module, tl.tensor(ids), tl.tensor(targets), begin)
+    assert our_loss.numpy() == pytest.approx(loss.item(), rel=1e-5)
+    tl.backward(our_loss, None, 0)
+    found = ours.tensors()
+    for name, p in theirs.named_parameters():
+        got, want = found[name].grad.numpy(), p.grad.numpy()
+        if got.shape != want.shape or ".c_" in name and name.endswith("weight"):
+            got = got.T
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=name)
+
+
 def test_what_we_save_transformers_loads(both, tmp_path_factory):
     ours, theirs, _ = both
     folder = tmp_path_factory.mktemp("saved")
