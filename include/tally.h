@@ -1304,6 +1304,37 @@ typedef struct tl_generate_options {
 TL_API tl_generate_options tl_generate_defaults(void); /* 1, 0, 1, 0, 1 */
 TL_API bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options);
 
+/* Texts that grow together, each from its own prompt. There is room for 1 to 256 of them, `rows`, in one cache; each
+ * may be of any length, and the model sees at most `capacity` tokens of it (at most its context; when these are full, a
+ * text continues from the last three quarters). A text has its own options and seed, and does not depend on the others:
+ * on the cpu it is bitwise the same alone and among up to 8; in larger batches, and on other devices, matrix products
+ * may round differently.
+ *
+ *     tl_session *s = tl_session_new(model, 8, 1024);
+ *     int64_t row = tl_session_open(s, ids, n, &options, seed), next[8];
+ *     while (tl_session_step(s, next) && !is_end(next[row])) print(next[row]);
+ *     tl_session_free(s);
+ */
+typedef struct tl_session tl_session;
+TL_API tl_session *tl_session_new(tl_module *model, int64_t rows, int64_t capacity);
+TL_API void tl_session_free(tl_session *session); /* NULL allowed */
+/* Begins a text with a prompt of n tokens and returns its row: the first that is free. -1 on error. NULL options: the
+ * defaults. */
+TL_API int64_t tl_session_open(tl_session *session, const int64_t *ids, int64_t n, const tl_generate_options *options,
+                               uint64_t seed);
+/* Appends n tokens to a text, as if they had been drawn. */
+TL_API bool tl_session_append(tl_session *session, int64_t row, const int64_t *ids, int64_t n);
+/* Keeps the first `length` tokens of a text, at least one. */
+TL_API bool tl_session_cut(tl_session *session, int64_t row, int64_t length);
+/* Draws one more token of every text: tokens[row], and -1 where a row has no text. Waits for the device. On failure no
+ * text is changed. */
+TL_API bool tl_session_step(tl_session *session, int64_t *tokens);
+/* Ends a text; its row is free. */
+TL_API bool tl_session_close(tl_session *session, int64_t row);
+/* How many tokens a text has, and how many of them the model saw in the last step; -1 if the row has no text. */
+TL_API int64_t tl_session_length(const tl_session *session, int64_t row);
+TL_API int64_t tl_session_seen(const tl_session *session, int64_t row);
+
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
 /* An open safetensors file; docs/files.md has the rules. Opening reads and checks the whole header: a file that breaks
@@ -1569,6 +1600,7 @@ TL_API tl_tokenizer *tl_tokenizer_chars(const char *text, size_t bytes);
  *      vocab.json and merges.txt    GPT-2's; also encoder.json and vocab.bpe. The path may name either file
  *      *.tiktoken, tokenizer.model  ranks. `encoding` says what belongs to them, pattern and special tokens: a name of
  *                                   tl_tokenizer_encoding; NULL: by the number of ranks
+ *      *.gguf                       a model's file (not looked for in folders): byte-level BPE of a known pattern
  * `encoding` is ignored for other files. */
 TL_API tl_tokenizer *tl_tokenizer_read(const char *path, const char *encoding);
 TL_API const char *tl_tokenizer_encoding(int index); /* "gpt2", "cl100k_base", ...; NULL after the last */
@@ -1682,6 +1714,12 @@ TL_API void tl_bpe_free(tl_bpe *bpe); /* NULL allowed */
  *      "ranks"  tokenizer.tiktoken; it has neither pattern nor special tokens
  * For byte-level BPE with a well-known pattern and no normalizer: what training gives; others are refused. */
 TL_API bool tl_tokenizer_save(const tl_tokenizer *tokenizer, const char *folder, const char *format);
+
+/* tl_model_open, with the model's tokenizer: the one in the folder or the file; bytes, if a model without one has 256
+ * tokens; NULL in *tokenizer if there is none. has_template: prompts are encoded with the tokenizer's template
+ * (tl_encode_options), which runs are not trained with. Either may be NULL, and is then not read. */
+TL_API tl_module *tl_model_open_text(const char *path, tl_device *device, tl_tokenizer **tokenizer,
+                                     bool *has_template);
 
 /* Writes a GPT-2, Llama or Qwen 2 model as a GGUF file that llama.cpp runs; docs/files.md says what is in it.
  * tokenizer: byte-level BPE; NULL: none, and llama.cpp works on ids. pre: llama.cpp's name of the rule that cuts text

@@ -1,9 +1,7 @@
-"""Whole runs, and trained models.
+"""Whole runs.
 
     summary = tally.train(model="tiny", steps=200, out="runs/first",
                           on_step=lambda news: print(news["step"], news["loss"]))
-    model = tally.Model("runs/first")
-    model.generate("Once upon a time")
 
 `tally.train` does the same as the command `tally train`: it prices the run before the start, keeps it in its own folder
 and resumes it if it was stopped. `tally train --settings` lists the settings.
@@ -13,12 +11,8 @@ import json
 import signal
 import threading
 
-from . import autograd
-from ._creation import tensor, zeros
-from ._library import c, header, lib, structs
+from ._library import c, header, lib
 from ._ledger import _taken
-from ._tensor import Tensor
-from ._types import as_device, int64
 
 _train = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, header.callbacks["tl_train_fn"],
                           ctypes.c_void_p)(("tl_train", c))
@@ -105,64 +99,3 @@ def train(on_step=None, **settings):
     if summary["end"] == "stopped" and not said_stop:
         raise RuntimeError("the run was stopped, and saved, by an exception that Python has dropped")
     return summary
-
-
-class Model:
-    """A trained model of language: from a run's folder, a checkpoint's, or one of Hugging Face's."""
-
-    def __init__(self, path, device=None):
-        self._address = None
-        self.device = as_device(device or "cpu")
-        self._address = lib.tl_model_open(getattr(path, "__fspath__", lambda: path)(), self.device.address)
-        if not self._address:
-            autograd._raise()
-        config = c.tl_model_config_of(self._address)
-        config = ctypes.cast(config, ctypes.POINTER(structs["tl_model_config"])).contents
-        self.config = {name: getattr(config, name) for name, _ in config._fields_ if name != "rope_scaling"}
-
-    def __del__(self):
-        if self._address:
-            c.tl_module_free(self._address)
-
-    def __repr__(self):
-        family = c.tl_family_name(self.config["family"]).decode()
-        return f"Model({family}, {self.num_parameters()} parameters)"
-
-    def num_parameters(self):
-        return c.tl_module_parameters(self._address)
-
-    def logits(self, tokens):
-        """tokens (B,T) -> (B,T,V)"""
-        return lib.tl_model_logits(self._address, self._tokens(tokens))
-
-    def generate(self, prompt, tokens=200, temperature=0.8, top_k=0, top_p=1.0, seed=None):
-        """Continues the prompt. A str (for models whose tokens are bytes) returns a str that begins with the prompt;
-        token ids, one row or several, return a tensor of ids. seed None uses the thread's generator
-        (tally.manual_seed)."""
-        is_text = isinstance(prompt, str)
-        if is_text and self.config["vocabulary"] != 256:
-            raise ValueError(f"this model has {self.config['vocabulary']} tokens, not bytes: give the prompt as "
-                             "numbers of tokens")
-        before = self._tokens(list(prompt.encode() or b"\n") if is_text else prompt)
-        text = _room(before, tokens)
-        generator = c.tl_generator_get()
-        if seed is not None:
-            c.tl_seed(seed)
-        options = structs["tl_generate_options"](temperature, top_k, top_p)
-        ok = c.tl_generate(self._address, lib.address_of(text), before.shape[1], ctypes.byref(options))
-        if seed is not None:
-            c.tl_generator_set(generator)
-        if not ok:
-            autograd._raise()
-        return bytes(text[0].tolist()).decode(errors="replace") if is_text else text
-
-    def _tokens(self, tokens):
-        x = tokens if isinstance(tokens, Tensor) else tensor(tokens, dtype=int64)
-        return (x if x.ndim == 2 else x.view(1, -1)).to(self.device)
-
-
-def _room(prompt, n):
-    """The prompt (B,P) with n places behind it."""
-    text = zeros(prompt.shape[0], prompt.shape[1] + n, dtype=int64, device=prompt.device)
-    text[:, :prompt.shape[1]] = prompt
-    return text

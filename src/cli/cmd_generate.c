@@ -1,4 +1,4 @@
-/* cmd_generate.c: `tally generate`: text that follows a prompt. */
+/* cmd_generate.c: `tally generate`: texts that follow prompts. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,25 +7,32 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/generate_request.h"
+#include "cli/generate_prompts.h"
+#include "cli/generate_speed.h"
+#include "cli/generate_text.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/trained_options.h"
-#include "plan/machine.h"
-#include "step/generate.h"
-#include "step/tokens.h"
 
 const char help_generate[] =
-    "usage: tally generate --model FOLDER [--prompt TEXT] [options]\n"
+    "usage: tally generate --model FOLDER [--prompt TEXT]... [options]\n"
+    "       tally generate --model FOLDER --interactive [options]\n"
     "\n"
     "Continues a text. FOLDER is a run's folder (its newest checkpoint; --step and --best select another), one of\n"
-    "its checkpoints, a Hugging Face folder, or a GGUF file (`tally export`). The tokenizer is the one in the folder;\n"
-    "without one, models with 256 tokens read and write bytes, and others need the prompt as token ids\n"
+    "its checkpoints, a Hugging Face folder, or a GGUF file (`tally export`). The tokenizer is the one in the folder\n"
+    "or file; without one, models with 256 tokens read and write bytes, and others need the prompt as token ids\n"
     "(--ids) and print ids. Keys and values are cached. On a terminal, and in the text of --json, \"?\" stands for\n"
     "bytes that are not printable UTF-8; a file or a pipe gets the model's bytes unchanged.\n"
     "\n"
     "  --model FOLDER     (or --checkpoint FOLDER) the model\n"
-    "  --prompt TEXT      the text to continue (default: the run's prompt)\n"
-    "  --ids N,N,...      the prompt as token ids\n"
+    "  --prompt TEXT      the text to continue (default: the run's prompt); may be given 16 times\n"
+    "  --ids N,N,...      the prompt as token ids; may be given 16 times\n"
+    "  --prompts FILE     many prompts: one per line, or JSONL (FILE.jsonl, or with --field) with a text or an array\n"
+    "                     of ids in a field; - is stdin\n"
+    "  --field NAME       the field of the JSONL (default prompt)\n"
+    "  --batch N          prompts that are continued together (default 8, at most 256)\n"
+    "  --interactive      read texts from the terminal, or from a pipe, and continue each\n"
     "  --tokenizer PATH   bytes, or a tokenizer's file or folder, instead of the model's own\n"
     "  --tokens N         tokens to generate (default 200, at most 10 million); Ctrl-C prints those made so far\n"
     "  --temperature X    below 1: more likely tokens; above 1: more surprising ones; 0: always the most likely\n"
@@ -35,306 +42,296 @@ const char help_generate[] =
     "  --min-p X          sample from tokens with at least X times the likeliest one's probability (default 0: all)\n"
     "  --repetition-penalty X   above 1: tokens that the text has already become less likely, as in transformers\n"
     "  --stop TEXT        end before this text, wherever it appears in what is generated; may be given 16 times\n"
-    "  --seed N           seed of the random numbers (default 1): the same seed gives the same text\n"
+    "  --seed N           seed of the random numbers (default 1): the same seed gives the same text. The second of\n"
+    "                     several prompts has the seed N + 1, the third N + 2, ...\n"
+    "  --dtype f32|f16|bf16   dtype of the weights (default: the run's recipe, f32 for other folders). bf16 takes\n"
+    "                     half the memory and decodes up to twice as fast\n"
     "  --step N, --best   another checkpoint of the run\n"
-    "  --speed            print the speed of prefill and decoding on stderr, and what the memory's bandwidth allows, "
-    "if\n"
-    "                     `tally calibrate` has measured it; --json has the same numbers\n"
+    "  --speed            print the speed of prefill and decoding on stderr, and what the memory's bandwidth allows;\n"
+    "                     the bandwidth is `tally calibrate`'s, or is measured now\n"
     "  --device cpu|cuda  --threads N   --json\n"
     "\n"
-    "Text is printed as it comes, in whole characters.\n"
+    "Text is printed as it comes, in whole characters. Several prompts are continued --batch at a time, and printed\n"
+    "in their order, each under a line ==> N <==, or as one line of --json. Each gets the text that it would get\n"
+    "alone with its seed.\n"
+    "\n"
+    "Interactive: the model continues what you type, and your next line continues the whole text after a line break.\n"
+    "An empty line goes on without one. /reset begins a new text, /quit or Ctrl-D ends, Ctrl-C stops the current\n"
+    "text. A line that begins with // is text that begins with /.\n"
     "\n"
     "examples:\n"
     "  tally generate --model runs/first --prompt \"Once upon a time\"\n"
     "  tally generate --model runs/first/final --temperature 0.5 --top-p 0.9 --tokens 500 --seed 7\n"
-    "  tally generate --model ~/gpt2 --ids 464,3290 --tokens 20 --temperature 0 --json\n";
+    "  tally generate --model ~/gpt2 --ids 464,3290 --tokens 20 --temperature 0 --json\n"
+    "  tally generate --model model.gguf --prompts questions.jsonl --field question --stop $'\\n' --json\n"
+    "  tally generate --model runs/first --interactive --tokens 60\n";
 
-enum { MOST_TOKENS = 10000000 };
+enum { MOST_TOKENS = 10000000, MOST_BATCH = 256 };
 
-struct request {
-    struct trained_flags model;
-    const char *prompt, *ids, *tokenizer;
-    int64_t tokens, top_k, seed;
-    double temperature, top_p, min_p, repetition_penalty;
-    struct texts stops;
-    bool shows_speed;
-};
+static int usage(const char *problem) { return fprintf(stderr, "tally generate: %s\n", problem), EXIT_USAGE; }
 
-static int request_read(struct request *r, int argc, char **argv) {
+static int request_check(const struct generate_request *r) {
+    int n_sources = (r->prompts.n > 0) + (r->ids.n > 0) + (r->file != NULL);
+    if (n_sources > 1) return usage("give --prompt, --ids or --prompts, not both");
+    if (r->field && !r->file) return usage("--field names the field of --prompts FILE, which is not given");
+    if (r->is_interactive && (r->model.is_json || r->file || r->ids.n || r->prompts.n > 1 || r->shows_speed))
+        return usage("--interactive takes one --prompt to begin with, and no --prompts, --ids, --json or --speed");
+    return 0;
+}
+
+static int request_read(struct generate_request *r, int argc, char **argv) {
     const struct option table[] = {
-        {"--prompt", OPTION_TEXT, &r->prompt, 0, 0, false},
-        {"--ids", OPTION_TEXT, &r->ids, 0, 0, false},
+        {"--prompt", OPTION_TEXTS, &r->prompts, 0, 0, false},
+        {"--ids", OPTION_TEXTS, &r->ids, 0, 0, false},
+        {"--prompts", OPTION_TEXT, &r->file, 0, 0, false},
+        {"--field", OPTION_TEXT, &r->field, 0, 0, false},
+        {"--batch", OPTION_INTEGER, &r->batch, 1, MOST_BATCH, false},
+        {"--interactive", OPTION_FLAG, &r->is_interactive, 0, 0, false},
         {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
         {"--tokens", OPTION_INTEGER, &r->tokens, 1, MOST_TOKENS, false},
-        {"--temperature", OPTION_NUMBER, &r->temperature, 0, 100, false},
-        {"--top-k", OPTION_INTEGER, &r->top_k, 0, 1e9, false},
-        {"--top-p", OPTION_NUMBER, &r->top_p, 1e-9, 1, false},
-        {"--min-p", OPTION_NUMBER, &r->min_p, 0, 0.999999, false},
-        {"--repetition-penalty", OPTION_NUMBER, &r->repetition_penalty, 0, 1000, true},
+        {"--temperature", OPTION_NUMBER, &r->options.temperature, 0, 100, false},
+        {"--top-k", OPTION_INTEGER, &r->options.top_k, 0, 1e9, false},
+        {"--top-p", OPTION_NUMBER, &r->options.top_p, 1e-9, 1, false},
+        {"--min-p", OPTION_NUMBER, &r->options.min_p, 0, 0.999999, false},
+        {"--repetition-penalty", OPTION_NUMBER, &r->options.repetition_penalty, 0, 1000, true},
         {"--stop", OPTION_TEXTS, &r->stops, 0, 0, false},
         {"--speed", OPTION_FLAG, &r->shows_speed, 0, 0, false},
         {"--seed", OPTION_INTEGER, &r->seed, 0, 9e15, false},
+        {"--dtype", OPTION_TEXT, &r->dtype, 0, 0, false},
         {0},
     };
-    *r = (struct request){.tokens = 200, .temperature = 0.8, .top_p = 1, .repetition_penalty = 1, .seed = 1};
+    *r = (struct generate_request){
+        .tokens = 200, .batch = 8, .seed = 1, .options = {.temperature = 0.8, .top_p = 1, .repetition_penalty = 1}};
     int code = trained_flags_read(&r->model, "generate", "--model", table, argc, argv);
-    if (code || !r->ids || !r->prompt) return code;
-    fprintf(stderr, "tally generate: give --prompt or --ids, not both\n");
-    return EXIT_USAGE;
+    return code ? code : request_check(r);
 }
 
-/* ---- The prompt as tokens, with room for what follows ---- */
+/* ---- One text of several ---- */
 
-static int refuse(const char *problem) { return fprintf(stderr, "tally generate: %s\n", problem), EXIT_INPUT; }
-
-/* "464, 3290": each below the vocabulary. -1: one is not. With `ids` NULL they are only counted. */
-static int64_t ids_read(const char *text, int64_t vocabulary, int64_t *ids) {
-    int64_t n = 0;
-    for (const char *at = text;; at++) {
-        char *end;
-        long long id = strtoll(at, &end, 10);
-        if (end == at || id < 0 || id >= vocabulary) return -1;
-        if (ids) ids[n] = id;
-        n++;
-        at = end + strspn(end, " ");
-        if (!*at) return n;
-        if (*at != ',') return -1;
-    }
-}
-
-static int prompt_read(const struct request *r, const struct opened *o, tl_tokenizer *tokenizer, int64_t **ids,
-                       int64_t *n_prompt) {
-    const tl_model_config *c = tl_model_config_of(o->model);
-    const char *text = r->prompt ? r->prompt : o->settings.prompt;
-    int64_t *prompt = NULL;
-    if (!r->ids && !tokenizer)
-        return refuse("this model has no tokenizer, and its tokens are no bytes: give --tokenizer PATH, or the prompt "
-                      "as numbers of tokens (--ids 464,3290)");
-    if (r->ids) *n_prompt = ids_read(r->ids, c->vocabulary, NULL);
-    else if (!tokens_of_prompt(tokenizer, text, !o->is_run, &prompt, n_prompt)) return cli_error_of("generate");
-    if (*n_prompt < 1) return refuse("--ids: need numbers of tokens with commas between, each below the vocabulary");
-    *ids = memory_new((size_t)(*n_prompt + r->tokens) * sizeof **ids);
-    if (*ids) memset(*ids, 0, (size_t)(*n_prompt + r->tokens) * sizeof **ids);
-    if (*ids && r->ids) ids_read(r->ids, c->vocabulary, *ids);
-    else if (*ids) memcpy(*ids, prompt, (size_t)*n_prompt * sizeof **ids);
-    memory_free(prompt);
-    return *ids ? 0 : (refuse("out of memory for the text"), EXIT_MEMORY);
-}
-
-/* ---- The text as it comes ---- */
-
-struct speech {
-    const struct request *request;
-    tl_tokenizer *tokenizer; /* NULL: ids are printed at the end */
-    tl_decoder *decoder;
-    struct tokens_words words;  /* the prompt and what follows */
-    size_t n_prompt, n_printed; /* bytes */
-    bool is_raw, is_streamed;   /* bytes as they are; printed as they come */
-    bool is_failed, is_ended;   /* by a stop string */
-    double began_s, prefill_s;
-    int64_t n_tokens;
-    tl_device *device;
-    tl_ledger *ledger; /* of the tokens after the first */
+struct job {
+    const struct prompt *prompt;
+    struct speech speech;
+    int64_t row; /* of the session; -1: it has not begun, or has ended */
+    int64_t *made;
+    size_t n_made, capacity;
+    bool is_done;
+    double began_s, seconds;
 };
 
-static bool print_to(struct speech *s, size_t end) {
-    const char *text = s->words.text + s->n_printed;
-    size_t n = end > s->n_printed ? end - s->n_printed : 0;
-    s->n_printed += n;
-    if (!n || !s->is_streamed) return true;
-    if (s->is_raw) return output_bytes(text, n);
-    return fwrite(text, 1, n, stdout) == n && fflush(stdout) == 0;
-}
-
-/* Where the first stop string begins in what was generated, from byte `from` on; -1: nowhere. */
-static int64_t stop_find(const struct speech *s, size_t from) {
-    int64_t first = -1;
-    for (int i = 0; i < s->request->stops.n; i++) {
-        const char *stop = s->request->stops.at[i];
-        size_t n = strlen(stop), before = n < from - s->n_prompt ? n : from - s->n_prompt;
-        const char *at = n ? memmem(s->words.text + from - before, s->words.n - from + before, stop, n) : NULL;
-        if (at && (first < 0 || at - s->words.text < first)) first = at - s->words.text;
-    }
-    return first;
-}
-
-/* How many of the last bytes may be the beginning of a stop string: they are not printed yet. */
-static size_t stop_begun(const struct speech *s) {
-    size_t most = 0;
-    for (int i = 0; i < s->request->stops.n; i++) {
-        const char *stop = s->request->stops.at[i];
-        size_t n = strlen(stop), room = s->words.n - s->n_prompt;
-        for (size_t k = n ? n - 1 : 0; k > most; k--)
-            if (k <= room && !memcmp(s->words.text + s->words.n - k, stop, k)) most = k;
-    }
-    return most;
-}
-
-/* What was added from byte `from` on: cleaned, searched for stop strings, printed. */
-static bool words_take(struct speech *s, size_t from) {
-    if (!s->is_raw) tokens_clean(s->words.text + from, s->words.n - from);
-    int64_t stop = stop_find(s, from);
-    if (stop >= 0) {
-        s->words.n = (size_t)stop;
-        s->words.text[stop] = 0;
-        s->is_ended = true;
-    }
-    return print_to(s, s->words.n - (stop < 0 ? stop_begun(s) : 0));
-}
-
-static bool token_take(void *context, int64_t id) {
-    struct speech *s = context;
-    if (s->n_tokens++ == 0) {
-        s->prefill_s = now_s() - s->began_s;
-        s->ledger = tl_ledger_begin("decode");
-    }
-    if (!s->tokenizer) return true;
-    size_t from = s->words.n;
-    s->is_failed = !tokens_add(&s->words, s->tokenizer, s->decoder, id) || !words_take(s, from);
-    return !s->is_failed && !s->is_ended;
-}
-
-static bool speech_begin(struct speech *s, const int64_t *ids, int64_t n_prompt) {
-    s->is_raw = !s->request->model.is_json && !output_is_terminal();
-    s->is_streamed = !s->request->model.is_json;
-    if (!s->tokenizer) return true;
-    s->decoder = tl_decoder_new(s->tokenizer, false);
-    bool ok = s->decoder != NULL;
-    for (int64_t i = 0; ok && i < n_prompt; i++) ok = tokens_add(&s->words, s->tokenizer, s->decoder, ids[i]);
-    if (ok && !s->is_raw) tokens_clean(s->words.text, s->words.n);
-    s->n_prompt = s->words.n;
-    return ok && print_to(s, s->words.n);
-}
-
-static bool speech_end(struct speech *s) {
-    if (!s->tokenizer) return true;
-    size_t from = s->words.n;
-    bool ok = s->is_ended || (tokens_end(&s->words, s->decoder) && words_take(s, from));
-    ok = ok && print_to(s, s->words.n);
-    if (!s->is_streamed) return ok;
-    return ok && (s->is_raw ? output_bytes("\n", 1) : putchar('\n') != EOF);
-}
-
-/* ---- Speed ---- */
-
-struct speed {
-    double prefill_s, decode_s;    /* decode: of the tokens after the first */
-    double n_decoded, token_bytes; /* bytes that a token's pass reads and writes, by the ledger */
-    double bandwidth;              /* measured; 0: there is no profile */
+struct jobs {
+    const struct generate_request *request;
+    const struct opened *opened;
+    tl_tokenizer *tokenizer; /* NULL: ids are printed */
+    tl_session *session;
+    struct job *at;
+    size_t n, n_begun, n_printed;
+    int64_t n_open, n_unread; /* texts that grow; tokens of prompts that the next step reads */
+    bool is_streamed;         /* a single text, as it comes */
+    struct speed speed;
 };
 
-static struct speed speed_of(struct speech *s, double seconds) {
-    struct speed v = {
-        .prefill_s = s->prefill_s, .decode_s = seconds - s->prefill_s, .n_decoded = (double)s->n_tokens - 1};
-    struct machine profile;
-    char why[200];
-    if (!s->ledger || !tl_ledger_end(s->ledger) || v.n_decoded < 1) return v;
-    tl_totals all = tl_ledger_total(s->ledger, TL_ALL, NULL);
-    v.token_bytes = (tl_count_value(all.bytes_read) + tl_count_value(all.bytes_written)) / v.n_decoded;
-    if (machine_find(&profile, s->device, why)) {
-        v.bandwidth = machine_bandwidth_of(&profile, v.token_bytes);
-        machine_free(&profile);
+static uint64_t seed_of(const struct jobs *all, size_t index) { return (uint64_t)all->request->seed + index; }
+
+static bool job_begin(struct jobs *all, struct job *j) {
+    const struct generate_request *r = all->request;
+    size_t index = (size_t)(j - all->at);
+    j->row = tl_session_open(all->session, j->prompt->ids, j->prompt->n, &r->options, seed_of(all, index));
+    j->began_s = now_s();
+    j->speech = (struct speech){.stops = &r->stops,
+                                .tokenizer = all->tokenizer,
+                                .is_clean = r->model.is_json || output_is_terminal(),
+                                .is_streamed = all->is_streamed};
+    all->n_open++;
+    all->n_unread += j->prompt->n;
+    return j->row >= 0 && (!all->tokenizer || speech_begin(&j->speech, j->prompt->ids, j->prompt->n, true));
+}
+
+static bool job_end(struct jobs *all, struct job *j) {
+    bool ok = tl_session_close(all->session, j->row) && (!all->tokenizer || speech_end(&j->speech));
+    j->row = -1;
+    j->is_done = true;
+    j->seconds = now_s() - j->began_s;
+    all->n_open--;
+    return ok;
+}
+
+static bool job_add(struct jobs *all, struct job *j, int64_t id) {
+    if (!memory_grow((void **)&j->made, &j->capacity, j->n_made, sizeof *j->made)) {
+        fprintf(stderr, "tally generate: out of memory for the text\n");
+        return false;
     }
-    return v;
+    j->made[j->n_made++] = id;
+    if (all->tokenizer && !speech_add(&j->speech, id)) return false;
+    bool is_last = j->speech.is_ended || (int64_t)j->n_made == all->request->tokens;
+    return !is_last || job_end(all, j);
 }
 
-static double decode_rate(const struct speed *v) { return v->decode_s > 0 ? v->n_decoded / v->decode_s : 0; }
-static double decode_bound(const struct speed *v) { return v->token_bytes > 0 ? v->bandwidth / v->token_bytes : 0; }
-
-static void speed_print(const struct speed *v, int64_t n_prompt) {
-    char bytes[32];
-    fprintf(stderr, "prefill  %" PRId64 " tokens in %.3f s, %.0f tokens/s\n", n_prompt, v->prefill_s,
-            (double)n_prompt / v->prefill_s);
-    if (v->n_decoded < 1) return;
-    fprintf(stderr, "decode   %.0f tokens in %.3f s, %.1f tokens/s; %s per token", v->n_decoded, v->decode_s,
-            decode_rate(v), bytes_text(v->token_bytes, bytes));
-    if (v->bandwidth > 0)
-        fprintf(stderr, ": %.1f %% of the %.1f tokens/s that %.1f GB/s allow\n", 100 * decode_rate(v) / decode_bound(v),
-                decode_bound(v), 1e-9 * v->bandwidth);
-    else fprintf(stderr, " (`tally calibrate` measures the bandwidth that bounds it)\n");
-}
-
-/* ---- The answer ---- */
+/* ---- Printing ---- */
 
 static bool put(json_t *to, const char *name, json_t *value) { return json_object_set_new(to, name, value) == 0; }
 
-static bool print_json(const int64_t *ids, int64_t n_prompt, int64_t n, const struct speech *s, const struct opened *o,
-                       const struct speed *v) {
+/* Of a run with one text: its speeds are those of the run. */
+static bool put_speeds(json_t *root, const struct speed *v) {
+    bool ok = put(root, "prefill_s", json_real(v->prefill_s)) &&
+              put(root, "decode_tokens_per_s", json_real(speed_decode(v))) &&
+              put(root, "decode_bytes_per_token", json_real(speed_step_bytes(v)));
+    return ok && (speed_most(v) <= 0 || put(root, "decode_bound_tokens_per_s", json_real(speed_most(v))));
+}
+
+static bool print_json(const struct jobs *all, const struct job *j) {
     json_t *tokens = json_array(), *root = json_object();
-    double seconds = v->prefill_s + v->decode_s;
+    size_t index = (size_t)(j - all->at);
     bool ok = tokens && root;
-    for (int64_t i = n_prompt; ok && i < n; i++) ok = json_array_append_new(tokens, json_integer(ids[i])) == 0;
-    if (s->tokenizer) ok = ok && put(root, "text", json_string(s->words.text));
-    if (o->is_run) ok = ok && put(root, "step", json_integer(o->step));
-    ok = ok && put(root, "prompt_tokens", json_integer(n_prompt)) && put(root, "tokens", json_incref(tokens)) &&
-         put(root, "seed", json_integer(s->request->seed)) && put(root, "stopped", json_boolean(s->is_ended)) &&
-         put(root, "seconds", json_real(seconds)) &&
-         put(root, "tokens_per_s", json_real((double)(n - n_prompt) / (seconds > 0 ? seconds : 1))) &&
-         put(root, "prefill_s", json_real(v->prefill_s)) &&
-         put(root, "decode_tokens_per_s", json_real(decode_rate(v))) &&
-         put(root, "decode_bytes_per_token", json_real(v->token_bytes));
-    if (v->bandwidth > 0) ok = ok && put(root, "decode_bound_tokens_per_s", json_real(decode_bound(v)));
+    for (size_t i = 0; ok && i < j->n_made; i++) ok = json_array_append_new(tokens, json_integer(j->made[i])) == 0;
+    if (all->n > 1) ok = ok && put(root, "index", json_integer((json_int_t)index));
+    if (all->tokenizer) ok = ok && put(root, "text", json_string(j->speech.words.text));
+    if (all->opened->is_run) ok = ok && put(root, "step", json_integer(all->opened->step));
+    ok = ok && put(root, "prompt_tokens", json_integer(j->prompt->n)) && put(root, "tokens", json_incref(tokens)) &&
+         put(root, "seed", json_integer((json_int_t)seed_of(all, index))) &&
+         put(root, "stopped", json_boolean(j->speech.is_ended)) && put(root, "seconds", json_real(j->seconds)) &&
+         put(root, "tokens_per_s", json_real((double)j->n_made / (j->seconds > 0 ? j->seconds : 1)));
+    if (all->n == 1) ok = ok && put_speeds(root, &all->speed);
     char *line = ok ? json_print(root, JSON_PRESERVE_ORDER) : NULL;
     if (line) puts(line);
+    else fprintf(stderr, "tally generate: out of memory for the answer\n");
     free(line);
     json_decref(tokens);
     json_decref(root);
     return line != NULL;
 }
 
-static int answer(struct speech *s, const int64_t *ids, int64_t n_prompt, int64_t n, const struct opened *o,
-                  double seconds) {
-    struct speed speed = speed_of(s, seconds);
-    bool ok = speech_end(s);
-    if (!ok) return tl_error() == TL_OK ? EXIT_IO : cli_error_of("generate");
-    if (s->request->model.is_json && !print_json(ids, n_prompt, n, s, o, &speed))
-        return fprintf(stderr, "tally generate: out of memory for the answer\n"), EXIT_MEMORY;
-    for (int64_t i = n_prompt; !s->tokenizer && s->is_streamed && i < n; i++)
-        printf("%" PRId64 "%s", ids[i], i + 1 < n ? "," : "\n");
-    if (s->request->shows_speed) speed_print(&speed, n_prompt);
-    return 0;
+static bool print_text(const struct jobs *all, const struct job *j) {
+    bool ok = true;
+    if (all->n > 1) printf("%s==> %zu <==\n", j > all->at ? "\n" : "", (size_t)(j - all->at) + 1);
+    for (size_t i = 0; !all->tokenizer && i < j->n_made; i++)
+        printf("%" PRId64 "%s", j->made[i], i + 1 < j->n_made ? "," : "\n");
+    if (!all->tokenizer) return true;
+    if (!all->is_streamed) ok = speech_put(&j->speech, j->speech.words.text, j->speech.words.n);
+    return ok && speech_put(&j->speech, "\n", 1);
 }
 
-static int generate(const struct request *r, struct opened *o, tl_tokenizer *tokenizer, tl_device *device) {
-    int64_t *ids = NULL, n_prompt = 0, n_done = 0;
-    int code = prompt_read(r, o, tokenizer, &ids, &n_prompt);
-    if (code) return code;
-    int64_t n = n_prompt + r->tokens;
-    interrupt_catch();
-    const tl_generate_options options = {r->temperature, r->top_k, r->top_p, r->min_p, r->repetition_penalty};
-    struct speech s = {.request = r, .tokenizer = tokenizer, .device = device};
-    const struct generate_listener listener = {&is_interrupted, token_take, &s};
-    tl_seed((uint64_t)r->seed);
-    tl_scope scope = tl_scope_begin();
-    tl_tensor *text = tl_from_data(ids, TL_SHAPE(1, n), TL_I64, device);
-    bool ok = text && speech_begin(&s, ids, n_prompt);
-    s.began_s = now_s();
-    ok = ok && generate_until(o->model, text, n_prompt, &options, &listener, &n_done) && !s.is_failed;
-    double seconds = now_s() - s.began_s;
-    ok = ok && tl_to_data(text, ids, (size_t)n * sizeof *ids);
-    ok = tl_scope_end(scope) && ok;
-    code = ok ? answer(&s, ids, n_prompt, n_done, o, seconds) : tl_error() == TL_OK ? EXIT_IO : cli_error();
-    if (!code && n_done < n && !s.is_ended) {
-        fprintf(stderr, "tally generate: stopped after %" PRId64 " of %" PRId64 " tokens\n", n_done - n_prompt,
-                r->tokens);
-        code = EXIT_STOPPED;
+/* What is done, as far as everything before it is. */
+static bool print_done(struct jobs *all) {
+    bool ok = true;
+    for (; ok && all->n_printed < all->n && all->at[all->n_printed].is_done; all->n_printed++) {
+        struct job *j = &all->at[all->n_printed];
+        ok = all->request->model.is_json ? print_json(all, j) : print_text(all, j);
+        speech_free(&j->speech);
+        memory_free(j->made);
+        j->made = NULL;
     }
-    tl_ledger_free(s.ledger);
-    tl_decoder_free(s.decoder);
-    memory_free(s.words.text);
-    memory_free(ids);
+    return ok && fflush(stdout) == 0;
+}
+
+/* ---- All of them ---- */
+
+static bool jobs_fill(struct jobs *all) {
+    bool ok = true;
+    int64_t rows = all->request->batch;
+    while (ok && all->n_begun < all->n && all->n_open < rows) ok = job_begin(all, &all->at[all->n_begun++]);
+    return ok;
+}
+
+static bool jobs_step(struct jobs *all) {
+    int64_t tokens[MOST_BATCH], n_open = all->n_open;
+    bool ok = speed_step(&all->speed, all->session, tokens, all->n_unread, n_open);
+    all->n_unread = 0;
+    for (size_t i = all->n_printed; ok && i < all->n_begun; i++) {
+        struct job *j = &all->at[i];
+        if (j->row >= 0) ok = job_add(all, j, tokens[j->row]);
+    }
+    return ok;
+}
+
+static bool jobs_run(struct jobs *all) {
+    bool ok = true;
+    while (ok && !is_interrupted && all->n_printed < all->n) {
+        ok = jobs_fill(all) && jobs_step(all);
+        if (all->n > 1) ok = ok && print_done(all);
+        else if (ok && all->at->is_done) break;
+    }
+    for (size_t i = 0; ok && i < all->n_begun; i++)
+        if (all->at[i].row >= 0) ok = job_end(all, &all->at[i]);
+    return ok;
+}
+
+static int jobs_finish(struct jobs *all, tl_device *device) {
+    const struct generate_request *r = all->request;
+    if (r->shows_speed || r->model.is_json) speed_bound(&all->speed, device, r->shows_speed);
+    if (!print_done(all)) return tl_error() == TL_OK ? EXIT_IO : cli_error_of("generate");
+    if (r->shows_speed) speed_print(&all->speed);
+    if (!is_interrupted) return 0;
+    if (all->n > 1) fprintf(stderr, "tally generate: stopped; %zu of %zu prompts were begun\n", all->n_begun, all->n);
+    else fprintf(stderr, "tally generate: stopped after %zu of %" PRId64 " tokens\n", all->at->n_made, r->tokens);
+    return EXIT_STOPPED;
+}
+
+/* Tokens of the longest text, but the last, which nothing follows. */
+static int64_t capacity_of(const struct prompts *prompts, int64_t n_tokens, int64_t context) {
+    int64_t most = 1;
+    for (size_t i = 0; i < prompts->n; i++)
+        if (prompts->at[i].n + n_tokens - 1 > most) most = prompts->at[i].n + n_tokens - 1;
+    return most < context ? most : context;
+}
+
+static int generate(const struct generate_request *r, struct opened *o, tl_tokenizer *tokenizer,
+                    const struct prompts *prompts, tl_device *device) {
+    int64_t rows = (int64_t)prompts->n < r->batch ? (int64_t)prompts->n : r->batch;
+    int64_t capacity = capacity_of(prompts, r->tokens, tl_model_config_of(o->model)->context);
+    struct jobs all = {.request = r, .opened = o, .tokenizer = tokenizer, .n = prompts->n};
+    all.is_streamed = prompts->n == 1 && !r->model.is_json;
+    all.at = memory_new(prompts->n * sizeof *all.at);
+    if (!all.at) return fprintf(stderr, "tally generate: out of memory for the texts\n"), EXIT_MEMORY;
+    for (size_t i = 0; i < prompts->n; i++) all.at[i] = (struct job){.prompt = &prompts->at[i], .row = -1};
+    interrupt_catch();
+    all.session = tl_session_new(o->model, rows, capacity);
+    bool ok = all.session && jobs_run(&all);
+    int code = ok ? jobs_finish(&all, device) : tl_error() == TL_OK ? EXIT_IO : cli_error_of("generate");
+    tl_session_free(all.session);
+    for (size_t i = 0; i < all.n; i++) {
+        speech_free(&all.at[i].speech);
+        memory_free(all.at[i].made);
+    }
+    memory_free(all.at);
     return code;
 }
 
+/* ---- The command ---- */
+
+static int request_run(const struct generate_request *r, struct opened *o, tl_tokenizer *tokenizer, tl_device *device) {
+    const struct prompts_source source = {.texts = r->prompts,
+                                          .ids = r->ids,
+                                          .file = r->file,
+                                          .field = r->field,
+                                          .fallback = o->settings.prompt,
+                                          .tokenizer = tokenizer,
+                                          .has_template = !o->is_run,
+                                          .vocabulary = tl_model_config_of(o->model)->vocabulary};
+    struct prompts prompts;
+    if (r->is_interactive) return generate_chat(r, o, tokenizer);
+    int code = prompts_read(&prompts, &source);
+    if (code) return code;
+    code = generate(r, o, tokenizer, &prompts, device);
+    prompts_free(&prompts);
+    return code;
+}
+
+static int dtype_read(struct generate_request *r) {
+    for (int i = TL_F32; r->dtype && i <= TL_BF16; i++)
+        if (!strcmp(r->dtype, tl_dtype_name((tl_dtype)i))) r->model.dtype = (tl_dtype)i;
+    if (!r->dtype || r->model.dtype != TL_DTYPE_COUNT) return 0;
+    return fprintf(stderr, "tally generate: --dtype is \"%s\" (need f32, f16 or bf16)\n", r->dtype), EXIT_INPUT;
+}
+
 int cmd_generate(int argc, char **argv) {
-    struct request r;
+    struct generate_request r;
     struct opened o;
     tl_device *device;
     int code = request_read(&r, argc, argv);
-    if (code || (code = trained_open(&r.model, &o, &device))) return code;
+    if (code || (code = dtype_read(&r)) || (code = trained_open(&r.model, &o, &device))) return code;
     tl_tokenizer *tokenizer = NULL;
-    bool needs_none = r.ids && !r.tokenizer && !o.is_bytes; /* ids in, ids out */
-    code = needs_none || opened_tokenizer(&o, r.tokenizer, &tokenizer) ? generate(&r, &o, tokenizer, device)
+    bool needs_none = r.ids.n && !r.tokenizer && !o.is_bytes; /* ids in, ids out */
+    code = needs_none || opened_tokenizer(&o, r.tokenizer, &tokenizer) ? request_run(&r, &o, tokenizer, device)
                                                                        : cli_error_of("generate");
     tl_tokenizer_free(tokenizer);
     opened_close(&o);

@@ -26,7 +26,7 @@ int trained_flags_read(struct trained_flags *f, const char *command, const char 
         if (++n > MOST_ROWS) abort(); /* a command has grown: so must this table */
     memcpy(table, own, (size_t)n * sizeof *own);
     memcpy(table + n, shared, sizeof shared);
-    *f = (struct trained_flags){.device = "cpu", .step = STEP_NEWEST};
+    *f = (struct trained_flags){.device = "cpu", .step = STEP_NEWEST, .dtype = TL_DTYPE_COUNT};
     const char *word = NULL;
     int code = options_read(command, table, argc, argv, &word, 1);
     if (code) return code;
@@ -40,5 +40,9 @@ int trained_flags_read(struct trained_flags *f, const char *command, const char 
 int trained_open(const struct trained_flags *f, struct opened *o, tl_device **device) {
     if (f->threads) tl_set_threads((int)f->threads);
     *device = tl_device_find(f->device);
-    return *device && opened_open(o, f->folder, f->step, *device) ? 0 : cli_error();
+    if (!*device || !opened_open(o, f->folder, f->step, *device)) return cli_error();
+    if (f->dtype == TL_DTYPE_COUNT || opened_cast(o, f->dtype)) return 0;
+    int code = cli_error();
+    opened_close(o);
+    return code;
 }

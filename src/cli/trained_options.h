@@ -9,6 +9,7 @@ struct trained_flags {
     const char *folder, *device;
     int64_t step, threads;
     bool is_best, is_json;
+    tl_dtype dtype; /* of the weights; TL_DTYPE_COUNT, the default: as opened_open has them */
 };
 
 /* Reads the flags of `own` (which point elsewhere) and those of *f, which is filled with its defaults first.

@@ -2,7 +2,11 @@
  *
  * Without a cache the n-th token of a text costs a forward pass over n tokens, and a text of T tokens O(T^2) of
  * them. A token's keys and values depend only on it and the tokens before it, so they are computed once and kept: L
- * layers x 2 x Hkv x D numbers per token. */
+ * layers x 2 x Hkv x D numbers per token.
+ *
+ * Rows of different lengths (a view) are kept as they are, each from position 0 on. Whatever mixes tokens of a row,
+ * positions and attention, runs for each span of rows of equal length; everything else runs for all rows at once. So a
+ * row's sums have the order that they have without the others, and nothing is padded or masked. */
 #include "nn/kv_cache.h"
 
 #include <string.h>
@@ -69,17 +73,31 @@ bool tl_cache_cut(tl_cache *cache, int64_t length) {
 
 void cache_pretend(tl_cache *cache) { cache->length++; }
 
-/* Tokens from .. end-1 of the keys (0) or values (1) of a layer: (B, end - from, Hkv, D) */
-static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, int64_t from, int64_t end) {
+int64_t cache_n_spans(const tl_cache *cache) { return cache->view ? cache->view->n_spans : 1; }
+
+struct cache_span cache_span_at(const tl_cache *cache, int64_t index) {
+    return cache->view ? cache->view->spans[index] : (struct cache_span){0, cache->batch, 0, cache->length};
+}
+
+tl_tensor *cache_rows_of(const tl_cache *cache, struct cache_span span, tl_tensor *x) {
+    return cache_n_spans(cache) == 1 ? x : tl_slice(x, 0, span.at, span.at + span.n, 1);
+}
+
+/* Tokens from .. end-1 of the keys (0) or values (1) of a layer, for the rows of a span: (n, end - from, Hkv, D) */
+static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, struct cache_span span, int64_t from,
+                       int64_t end) {
     tl_tensor *all = tl_select(tl_select(cache->store, 0, layer), 0, which);
+    if (span.n != cache->batch) all = tl_slice(all, 0, span.row, span.row + span.n, 1);
     return tl_slice(all, 1, from, end, 1);
 }
 
-tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
+tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
+                        tl_tensor *v) {
     if (!q || !k || !v) return NULL;
-    int64_t T = tl_size(q, 1), from = cache->length, n = from + T;
-    if (!tl_copy_(part(cache, layer, 0, from, n), k) || !tl_copy_(part(cache, layer, 1, from, n), v)) return NULL;
-    tl_tensor *keys = part(cache, layer, 0, 0, n), *values = part(cache, layer, 1, 0, n);
+    int64_t T = tl_size(q, 1), from = span.length, n = from + T;
+    if (!tl_copy_(part(cache, layer, 0, span, from, n), k) || !tl_copy_(part(cache, layer, 1, span, from, n), v))
+        return NULL;
+    tl_tensor *keys = part(cache, layer, 0, span, 0, n), *values = part(cache, layer, 1, span, 0, n);
     /* a single query sees all keys */
     return tl_attention(q, keys, values, &(tl_attention_options){.causal = T > 1}, NULL);
 }

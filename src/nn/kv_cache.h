@@ -4,15 +4,35 @@
 
 #include "tally.h"
 
+/* Rows of a pass that have equally many tokens in the cache, and follow each other in it: rows at .. at + n - 1 of the
+ * pass are rows row .. row + n - 1 of the cache. */
+struct cache_span {
+    int64_t at, n, row, length;
+};
+
+/* Which rows of the cache a pass extends; all of them, and at equal lengths, where there is no view. */
+struct cache_view {
+    const struct cache_span *spans;
+    int64_t n_spans, n_rows;
+};
+
 struct tl_cache {
     const tl_module *model;
-    int64_t batch, capacity, length; /* capacity, length: tokens of each row */
+    int64_t batch, capacity, length; /* capacity, length: tokens of each row; with a view, its spans have the lengths */
+    const struct cache_view *view;   /* during a pass over some rows; NULL otherwise */
     tl_tensor *store;                /* (L, 2, B, capacity, Hkv, D) */
 };
 
-/* Attention of q (B,T,H,D) on layer `layer` of the cache and on k, v (B,T,Hkv,D), which are appended to it. The
- * cache's length does not change: all layers of a pass begin at the same position. */
-tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, tl_tensor *q, tl_tensor *k, tl_tensor *v);
+/* The spans of a pass, in the order of its rows; index 0 .. cache_n_spans - 1. */
+int64_t cache_n_spans(const tl_cache *cache);
+struct cache_span cache_span_at(const tl_cache *cache, int64_t index);
+/* x (B, ...) of a pass: the rows of a span; x itself if these are all. */
+tl_tensor *cache_rows_of(const tl_cache *cache, struct cache_span span, tl_tensor *x);
+
+/* Attention of q (n,T,H,D), the rows of a span, on layer `layer` of the cache and on k, v (n,T,Hkv,D), which are
+ * appended to it. The lengths do not change: all layers of a pass begin at the same positions. */
+tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
+                        tl_tensor *v);
 
 /* As if one more token of every row were cached: for callers that need the memory of a text, not its contents. */
 void cache_pretend(tl_cache *cache);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "device/devices.h"
+#include "nn/kv_cache.h"
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "tensor/device.h"
@@ -118,6 +119,13 @@ tl_tensor *tl_model_next(tl_module *model, tl_tensor *tokens, tl_cache *cache) {
     tl_scope scope = tl_scope_enter(model->scope_name);
     if (!scope.depth) return NULL;
     return tl_scope_return(scope, cache ? lm_extend(model, tokens, cache, true) : lm_next(model, tokens));
+}
+
+tl_tensor *model_next_of(tl_module *model, tl_tensor *tokens, tl_cache *cache, const struct cache_view *view) {
+    cache->view = view;
+    tl_tensor *logits = tl_model_next(model, tokens, cache);
+    cache->view = NULL;
+    return logits;
 }
 
 tl_tensor *tl_model_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache) {

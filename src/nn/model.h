@@ -45,6 +45,10 @@ bool model_numbers_suffice(const tl_model_config *config, int64_t numbers, const
  * its shape. Reads only their headers. */
 bool model_weights_fit(const tl_model_config *config, const char *path);
 
+/* tl_model_next for some rows of the cache, each with as many tokens before these as its span says. */
+struct cache_view;
+tl_tensor *model_next_of(tl_module *model, tl_tensor *tokens, tl_cache *cache, const struct cache_view *view);
+
 /* Whether it is a language model; if not, an error says so. */
 bool model_speaks(const tl_module *model);
 

@@ -29,21 +29,55 @@
 
 struct attention {
     int64_t n_heads, n_kv_heads, head_size;
+    bool has_rope;
     double rope_base, dropout;
     tl_rope_scaling rope_scaling;
     const struct model *model; /* whose cache is used, as layer `layer` of it */
     int64_t layer;
 };
 
-/* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on cached ones before them: inference, which has no
- * dropout. */
+static tl_tensor *rotate(const struct attention *a, tl_tensor *x, int64_t first) {
+    tl_tensor *position = a->model->token_position;
+    return position ? tl_rope_at(x, a->rope_base, position, &a->rope_scaling)
+                    : tl_rope(x, a->rope_base, first, &a->rope_scaling);
+}
+
+/* q and k turned by their positions, the model's or from `first` on; GPT-2 has none here. */
+static bool turn(const struct attention *a, int64_t first, tl_tensor **q, tl_tensor **k) {
+    if (!a->has_rope) return true;
+    *q = rotate(a, *q, first);
+    *k = rotate(a, *k, first);
+    return *q && *k;
+}
+
+/* One span of a pass over the cache: inference, which has no dropout. */
+static tl_tensor *attend_span(const struct attention *a, struct cache_span span, tl_tensor *q, tl_tensor *k,
+                              tl_tensor *v) {
+    const tl_cache *cache = a->model->cache;
+    q = cache_rows_of(cache, span, q);
+    k = cache_rows_of(cache, span, k);
+    v = cache_rows_of(cache, span, v);
+    return turn(a, span.length, &q, &k) ? cache_attend(cache, a->layer, span, q, k, v) : NULL;
+}
+
+enum { MOST_SPANS = 256 };
+
+static tl_tensor *attend_cached(const struct attention *a, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
+    const tl_cache *cache = a->model->cache;
+    tl_tensor *parts[MOST_SPANS];
+    int64_t n = cache_n_spans(cache);
+    for (int64_t i = 0; i < n; i++)
+        if (!(parts[i] = attend_span(a, cache_span_at(cache, i), q, k, v))) return NULL;
+    return n == 1 ? parts[0] : tl_concat(parts, (int)n, 0);
+}
+
+/* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on cached ones before them. */
 static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
     const struct attention *a = m->state;
-    const tl_cache *cache = a->model->cache;
-    if (cache) return cache_attend(cache, a->layer, q, k, v);
+    if (a->model->cache) return attend_cached(a, q, k, v);
     const tl_attention_options options = {
         .causal = true, .dropout = tl_module_is_training(m) ? a->dropout : 0, .first_key = a->model->document_begin};
-    return tl_attention(q, k, v, &options, NULL);
+    return turn(a, 0, &q, &k) ? tl_attention(q, k, v, &options, NULL) : NULL;
 }
 
 enum { C_ATTN, C_PROJ, RESID_DROPOUT };
@@ -87,18 +121,10 @@ static tl_tensor *heads_of(tl_module *projection, tl_tensor *x, int64_t n_heads,
     return tl_view(y, TL_SHAPE(tl_size(x, 0), tl_size(x, 1), n_heads, D)); /* (B,T,heads,D) */
 }
 
-static tl_tensor *rotate(const struct attention *a, tl_tensor *x) {
-    tl_tensor *position = a->model->token_position;
-    return position ? tl_rope_at(x, a->rope_base, position, &a->rope_scaling)
-                    : tl_rope(x, a->rope_base, tl_cache_length(a->model->cache), &a->rope_scaling);
-}
-
 static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size;
     tl_tensor *q = heads_of(m->children[Q_PROJ], x, H, D), *k = heads_of(m->children[K_PROJ], x, kv, D);
-    q = rotate(a, q);
-    k = rotate(a, k);
     tl_tensor *v = heads_of(m->children[V_PROJ], x, kv, D);
     tl_tensor *o = tl_view(attend(m, q, k, v), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
     return dropout_in(m, a->dropout, tl_module_forward(m->children[O_PROJ], o));
@@ -115,6 +141,7 @@ static tl_module *attention_new(const tl_module_kind *kind, const tl_model_confi
         *(struct attention *)m->state = (struct attention){.n_heads = c->n_heads,
                                                            .n_kv_heads = c->n_kv_heads,
                                                            .head_size = c->head_size,
+                                                           .has_rope = c->family == TL_LLAMA,
                                                            .rope_base = c->rope_base,
                                                            .dropout = c->dropout,
                                                            .rope_scaling = c->rope_scaling};
@@ -289,19 +316,31 @@ static tl_tensor *run_joined(tl_module *blocks, tl_module *norm, tl_tensor *x) {
     return y;
 }
 
+/* x (B,T,C) of T tokens at `first`, plus the rows of wpe for them. */
+static tl_tensor *add_positions(const struct model *s, tl_tensor *x, int64_t first) {
+    int64_t last = first + (x ? tl_size(x, 1) : 0);
+    return tl_add(x, tl_slice(tl_module_tensor(s->positions, 0), 0, first, last, 1)); /* (T,C) */
+}
+
+static tl_tensor *with_positions(const struct model *s, tl_tensor *x) {
+    const tl_cache *cache = s->cache;
+    tl_tensor *parts[MOST_SPANS];
+    int64_t n = cache ? cache_n_spans(cache) : 0;
+    if (s->token_position) return tl_add(x, tl_module_forward(s->positions, s->token_position)); /* (B,T,C) */
+    if (!cache) return add_positions(s, x, 0);
+    for (int64_t i = 0; i < n; i++) {
+        struct cache_span span = cache_span_at(cache, i);
+        if (!(parts[i] = add_positions(s, cache_rows_of(cache, span, x), span.length))) return NULL;
+    }
+    return n == 1 ? parts[0] : tl_concat(parts, (int)n, 0);
+}
+
 /* tokens (B,T) -> the normed result of the last block (B,T,C). */
 static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
     struct model *s = model->state;
-    int64_t first = tl_cache_length(s->cache), last = first + tl_size(tokens, 1);
     tl_tensor *x = tl_module_forward(s->embedding, tokens);
-    if (s->positions) {
-        tl_tensor *positions = s->token_position
-                                   ? tl_module_forward(s->positions, s->token_position)              /* (B,T,C) */
-                                   : tl_slice(tl_module_tensor(s->positions, 0), 0, first, last, 1); /* (T,C) */
-        x = tl_module_forward(s->embedding_dropout, tl_add(x, positions));
-    } else {
-        x = dropout_in(model, s->config.dropout, x);
-    }
+    if (s->positions) x = tl_module_forward(s->embedding_dropout, with_positions(s, x));
+    else x = dropout_in(model, s->config.dropout, x);
     if (!x) return NULL;
     if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s->blocks, s->norm, x);
     /* a checkpoint gives one tensor, so the sum at its edge is made there */
@@ -358,21 +397,27 @@ tl_tensor *lm_next(tl_module *model, tl_tensor *tokens) {
 }
 
 static bool cache_fits(const tl_module *model, tl_tensor *tokens, const tl_cache *cache) {
+    int64_t n_rows = cache->view ? cache->view->n_rows : cache->batch, longest = 0;
     if (!tokens) return error_set(TL_ERROR_USE, "model: got NULL instead of tokens");
     if (cache->model != model) return error_set(TL_ERROR_USE, "model: this cache was made for another model");
-    if (tl_rank(tokens) != 2 || tl_size(tokens, 0) != cache->batch || tl_size(tokens, 1) < 1) {
+    if (tl_rank(tokens) != 2 || tl_size(tokens, 0) != n_rows || tl_size(tokens, 1) < 1) {
         char text[128];
         tl_describe(tokens, text, sizeof text);
         return error_set(TL_ERROR_USE, "model: tokens are %s (need (%lld,T), the rows of the cache)", text,
-                         (long long)cache->batch);
+                         (long long)n_rows);
     }
-    return cache->length + tl_size(tokens, 1) <= cache->capacity ||
+    if (cache_n_spans(cache) > MOST_SPANS)
+        return error_set(TL_ERROR_USE, "model: %lld rows of different lengths in one pass (need at most %d)",
+                         (long long)cache_n_spans(cache), MOST_SPANS);
+    for (int64_t i = 0; i < cache_n_spans(cache); i++)
+        if (cache_span_at(cache, i).length > longest) longest = cache_span_at(cache, i).length;
+    return longest + tl_size(tokens, 1) <= cache->capacity ||
            error_set(TL_ERROR_USE, "model: %lld tokens after the %lld in the cache exceed its capacity of %lld",
-                     (long long)tl_size(tokens, 1), (long long)cache->length, (long long)cache->capacity);
+                     (long long)tl_size(tokens, 1), (long long)longest, (long long)cache->capacity);
 }
 
 /* The model holds the cache for one pass, and attention layers find it there. Its length grows once every layer has
- * the tokens. */
+ * the tokens; those of a view belong to the caller. */
 tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last) {
     struct model *s = model->state;
     if (!cache_fits(model, tokens, cache)) return NULL;
@@ -381,7 +426,7 @@ tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool 
     tl_tensor *logits = only_last ? lm_next(model, tokens) : lm_logits(model, tokens);
     s->cache = NULL;
     tl_set_grad_mode(grad);
-    if (logits) cache->length += tl_size(tokens, 1);
+    if (logits && !cache->view) cache->length += tl_size(tokens, 1);
     return logits;
 }
 

@@ -182,6 +182,19 @@ static bool streams_measure(const struct calibrate_options *o, struct machine *p
     return stream_measure(o, p, largest);
 }
 
+double calibrate_read_bandwidth(tl_device *device, double bytes) {
+    double most = fmin(bytes, 1e9);
+    int64_t n = most > 4 ? (int64_t)(most / 4) : 1;
+    bool grad = tl_set_grad_mode(false);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_ones(TL_SHAPE(n), TL_F32, device);
+    double s = x ? seconds_of(device, call_sum, x, NULL, NULL, 0.05) : NAN;
+    bool ok = tl_scope_end(scope) && isfinite(s);
+    tl_set_grad_mode(grad);
+    if (!ok) tl_error_clear();
+    return ok ? 4 * (double)n / s : 0;
+}
+
 /* ---- Training steps ---- */
 
 /* One of `n` choices, by the fractional part of (i + 1/2) sqrt(prime). Over i these fractions are spread evenly, and

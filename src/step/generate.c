@@ -38,42 +38,38 @@ static tl_tensor *penalize(tl_tensor *logits, tl_tensor *seen, double penalty) {
     return tl_scatter(logits, 1, seen, tl_where(is_negative, up, down));
 }
 
-/* How to draw tokens, and when to stop. */
 struct request {
     tl_generate_options options;
-    bool is_sketch;                           /* see trainer.h */
-    bool is_total;                            /* logits that are not finite give token 0 and no error */
-    const struct generate_listener *listener; /* NULL: there is none */
+    bool is_sketch; /* see trainer.h */
+    bool is_total;  /* see generate.h */
 };
 
 /* x (B,k) -> places in it (B,1) i64. A row that is not finite has no probabilities, and a draw from it would be an
  * error that ends the run. Its softmax is all NaN, so all are taken as equal, and the position that was drawn becomes
  * 0. */
-static tl_tensor *draw_from(tl_tensor *x, const struct request *r) {
+static tl_tensor *draw_from(tl_tensor *x, bool is_total) {
     tl_tensor *p = tl_softmax(x, -1);
-    if (!r->is_total) return tl_multinomial(p, 1, true);
+    if (!is_total) return tl_multinomial(p, 1, true);
     tl_tensor *is_void = tl_isnan(p); /* (B,k) */
     tl_tensor *place = tl_multinomial(tl_masked_fill(p, is_void, 1), 1, true);
     return tl_masked_fill(place, is_void ? tl_slice(is_void, 1, 0, 1, 1) : NULL, 0);
 }
 
-static bool has_penalty(const struct request *r) {
-    return r->options.repetition_penalty != 0 && r->options.repetition_penalty != 1;
+bool generate_has_penalty(const tl_generate_options *o) {
+    return o->repetition_penalty != 0 && o->repetition_penalty != 1;
 }
 
-/* logits (B,V) -> the next tokens (B,1) i64; `seen` (B,n): the text so far, for a penalty */
-static tl_tensor *draw(tl_tensor *logits, tl_tensor *seen, const struct request *r) {
-    const tl_generate_options *o = &r->options;
+tl_tensor *generate_draw(tl_tensor *logits, tl_tensor *seen, const tl_generate_options *o, bool is_total) {
     tl_tensor *x = tl_cast(logits, TL_F32), *values, *indices;
-    if (has_penalty(r)) x = penalize(x, seen, o->repetition_penalty);
+    if (generate_has_penalty(o)) x = penalize(x, seen, o->repetition_penalty);
     if (o->temperature == 0) return tl_argmax(x, (int[]){1}, 1, true);
     x = tl_scale(x, 1 / o->temperature);
     bool has_k = x && o->top_k > 0 && o->top_k < tl_size(x, 1);
-    if (!has_k && o->top_p >= 1) return draw_from(o->min_p > 0 ? likely(x, o->min_p) : x, r);
+    if (!has_k && o->top_p >= 1) return draw_from(o->min_p > 0 ? likely(x, o->min_p) : x, is_total);
     if (!x || !tl_topk(x, has_k ? o->top_k : tl_size(x, 1), 1, true, &values, &indices)) return NULL;
     if (o->top_p < 1) values = nucleus(values, o->top_p);
     if (o->min_p > 0) values = likely(values, o->min_p);
-    return tl_gather(indices, 1, draw_from(values, r));
+    return tl_gather(indices, 1, draw_from(values, is_total));
 }
 
 /* Token n, from those before it. `first` is where in the text the cache begins. When the cache is full, it is
@@ -88,9 +84,19 @@ static bool next(tl_module *model, tl_tensor *text, int64_t n, tl_cache *cache, 
     tl_tensor *unseen = tl_slice(text, 1, *first + tl_cache_length(cache), n, 1),
               *place = tl_slice(text, 1, n, n + 1, 1);
     tl_tensor *logits = tl_model_next(model, unseen, cache);
-    tl_tensor *token = draw(logits, has_penalty(r) ? tl_slice(text, 1, 0, n, 1) : NULL, r);
+    tl_tensor *seen = generate_has_penalty(&r->options) ? tl_slice(text, 1, 0, n, 1) : NULL;
+    tl_tensor *token = generate_draw(logits, seen, &r->options, r->is_total);
     bool ok = token && tl_copy_(place, token);
     return scope.depth && tl_scope_end(scope) && ok;
+}
+
+bool generate_options_check(const tl_generate_options *o, const char *what) {
+    if (!(o->min_p >= 0 && o->min_p < 1 && o->repetition_penalty >= 0 && o->repetition_penalty < INFINITY))
+        return error_set(TL_ERROR_USE, "%s: min_p %g, repetition_penalty %g (need 0 to below 1, and >= 0)", what,
+                         o->min_p, o->repetition_penalty);
+    return (o->temperature >= 0 && o->top_k >= 0 && o->top_p > 0 && o->top_p <= 1) ||
+           error_set(TL_ERROR_USE, "%s: temperature %g, top_k %lld, top_p %g (need >= 0, >= 0, and above 0 to 1)", what,
+                     o->temperature, (long long)o->top_k, o->top_p);
 }
 
 static bool request_check(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *o) {
@@ -100,45 +106,24 @@ static bool request_check(tl_module *model, tl_tensor *text, int64_t n_prompt, c
     if (n_prompt < 1 || n_prompt > tl_size(text, 1))
         return error_set(TL_ERROR_USE, "tl_generate: a prompt of %lld tokens in a text of %lld (need at least one)",
                          (long long)n_prompt, (long long)tl_size(text, 1));
-    if (!(o->min_p >= 0 && o->min_p < 1 && o->repetition_penalty >= 0 && o->repetition_penalty < INFINITY))
-        return error_set(TL_ERROR_USE, "tl_generate: min_p %g, repetition_penalty %g (need 0 to below 1, and >= 0)",
-                         o->min_p, o->repetition_penalty);
-    return (o->temperature >= 0 && o->top_k >= 0 && o->top_p > 0 && o->top_p <= 1) ||
-           error_set(TL_ERROR_USE,
-                     "tl_generate: temperature %g, top_k %lld, top_p %g (need >= 0, >= 0, and above 0 to 1)",
-                     o->temperature, (long long)o->top_k, o->top_p);
-}
-
-/* Reads token n of a text with one row, which waits for the device. */
-static bool listener_tell(const struct generate_listener *l, tl_tensor *text, int64_t n, bool *goes_on) {
-    int64_t id;
-    tl_scope scope = tl_scope_begin();
-    tl_tensor *place = tl_slice(text, 1, n, n + 1, 1);
-    bool ok = place && (!l->token || tl_to_data(place, &id, sizeof id));
-    ok = scope.depth && tl_scope_end(scope) && ok;
-    *goes_on = ok && !(l->stop && *l->stop) && (!l->token || l->token(l->context, id));
-    return ok;
+    return generate_options_check(o, "tl_generate");
 }
 
 /* A pass over one token takes as much memory as the one before it, so a sketch runs only the first three after the
  * cache was filled, and the last. */
-static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const struct request *r, int64_t *n_done) {
+static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const struct request *r) {
     if (!request_check(model, text, n_prompt, &r->options)) return false;
     int64_t N = tl_size(text, 1), context = tl_model_config_of(model)->context, first = 0;
     int64_t capacity = N - 1 < context ? N - 1 : context, since = 0; /* nothing follows the last token */
-    *n_done = n_prompt;
     if (n_prompt == N) return true;
     bool was_training = tl_module_is_training(model), grad = tl_set_grad_mode(false);
     tl_module_train(model, false);
     tl_cache *cache = tl_cache_new(model, tl_size(text, 0), capacity);
     bool ok = cache != NULL;
-    bool goes_on = true;
-    for (int64_t n = n_prompt; ok && n < N && goes_on; n++) {
+    for (int64_t n = n_prompt; ok && n < N; n++) {
         since = n - first > capacity ? 0 : since + 1;
         if (r->is_sketch && since > 3 && n < N - 1) cache_pretend(cache);
         else ok = next(model, text, n, cache, capacity, &first, r);
-        *n_done += ok;
-        if (ok && r->listener) ok = listener_tell(r->listener, text, n, &goes_on);
     }
     tl_cache_free(cache);
     tl_module_train(model, was_training);
@@ -148,14 +133,7 @@ static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const 
 
 bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options) {
     const struct request r = {.options = options ? *options : tl_generate_defaults()};
-    int64_t n_done;
-    return generate(model, text, n_prompt, &r, &n_done);
-}
-
-bool generate_until(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options,
-                    const struct generate_listener *listener, int64_t *n_done) {
-    const struct request r = {.options = *options, .listener = listener};
-    return generate(model, text, n_prompt, &r, n_done);
+    return generate(model, text, n_prompt, &r);
 }
 
 bool trainer_sample(struct trainer *t) {
@@ -166,8 +144,7 @@ bool trainer_sample(struct trainer *t) {
         .options = {.temperature = t->settings.temperature, .top_k = t->settings.top_k, .top_p = t->settings.top_p},
         .is_sketch = t->is_sketch,
         .is_total = true};
-    int64_t n_done;
-    bool ok = generate(t->model, t->text, t->n_prompt, &r, &n_done);
+    bool ok = generate(t->model, t->text, t->n_prompt, &r);
     t->dice = tl_generator_get();
     tl_generator_set(before);
     tl_set_autocast(autocast);

@@ -1,19 +1,14 @@
-/* generate.h: text generation that can be stopped. */
+/* generate.h: how the next token is drawn. */
 #ifndef STEP_GENERATE_H
 #define STEP_GENERATE_H
 
-#include <signal.h>
-
 #include "tally.h"
 
-struct generate_listener {
-    const volatile sig_atomic_t *stop;        /* set by a signal: end after this token; NULL: there is none */
-    bool (*token)(void *context, int64_t id); /* called with every token; false ends the text; NULL: not called */
-    void *context;
-};
-
-/* tl_generate of one row (B = 1) until the listener ends it. `n_done`: tokens of the text so far, with the prompt's. */
-bool generate_until(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options,
-                    const struct generate_listener *listener, int64_t *n_done);
+/* logits (B,V) -> the next tokens (B,1) i64; `seen` (B,n): the text so far, for a penalty. is_total: logits that are
+ * not finite give token 0 and no error. */
+tl_tensor *generate_draw(tl_tensor *logits, tl_tensor *seen, const tl_generate_options *o, bool is_total);
+bool generate_has_penalty(const tl_generate_options *o);
+/* Whether the options are in their ranges. False: recorded, and `what` names the caller. */
+bool generate_options_check(const tl_generate_options *o, const char *what);
 
 #endif

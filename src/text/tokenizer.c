@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/refs.h"
 #include "base/text.h"
+#include "file/gguf.h"
 #include "text/unicode.h"
 
 /* ---- Life ---- */
@@ -223,8 +224,8 @@ static tl_tokenizer *file_read_one(const char *path, const char *encoding) {
     if (looks_like_ranks(first)) t = tokenizer_read_ranks(text, bytes, path, encoding);
     else if (*first != '{')
         error_set(TL_ERROR_USE,
-                  "%s: not a tokenizer (need tokenizer.json, tekken.json, vocab.json with merges.txt, or "
-                  "ranks as tiktoken writes them)",
+                  "%s: not a tokenizer (need tokenizer.json, tekken.json, vocab.json with merges.txt, a "
+                  "GGUF file, or ranks as tiktoken writes them)",
                   path);
     else if (strstr(first, "\"token_bytes\"") && !strstr(first, "\"added_tokens\""))
         t = tokenizer_read_tekken(text, bytes, path);
@@ -286,5 +287,6 @@ tl_tokenizer *tl_tokenizer_read(const char *path, const char *encoding) {
         else tl_error_clear();
         file_folder_close(folder);
     }
-    return kind == FILE_FOLDER ? folder_read(path, encoding) : file_read_one(path, encoding);
+    if (kind == FILE_FOLDER) return folder_read(path, encoding);
+    return gguf_is_one(path) ? tokenizer_read_gguf(path) : file_read_one(path, encoding);
 }

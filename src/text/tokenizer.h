@@ -75,6 +75,9 @@ int tokenizer_character_byte(uint32_t c);
 tl_tokenizer *tokenizer_read_ranks(char *text, size_t bytes, const char *path, const char *encoding);
 tl_tokenizer *tokenizer_read_gpt2(const char *vocabulary_path, const char *merges_path);
 tl_tokenizer *tokenizer_read_json(char *text, size_t bytes, const char *path);
+tl_tokenizer *tokenizer_read_gguf(const char *path);
+/* Whether a path is a GGUF file with a tokenizer, of whatever kind. */
+bool tokenizer_in_gguf(const char *path);
 tl_tokenizer *tokenizer_read_tekken(char *text, size_t bytes, const char *path);
 
 /* The pattern of an encoding by its name. NULL: there is none, recorded with `where` in front. */

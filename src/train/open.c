@@ -12,6 +12,7 @@
 #include "nn/model_gguf.h"
 #include "nn/model.h"
 #include "step/tokens.h"
+#include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/folder.h"
 #include "train/identity.h"
@@ -173,6 +174,32 @@ bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *de
     return true;
 }
 
+static bool weights_copy(tl_module *to, tl_module *from) {
+    int n = 0, m = 0;
+    const tl_named_tensor *a = tl_module_list(to, &n), *b = tl_module_list(from, &m);
+    bool ok = a && b && n == m, grad = tl_set_grad_mode(false);
+    for (int i = 0; ok && i < n; i++) {
+        tl_scope scope = tl_scope_begin();
+        ok = scope.depth && tl_copy_(a[i].tensor, tl_cast(b[i].tensor, tl_dtype_of(a[i].tensor)));
+        if (scope.depth) ok = tl_scope_end(scope) && ok;
+    }
+    tl_set_grad_mode(grad);
+    return ok;
+}
+
+bool opened_cast(struct opened *o, tl_dtype dtype) {
+    int n = 0;
+    const tl_named_tensor *list = tl_module_list(o->model, &n);
+    if (!list) return false;
+    tl_module *model = tl_model_new(tl_model_config_of(o->model), dtype, tl_device_of(list[0].tensor));
+    if (!model || !weights_copy(model, o->model)) return tl_module_free(model), false;
+    tl_module_free(o->model);
+    o->model = model;
+    tl_module_train(model, false);
+    tl_set_autocast(TL_DTYPE_COUNT);
+    return true;
+}
+
 void opened_close(struct opened *o) {
     tl_module_free(o->model);
     json_decref(o->made_from);
@@ -183,7 +210,7 @@ void opened_close(struct opened *o) {
 
 const char *opened_tokenizer_name(const struct opened *o, char name[SETTING_TEXT]) {
     int n = snprintf(name, SETTING_TEXT, "%s%s", o->folder, o->is_run ? "/" FOLDER_TOKENIZER : "");
-    if (n < 0 || n >= SETTING_TEXT || !tokens_in_folder(name)) *name = 0;
+    if (n < 0 || n >= SETTING_TEXT || !(tokens_in_folder(name) || tokenizer_in_gguf(name))) *name = 0;
     return name;
 }
 
@@ -204,12 +231,16 @@ bool opened_tokenizer(const struct opened *o, const char *name, tl_tokenizer **t
     return false;
 }
 
-tl_module *tl_model_open(const char *path, tl_device *device) {
+tl_module *tl_model_open_text(const char *path, tl_device *device, tl_tokenizer **tokenizer, bool *has_template) {
     struct opened o;
     if (!path) error_set(TL_ERROR_USE, "tl_model_open: got NULL instead of a path");
     if (!path || !opened_open(&o, path, STEP_NEWEST, device)) return NULL;
     tl_module *model = o.model;
-    o.model = NULL;
+    bool ok = !tokenizer || opened_tokenizer(&o, NULL, tokenizer);
+    if (has_template) *has_template = !o.is_run;
+    if (ok) o.model = NULL;
     opened_close(&o);
-    return model;
+    return ok ? model : NULL;
 }
+
+tl_module *tl_model_open(const char *path, tl_device *device) { return tl_model_open_text(path, device, NULL, NULL); }

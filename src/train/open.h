@@ -23,6 +23,9 @@ enum { STEP_NEWEST = -1, STEP_BEST = -2 };
  * within it, a Hugging Face folder, or a GGUF file. Autocast is the recipe's from here until opened_close. False:
  * recorded, and nothing is open. */
 bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device);
+/* Replaces the weights by the same in another dtype, in which products are then computed whatever the recipe says.
+ * False: recorded, and nothing has changed. */
+bool opened_cast(struct opened *o, tl_dtype dtype);
 /* Its tokenizer: the one that `name` names ("bytes", a file or a folder), or its own if that is NULL. *tokenizer NULL:
  * it has none. False: recorded. */
 bool opened_tokenizer(const struct opened *o, const char *name, tl_tokenizer **tokenizer);

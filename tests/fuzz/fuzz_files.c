@@ -40,7 +40,7 @@ static bool safetensors(const char *path) {
     return file != NULL;
 }
 
-static bool gguf(const char *path) {
+static bool gguf_file(const char *path) {
     tl_gguf *file = tl_gguf_open(path);
     for (int i = 0; file && i < tl_gguf_count(file); i++) {
         tl_gguf_info info;
@@ -211,6 +211,15 @@ static bool tokenizer_use(tl_tokenizer *t) {
     return true;
 }
 
+static bool gguf(const char *path) {
+    if (!gguf_file(path)) return false;
+    tl_tokenizer *t = tokenizer_read_gguf(path);
+    if (!t && tl_error() != TL_ERROR_USE) abort();
+    tl_error_clear();
+    tokenizer_use(t);
+    return true;
+}
+
 static bool tokenizer(const char *path) { return tokenizer_use(tl_tokenizer_read(path, NULL)); }
 static bool ranks(const char *path) { return tokenizer_use(tl_tokenizer_read(path, "gpt2")); }
 
@@ -326,11 +335,17 @@ static void seed_safetensors(const char *folder) {
 
 static void seed_gguf(const char *folder) {
     char path[512];
-    const char *const words[] = {"a", "bc"};
+    const char *const words[] = {"a", "b", "ab", "<s>", "<x>"}, *const merges[] = {"a b"};
     snprintf(path, sizeof path, "%s/seed", folder);
     tl_gguf_writer *w = tl_gguf_writer_new();
-    if (!tl_gguf_writer_text(w, "general.architecture", "gpt2") || !tl_gguf_writer_texts(w, "words", words, 2) ||
-        !tl_gguf_writer_integers(w, "types", TL_GGUF_VALUE_I32, (const int64_t[]){1, 3}, 2) ||
+    if (!tl_gguf_writer_text(w, "general.architecture", "gpt2") ||
+        !tl_gguf_writer_text(w, "tokenizer.ggml.model", "gpt2") ||
+        !tl_gguf_writer_text(w, "tokenizer.ggml.pre", "llama-bpe") ||
+        !tl_gguf_writer_texts(w, "tokenizer.ggml.tokens", words, 5) ||
+        !tl_gguf_writer_texts(w, "tokenizer.ggml.merges", merges, 1) ||
+        !tl_gguf_writer_integers(w, "tokenizer.ggml.token_type", TL_GGUF_VALUE_I32, (const int64_t[]){1, 1, 1, 3, 4},
+                                 5) ||
+        !tl_gguf_writer_integer(w, "tokenizer.ggml.bos_token_id", TL_GGUF_VALUE_U32, 3) ||
         !tl_gguf_writer_number(w, "eps", TL_GGUF_VALUE_F32, 1e-5) ||
         !tl_gguf_writer_integer(w, "truth", TL_GGUF_VALUE_BOOL, 1) ||
         !tl_gguf_writer_integer(w, "general.alignment", TL_GGUF_VALUE_U32, 32) ||

@@ -26,6 +26,8 @@
  * its end. Backward, with m = 0 or 1/(1 - dropout) for each weight, p becomes m p for dv, and dp becomes m dp. The mask
  * is computed row by row wherever weights are (spec/dropout.h).
  *
+ * A single query per row, as when text is generated, is a product with few rows (attention_decode.h).
+ *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output wider
  * than one part is made part by part, recomputing the scores for each. Heads up to HEAD_PART_BYTES / 4 (f32) need one
  * part and pay nothing.
@@ -39,6 +41,8 @@
 #include "base/scratch.h"
 #include "device/cpu/ops/attention_tile.h"
 #include "device/cpu/shared/block.h"
+#include "device/cpu/shared/gemm.h"
+#include "device/cpu/shared/gemm_sizes.h"
 #include "device/cpu/shared/kernels.h"
 #include "device/cpu/shared/parallel.h"
 #include "device/cpu/shared/vector_math.h"
@@ -214,6 +218,8 @@ static inline void turn_quad_f64(const double *in, int64_t step, double *out) {
 #include "device/cpu/ops/attention_bf16.h"
 #endif
 
+#include "device/cpu/ops/attention_decode.h"
+
 /* How a dtype is computed: the bodies of each parallel_for. */
 struct way {
     parallel_body forward_blocks, backward_heads, backward_begins, backward_key_blocks, backward_query_blocks;
@@ -282,6 +288,12 @@ bool cpu_attention(const tl_kernel_args *args) {
     };
     read_attributes(&attention, attr);
     if (!first_keys_rise(&attention, args)) return false;
+    if (is_decode(&attention)) {
+        const int64_t work = block_min(attention.H / attention.H_kv, DECODE_HEADS) * attention.S * attention.D / 4;
+        parallel_for(attention.B * attention.H_kv * decode_groups(&attention), parallel_grain(work), args->n_threads,
+                     decode_range, &attention);
+        return true;
+    }
     parallel_for(attention.B * attention.H * blocks_of(attention.T), 1, args->n_threads,
                  way_of(&attention)->forward_blocks, &attention);
     return true;

@@ -16,11 +16,12 @@
 enum {
     GEMM_M = 1024,
     GEMM_N = 3072,
-    GEMM_K_F32 = 768,   /* terms of a block: f32 sums of f32 products */
-    GEMM_K_BF16 = 1024, /* when both operands are bf16 */
-    GEMM_MARGIN = 64,   /* rows and columns are padded to whole panels: less than this is added */
-    GEMM_SLACK = 256,   /* kernels may read this many bytes beyond a panel */
-    GEMM_THIN = 4       /* rows or columns up to which the other operand is read in place */
+    GEMM_K_F32 = 768,     /* terms of a block: f32 sums of f32 products */
+    GEMM_K_BF16 = 1024,   /* when both operands are bf16 */
+    GEMM_MARGIN = 64,     /* rows and columns are padded to whole panels: less than this is added */
+    GEMM_SLACK = 256,     /* kernels may read this many bytes beyond a panel */
+    GEMM_THIN_ROWS = 8,   /* rows up to which b is read in place: what is decoded together (step/session.c) */
+    GEMM_THIN_COLUMNS = 4 /* columns up to which a is */
 };
 
 /* Sizes of out (m,n) += a (m,k) b (k,n), n_batches times. */
@@ -37,7 +38,7 @@ static inline bool gemm_is_small(const struct gemm_sizes *s) {
 }
 
 /* A vector times a matrix, or a few of them: nothing is packed. */
-static inline bool gemm_is_thin(int64_t m, int64_t n) { return m <= GEMM_THIN || n <= GEMM_THIN; }
+static inline bool gemm_is_thin(int64_t m, int64_t n) { return m <= GEMM_THIN_ROWS || n <= GEMM_THIN_COLUMNS; }
 
 /* One matrix b for a whole batch of a whose rows follow each other evenly is a single product of more rows. */
 static inline bool gemm_joins(int n_batch_axes, const int64_t *out_shape, const int64_t *a_shape,

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""How fast text is generated on the CPU, against what the memory's bandwidth allows and against transformers.
+
+    make python && build/venv/bin/python bench/bench_decode.py [--model gpt2-124m] [--tokens 64] [--rounds 5]
+                                                               [--batch 8] [--threads N] [--peers]
+
+A token reads every weight once, so decoding is bound by bytes / bandwidth. Bytes per step are the ledger's, the
+bandwidth is that of a sum over as many bytes with the same threads, measured between the rounds of the same run. All
+figures are the best of several rounds: on a shared machine the others are the neighbours'. Batches decode `--batch`
+texts in each step and are compared with as many texts one after the other. --peers also runs transformers (torch) on
+the same weights, if it is installed.
+"""
+import argparse
+import ctypes
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+import numpy as np  # noqa: E402
+
+import tally  # noqa: E402
+from tally._library import c, structs  # noqa: E402
+
+PROMPT = 16
+
+
+def best(seconds, run, rounds):
+    for _ in range(rounds):
+        began = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
+class Session:
+    def __init__(self, model, rows, tokens):
+        self.address = c.tl_session_new(model, rows, PROMPT + tokens)
+        self.drawn = (ctypes.c_int64 * rows)()
+        self.rows = rows
+        options = structs["tl_generate_options"](0.0, 0, 1.0, 0.0, 1.0)
+        rng = np.random.default_rng(0)
+        for _ in range(rows):
+            ids = (ctypes.c_int64 * PROMPT)(*rng.integers(0, 50257, PROMPT).tolist())
+            assert c.tl_session_open(self.address, ids, PROMPT, ctypes.byref(options), 1) >= 0
+        self.step()
+
+    def step(self):
+        assert c.tl_session_step(self.address, self.drawn)
+
+    def close(self):
+        c.tl_session_free(self.address)
+
+    def bytes(self):
+        with tally.ledger("decode") as ledger:
+            self.step()
+        return ledger.bytes
+
+
+def decode(model, rows, tokens):
+    """Seconds of one step, and its bytes."""
+    session = Session(model, rows, tokens)
+    n_bytes = session.bytes()
+    began = time.perf_counter()
+    for _ in range(tokens - 8):
+        session.step()
+    took = (time.perf_counter() - began) / (tokens - 8)
+    session.close()
+    return took, n_bytes
+
+
+def bandwidth(n_bytes):
+    x = tally.ones(int(n_bytes) // 4)
+    return 4 * (int(n_bytes) // 4) / best([], lambda: x.sum().item(), 5)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", default="gpt2-124m")
+    p.add_argument("--tokens", type=int, default=64)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--batch", type=int, default=8)
+    p.add_argument("--threads", type=int, default=os.cpu_count())
+    p.add_argument("--peers", action="store_true")
+    a = p.parse_args()
+    tally.set_num_threads(a.threads)
+    config = structs["tl_model_config"]()
+    assert c.tl_model_preset(a.model.encode(), ctypes.byref(config))
+    print(f"{a.model}, {a.threads} threads, prompt of {PROMPT} tokens, {a.tokens} more; best of {a.rounds} rounds")
+    with tally.no_grad():
+        for name in ("float32", "bfloat16"):
+            model = c.tl_model_new(ctypes.byref(config), getattr(tally, name).code, None)
+            run(model, name, a)
+            if a.peers:
+                peer(model, name, a)
+            c.tl_module_free(model)
+
+
+def run(model, name, a):
+    alone, together, read = [], [], []
+    for _ in range(a.rounds):
+        took, one = decode(model, 1, a.tokens)
+        alone.append(took)
+        read.append(bandwidth(one))
+        took, many = decode(model, a.batch, a.tokens)
+        together.append(took)
+    bound = max(read) / one
+    print(f"{name:9} alone    {1 / min(alone):7.1f} tokens/s; {one / 1e6:.0f} MB per token at "
+          f"{max(read) / 1e9:.1f} GB/s allow {bound:.1f}: {100 / min(alone) / bound:.0f} %")
+    bound = max(read) / many * a.batch
+    print(f"{'':9} batch {a.batch:2} {a.batch / min(together):7.1f} tokens/s; {many / 1e6:.0f} MB per step "
+          f"allow {bound:.1f}: {100 * a.batch / min(together) / bound:.0f} %; "
+          f"{a.batch * min(alone) / min(together):.2f} times {a.batch} alone")
+
+
+def peer(model, name, a):
+    try:
+        import torch
+        import transformers
+    except ImportError:
+        print("          transformers is not installed")
+        return
+    torch.set_num_threads(a.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        assert c.tl_model_save(model, folder.encode())
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, name)).eval()
+    ids = torch.randint(0, 50257, (1, PROMPT))
+    seconds = []
+    with torch.inference_mode():
+        for _ in range(max(a.rounds // 2, 1)):
+            out = theirs(ids, use_cache=True)
+            past, last = out.past_key_values, out.logits[:, -1:].argmax(-1)
+            began = time.perf_counter()
+            for _ in range(a.tokens - 8):
+                out = theirs(last, past_key_values=past, use_cache=True)
+                past, last = out.past_key_values, out.logits[:, -1:].argmax(-1)
+            seconds.append((time.perf_counter() - began) / (a.tokens - 8))
+    print(f"{'':9} transformers {transformers.__version__}, torch {torch.__version__}: {1 / min(seconds):.1f} tokens/s")
+
+
+main()
