@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 
 const char help_data[] =
     "usage: tally data make    --out FILE --bytes SIZE [--seed N] [--json]   write stories with a known entropy\n"
@@ -101,41 +102,6 @@ static int request_read(struct request *r, int argc, char **argv) {
     if (to && (!format_read(to, &r->to) || r->to == TL_TOKENS_AUTO))
         return value_error("--to", to, "tally, u16, u32, llmc, npy or bytes");
     return 0;
-}
-
-/* ---- Progress: a line that is rewritten on a terminal, one every ten seconds elsewhere ---- */
-
-struct progress {
-    const char *what, *unit;
-    double start_s, shown_s;
-    bool is_terminal, has_shown;
-};
-
-static struct progress progress_begin(const char *what, const char *unit) {
-    interrupt_catch();
-    double now = now_s();
-    return (struct progress){what, unit, now, now, isatty(2), false};
-}
-
-static bool progress_tell(uint64_t done, uint64_t total, void *context) {
-    struct progress *p = context;
-    double now = now_s(), elapsed = now - p->start_s;
-    if (now - p->shown_s >= (p->is_terminal ? 0.2 : 10)) {
-        char rate[32], text[32];
-        double per_s = (double)done / elapsed;
-        if (p->is_terminal) output_wipe();
-        fprintf(stderr, "%s: %.1f%% of %s%s, %s%s/s, %.0f s left%s", p->what, 100 * (double)done / (double)total,
-                count_text((double)total, text), p->unit, count_text(per_s, rate), p->unit,
-                (double)(total - done) / per_s, p->is_terminal ? "" : "\n");
-        p->shown_s = now;
-        p->has_shown = true;
-    }
-    return !is_interrupted;
-}
-
-static void progress_end(const struct progress *p) {
-    if (p->is_terminal && p->has_shown) output_wipe();
-    interrupt_release();
 }
 
 /* ---- Answers ---- */

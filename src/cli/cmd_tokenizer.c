@@ -1,7 +1,6 @@
 /* cmd_tokenizer.c: tally tokenizer train */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -9,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
-#include "cli/output.h"
+#include "cli/progress.h"
 
 const char help_tokenizer[] =
     "usage: tally tokenizer train --out FOLDER [options] FILE...   learn a vocabulary of byte-level BPE from texts\n"
@@ -48,33 +47,12 @@ static const char **list_cut(char *text, int *n) {
     return list;
 }
 
-/* ---- Progress: a line that is rewritten on a terminal, one every ten seconds elsewhere ---- */
-
-struct progress {
-    double start_s, shown_s;
-    bool is_terminal, has_shown, is_merging;
-};
-
-static bool progress_tell(bool is_merging, uint64_t done, uint64_t total, void *context) {
-    struct progress *p = context;
-    const double now = now_s();
-    if (is_merging != p->is_merging) p->start_s = now;
-    p->is_merging = is_merging;
-    if (done && now - p->shown_s >= (p->is_terminal ? 0.2 : 10)) {
-        char rate[32], text[32];
-        const double per_s = (double)done / (now - p->start_s);
-        if (p->is_terminal) output_wipe();
-        fprintf(stderr, "%s: %.1f%% of %s%s, %s%s/s, %.0f s left%s", is_merging ? "merges" : "words",
-                100 * (double)done / (double)total, count_text((double)total, text), is_merging ? "" : "B",
-                count_text(per_s, rate), is_merging ? "" : "B", (double)(total - done) / per_s,
-                p->is_terminal ? "" : "\n");
-        p->shown_s = now;
-        p->has_shown = true;
-    }
-    return !is_interrupted;
-}
-
 /* ---- train ---- */
+
+static bool train_tell(bool is_merging, uint64_t done, uint64_t total, void *context) {
+    progress_turn(context, is_merging ? "merges" : "words", is_merging ? "" : "B");
+    return progress_tell(done, total, context);
+}
 
 struct request {
     const char *out;
@@ -109,17 +87,15 @@ static int train_report(const struct request *r, const tl_tokenizer *t, const tl
 
 static int train_run(struct request *r) {
     const double start = now_s();
-    struct progress p = {start, start, isatty(2), false, false};
-    r->bpe.progress = progress_tell;
+    struct progress p = progress_begin("words", "B");
+    r->bpe.progress = train_tell;
     r->bpe.context = &p;
-    interrupt_catch();
     tl_bpe *bpe = tl_bpe_new(&r->bpe);
     bool ok = bpe && tl_bpe_add_files(bpe, r->files, r->n_files);
     const tl_bpe_counts counts = tl_bpe_count(bpe);
     tl_tokenizer *t = ok ? tl_bpe_train(bpe) : NULL;
     tl_bpe_free(bpe);
-    if (p.is_terminal && p.has_shown) output_wipe();
-    interrupt_release();
+    progress_end(&p);
     for (int i = 0; i < r->n_formats && t && ok; i++) ok = tl_tokenizer_save(t, r->out, r->formats[i]);
     int code = 0;
     if (t && ok) code = train_report(r, t, &counts, now_s() - start);

@@ -1,0 +1,49 @@
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+
+struct progress progress_begin(const char *what, const char *unit) {
+    interrupt_catch();
+    const double now = now_s();
+    return (struct progress){what, unit, now, now, isatty(2), false};
+}
+
+void progress_turn(struct progress *p, const char *what, const char *unit) {
+    if (!strcmp(p->what, what)) return;
+    p->what = what;
+    p->unit = unit;
+    p->start_s = now_s();
+}
+
+bool progress_tell(uint64_t done, uint64_t total, void *context) {
+    struct progress *p = context;
+    const double now = now_s();
+    if (done && now - p->shown_s >= (p->is_terminal ? 0.2 : 10)) {
+        char rate[32], text[32];
+        const double per_s = (double)done / (now - p->start_s + 1e-9);
+        if (p->is_terminal) output_wipe();
+        fprintf(stderr, "%s: %.1f%% of %s%s, %s%s/s, %.0f s left%s", p->what, 100 * (double)done / (double)total,
+                count_text((double)total, text), p->unit, count_text(per_s, rate), p->unit,
+                (double)(total - done) / per_s, p->is_terminal ? "" : "\n");
+        p->shown_s = now;
+        p->has_shown = true;
+    }
+    return !is_interrupted;
+}
+
+void progress_wipe(struct progress *p) {
+    if (p->is_terminal && p->has_shown) output_wipe();
+    p->has_shown = false;
+}
+
+void progress_end(struct progress *p) {
+    progress_wipe(p);
+    interrupt_release();
+}
