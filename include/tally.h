@@ -1712,7 +1712,9 @@ TL_API void tl_bpe_free(tl_bpe *bpe); /* NULL allowed */
  *      "json"   tokenizer.json, Hugging Face's
  *      "gpt2"   vocab.json and merges.txt; the pattern must be gpt2's, for which these files stand
  *      "ranks"  tokenizer.tiktoken; it has neither pattern nor special tokens
- * For byte-level BPE with a well-known pattern and no normalizer: what training gives; others are refused. */
+ * For bytes, characters (json only), and byte-level BPE with a well-known pattern, special tokens and at most a Unicode
+ * normalization (json only): what training gives, and what is read from ranks, tekken and GPT-2's files. Ranks have no
+ * merges; the list that is written has the one that each token is really made by. Others are refused by name. */
 TL_API bool tl_tokenizer_save(const tl_tokenizer *tokenizer, const char *folder, const char *format);
 
 /* tl_model_open, with the model's tokenizer: the one in the folder or the file; bytes, if a model without one has 256

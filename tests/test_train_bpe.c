@@ -352,10 +352,11 @@ static void what_a_format_cannot_hold_is_refused(void **state) {
     tl_bpe *bpe = tl_bpe_new(&o);
     expect_true(tl_bpe_add(bpe, english, strlen(english)));
     tl_tokenizer *t = tl_bpe_train(bpe), *chars = tl_tokenizer_chars("abc", 3);
-    expect_refused(tl_tokenizer_save(t, folder, "gpt2"), "stand for gpt2's pattern, which is not this tokenizer's");
+    expect_refused(tl_tokenizer_save(t, folder, "gpt2"), "stand for gpt2's pattern without a normalizer");
     expect_refused(tl_tokenizer_save(t, folder, "json"), "the special token 299 is written like the token");
     expect_refused(tl_tokenizer_save(t, folder, "tekken"), "format \"tekken\" (need json, gpt2 or ranks)");
-    expect_refused(tl_tokenizer_save(chars, folder, "json"), "cannot be written: it is not byte-level");
+    expect_refused(tl_tokenizer_save(chars, folder, "gpt2"), "write tokenizer.json instead");
+    expect_refused(tl_tokenizer_save(chars, folder, "ranks"), "ranks are of byte-level tokens");
     tl_tokenizer_free(t);
     tl_tokenizer_free(chars);
     tl_bpe_free(bpe);

@@ -160,7 +160,7 @@ class Tokenizer:
 
     def save(self, folder, format="json"):
         """Writes tokenizer.json ("json"), vocab.json and merges.txt ("gpt2") or tokenizer.tiktoken ("ranks") into a
-        folder. For byte-level BPE with a well-known pattern and no normalizer."""
+        folder. For bytes, characters and byte-level BPE with a well-known pattern, whatever file it was read from."""
         if not c.tl_tokenizer_save(self._address, os.fsencode(folder), format.encode()):
             _raise()
 

@@ -1,8 +1,7 @@
 /* gguf_tokenizer.c: a tokenizer as llama.cpp's `tokenizer.ggml.*`, model "gpt2": byte-level BPE.
  *
  * Tokens are written as GPT-2's files do, each byte as a printable character. A merge is the two tokens with a space
- * between, in the order of their ranks. Files of ranks have no list of merges, only an order of tokens, and any two
- * tokens merge that are one together; of these the list has the one that the token is really made by.
+ * between, in the order of their ranks (text/merges.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,35 +84,6 @@ static bool put_tokens(tl_gguf_writer *w, const tl_tokenizer *t, int64_t vocabul
 
 /* ---- Merges ---- */
 
-/* The two symbols that the merges before `rank` leave of a token's bytes. False: not two, so no merge makes it. */
-static bool halves_of(const tl_tokenizer *t, int32_t id, uint32_t rank, int32_t *left, int32_t *right) {
-    int32_t symbols[TOKENIZER_MOST_RANKED];
-    size_t n = t->vocabulary.tokens[id].length;
-    const uint8_t *bytes = vocabulary_bytes(&t->vocabulary, id);
-    if (n > TOKENIZER_MOST_RANKED) return false;
-    for (size_t i = 0; i < n; i++) symbols[i] = t->byte_ids[bytes[i]];
-    while (n > 2) {
-        size_t best = n;
-        const struct pair *found = NULL;
-        for (size_t i = 0; i + 1 < n; i++) {
-            const struct pair *p = pairs_find(&t->merges, symbols[i], symbols[i + 1]);
-            if (p && p->rank < rank && (!found || p->rank < found->rank)) found = p, best = i;
-        }
-        if (!found) return false;
-        symbols[best] = found->id;
-        memmove(symbols + best + 1, symbols + best + 2, (n - best - 2) * sizeof *symbols);
-        n--;
-    }
-    *left = symbols[0], *right = symbols[1];
-    return n == 2;
-}
-
-static int by_rank(const void *a, const void *b) {
-    const struct pair *x = a, *y = b;
-    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
-    return x->key < y->key ? -1 : x->key > y->key;
-}
-
 static void merge_add(struct texts *all, const tl_tokenizer *t, int32_t left, int32_t right) {
     const struct vocabulary *v = &t->vocabulary;
     texts_begin(all);
@@ -125,21 +95,11 @@ static void merge_add(struct texts *all, const tl_tokenizer *t, int32_t left, in
 
 static bool put_merges(tl_gguf_writer *w, const tl_tokenizer *t) {
     struct texts all = {0};
-    size_t n = 0, slots = t->merges.slots ? t->merges.mask + 1 : 0;
-    struct pair *sorted = memory_new((t->merges.n + 1) * sizeof *sorted);
-    if (!sorted) return error_memory(t->merges.n * sizeof *sorted, "the merges of a GGUF file");
-    for (size_t i = 0; i < slots; i++)
-        if (t->merges.slots[i].key != PAIR_NONE && n < t->merges.n) sorted[n++] = t->merges.slots[i];
-    qsort(sorted, n, sizeof *sorted, by_rank);
-    for (size_t i = 0; i < n; i++) {
-        bool is_shared =
-            (i && sorted[i - 1].rank == sorted[i].rank) || (i + 1 < n && sorted[i + 1].rank == sorted[i].rank);
-        int32_t left = (int32_t)(sorted[i].key >> 32), right = (int32_t)(uint32_t)sorted[i].key;
-        if (is_shared && (i && sorted[i - 1].rank == sorted[i].rank)) continue; /* its first has been the one */
-        if (is_shared && !halves_of(t, sorted[i].id, sorted[i].rank, &left, &right)) continue;
-        merge_add(&all, t, left, right);
-    }
-    memory_free(sorted);
+    size_t n;
+    struct merge_ids *merges = tokenizer_merges(t, &n);
+    if (!merges) return false;
+    for (size_t i = 0; i < n; i++) merge_add(&all, t, merges[i].a, merges[i].b);
+    memory_free(merges);
     return texts_put(&all, w, "tokenizer.ggml.merges");
 }
 

@@ -72,30 +72,6 @@ static void put_string(struct out *o, const char *text, size_t n) {
 
 /* ---- What files have in common ---- */
 
-struct merge {
-    uint32_t rank;
-    int32_t a, b;
-};
-static int merge_compare(const void *x, const void *y) {
-    const struct merge *a = x, *b = y;
-    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
-    return a->a != b->a ? (a->a < b->a ? -1 : 1) : (a->b > b->b) - (a->b < b->b);
-}
-
-/* The merges in their order; NULL: no memory, recorded. */
-static struct merge *merges_list(const tl_tokenizer *t) {
-    struct merge *list = memory_new((t->merges.n + 1) * sizeof *list);
-    if (!list) return error_memory(t->merges.n * sizeof *list, "merges"), NULL;
-    size_t n = 0;
-    for (size_t i = 0; i <= t->merges.mask; i++) {
-        const struct pair *pair = &t->merges.slots[i];
-        if (pair->key == PAIR_NONE) continue;
-        list[n++] = (struct merge){pair->rank, (int32_t)(pair->key >> 32), (int32_t)(uint32_t)pair->key};
-    }
-    qsort(list, n, sizeof *list, merge_compare);
-    return list;
-}
-
 /* The vocabulary as a JSON object, in the order of ids. */
 static void put_vocabulary(struct out *o, const tl_tokenizer *t) {
     const struct vocabulary *v = &t->vocabulary;
@@ -105,7 +81,7 @@ static void put_vocabulary(struct out *o, const tl_tokenizer *t) {
         if (token->at == UINT32_MAX) continue;
         put(o, before);
         before = ",";
-        if (token->is_hidden) put_string(o, (const char *)vocabulary_bytes(v, id), token->length);
+        if (token->is_hidden || !t->is_byte_level) put_string(o, (const char *)vocabulary_bytes(v, id), token->length);
         else {
             put(o, "\"");
             put_token(o, vocabulary_bytes(v, id), token->length, true);
@@ -117,15 +93,31 @@ static void put_vocabulary(struct out *o, const tl_tokenizer *t) {
     put(o, "}");
 }
 
+/* No decoder but this one, which changes nothing here, and no spaces between tokens. */
+static bool decodes_by(const tl_tokenizer *t, enum text_step_kind kind) {
+    return !t->is_joined_by_spaces && (!t->decoders.n || (t->decoders.n == 1 && t->decoders.at[0].kind == kind));
+}
+
+/* Characters as tokens: nothing is cut, merged or replaced. */
+static bool is_chars(const tl_tokenizer *t) {
+    return !t->is_byte_level && !t->merges.n && !t->splitters.n && !t->normalizers.n && !t->added.n &&
+           !t->has_fallback && t->unknown != UNKNOWN_TOKEN && decodes_by(t, STEP_FUSE);
+}
+
 /* The scanner's pattern, or "" if text is not cut. NULL: such a tokenizer cannot be written, recorded. */
 static const char *pattern_of(const tl_tokenizer *t) {
-    const char *what = !t->is_byte_level ? "it is not byte-level" : t->normalizers.n ? "it has a normalizer" : NULL;
-    if (t->n_before || t->n_after) what = "it has a template";
-    const struct steps *s = &t->splitters;
-    const bool is_plain = s->n == 0 || (s->n == 1 && s->at[0].kind == STEP_SPLIT && s->at[0].scan) ||
-                          (s->n == 2 && s->at[0].kind == STEP_SPLIT && s->at[0].scan &&
-                           s->at[1].kind == STEP_BYTE_LEVEL && !s->at[1].is_prefixed);
-    if (!is_plain) what = "its pattern is not a well-known one";
+    const struct steps *s = &t->splitters, *n = &t->normalizers;
+    const bool is_split = s->n && s->at[0].kind == STEP_SPLIT && s->at[0].scan && s->at[0].behavior == SPLIT_ISOLATED &&
+                          !s->at[0].is_inverted;
+    const bool is_known = s->n == 0 || (s->n == 1 && is_split) ||
+                          (s->n == 2 && is_split && s->at[1].kind == STEP_BYTE_LEVEL && !s->at[1].is_prefixed);
+    const char *what = NULL;
+    if (!t->is_byte_level && !is_chars(t)) what = "it is neither byte-level nor made of characters";
+    else if (n->n > 1 || (n->n && n->at[0].kind != STEP_NORMALIZE)) what = "its normalizer is not a form of Unicode";
+    else if (t->is_byte_level && !decodes_by(t, STEP_BYTE_LEVEL)) what = "its decoder is not ByteLevel";
+    else if (t->has_fallback || t->unknown == UNKNOWN_TOKEN) what = "it has an unknown token or a byte fallback";
+    else if (t->n_before || t->n_after) what = "it has a template";
+    else if (!is_known) what = "its pattern is not one of gpt2, cl100k, o200k, llama3, qwen2 and tekken";
     for (size_t i = 0; i < t->added.n; i++)
         if (t->added.tokens[i].flags != ADDED_SPECIAL) what = "it has added tokens that are not special";
     if (!what) return s->n ? scanner_pattern(s->at[0].scan) : "";
@@ -145,9 +137,10 @@ static bool specials_check(const tl_tokenizer *t) {
             byte = tokenizer_character_byte(unicode_get(text + at, text + bytes, &length));
             meant[n++] = (uint8_t)byte;
         }
-        if (byte < 0 || vocabulary_find(&t->vocabulary, meant, n) < 0) continue;
+        const int32_t id = byte < 0 ? -1 : vocabulary_find(&t->vocabulary, meant, n);
+        if (id < 0 || id == t->added.tokens[i].id) continue;
         return error_set(TL_ERROR_USE, "the special token %d is written like the token %d: give it another text",
-                         t->added.tokens[i].id, vocabulary_find(&t->vocabulary, meant, n));
+                         t->added.tokens[i].id, id);
     }
     return true;
 }
@@ -162,9 +155,24 @@ static bool file_write(struct out *o, const char *folder, const char *name) {
 
 /* ---- Formats ---- */
 
-static void put_splitters(struct out *o, const char *pattern) {
+static void put_normalizer(struct out *o, const tl_tokenizer *t) {
+    static const char *const forms[] = {
+        [UNICODE_NFC] = "NFC", [UNICODE_NFD] = "NFD", [UNICODE_NFKC] = "NFKC", [UNICODE_NFKD] = "NFKD"};
+    put(o, " \"normalizer\":");
+    if (t->normalizers.n) {
+        put(o, "{\"type\":\"");
+        put(o, forms[t->normalizers.at[0].form]);
+        put(o, "\"},");
+    } else put(o, "null,");
+}
+
+static void put_splitters(struct out *o, const tl_tokenizer *t, const char *pattern) {
     static const char byte_level[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,";
     const bool is_gpt2 = !strcmp(pattern, scanner_gpt2_pattern);
+    if (!t->is_byte_level) {
+        put(o, "\n \"pre_tokenizer\":null,\n \"post_processor\":null,\n \"decoder\":{\"type\":\"Fuse\"},\n");
+        return;
+    }
     put(o, "\n \"pre_tokenizer\":");
     if (*pattern && !is_gpt2) {
         put(o, "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":");
@@ -190,7 +198,7 @@ static void put_added(struct out *o, const tl_tokenizer *t) {
         put(o, "  {\"id\":");
         put_number(o, id);
         put(o, ",\"content\":");
-        put_string(o, (const char *)vocabulary_bytes(&t->vocabulary, id), t->vocabulary.tokens[id].length);
+        put_string(o, (const char *)vocabulary_text(&t->vocabulary, id), t->vocabulary.tokens[id].text_length);
         put(o, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}");
     }
     put(o, "],\n");
@@ -198,20 +206,21 @@ static void put_added(struct out *o, const tl_tokenizer *t) {
 
 static bool json_put(struct out *to, const tl_tokenizer *t, const char *pattern) {
     struct out o = {0};
-    struct merge *merges = specials_check(t) ? merges_list(t) : NULL;
+    size_t n;
+    struct merge_ids *merges = specials_check(t) ? tokenizer_merges(t, &n) : NULL;
     if (!merges) return false;
     const struct vocabulary *v = &t->vocabulary;
     put(&o, "{\"version\":\"1.0\",\n \"truncation\":null,\n \"padding\":null,\n");
     put_added(&o, t);
-    put(&o, " \"normalizer\":null,");
-    put_splitters(&o, pattern);
+    put_normalizer(&o, t);
+    put_splitters(&o, t, pattern);
     put(&o, " \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
             "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":");
     put(&o, t->is_word_first ? "true" : "false");
     put(&o, ",\n  \"vocab\":");
     put_vocabulary(&o, t);
     put(&o, ",\n  \"merges\":[");
-    for (size_t i = 0; i < t->merges.n; i++) {
+    for (size_t i = 0; i < n; i++) {
         put(&o, i ? ",[\"" : "[\"");
         put_token(&o, vocabulary_bytes(v, merges[i].a), v->tokens[merges[i].a].length, true);
         put(&o, "\",\"");
@@ -233,22 +242,25 @@ char *tokenizer_json(const tl_tokenizer *t, size_t *bytes) {
     struct out o;
     const char *pattern = pattern_of(t);
     if (!pattern || !json_put(&o, t, pattern)) return NULL;
-    if (o.has_failed) return memory_free(o.text), NULL;
+    char *end = out_room(&o, 1);
+    if (!end) return memory_free(o.text), NULL;
+    *end = 0;
     *bytes = o.n;
     return o.text;
 }
 
 static bool gpt2_save(const tl_tokenizer *t, const char *folder, const char *pattern) {
-    if (strcmp(pattern, scanner_gpt2_pattern))
-        return error_set(TL_ERROR_USE, "vocab.json and merges.txt stand for gpt2's pattern, which is not this "
-                                       "tokenizer's: write tokenizer.json instead");
+    if (strcmp(pattern, scanner_gpt2_pattern) || t->normalizers.n)
+        return error_set(TL_ERROR_USE, "vocab.json and merges.txt stand for gpt2's pattern without a normalizer, which "
+                                       "is not what this tokenizer has: write tokenizer.json instead");
     struct out vocabulary = {0}, lines = {0};
-    struct merge *merges = specials_check(t) ? merges_list(t) : NULL;
+    size_t n;
+    struct merge_ids *merges = specials_check(t) ? tokenizer_merges(t, &n) : NULL;
     if (!merges) return false;
     const struct vocabulary *v = &t->vocabulary;
     put_vocabulary(&vocabulary, t);
     put(&lines, "#version: 0.2\n");
-    for (size_t i = 0; i < t->merges.n; i++) {
+    for (size_t i = 0; i < n; i++) {
         put_token(&lines, vocabulary_bytes(v, merges[i].a), v->tokens[merges[i].a].length, false);
         put(&lines, " ");
         put_token(&lines, vocabulary_bytes(v, merges[i].b), v->tokens[merges[i].b].length, false);
@@ -264,6 +276,9 @@ static bool ranks_save(const tl_tokenizer *t, const char *folder, const char *pa
     const struct vocabulary *v = &t->vocabulary;
     struct out o = {0};
     (void)pattern;
+    if (!t->is_byte_level)
+        return error_set(TL_ERROR_USE, "ranks are of byte-level tokens, which this tokenizer's are not: write "
+                                       "tokenizer.json instead");
     for (int32_t id = 0; id < v->n; id++) {
         const struct token *token = &v->tokens[id];
         if (token->at == UINT32_MAX || token->is_hidden) continue;

@@ -24,6 +24,11 @@ tl_tokenizer *tokenizer_new(void) {
     return NULL;
 }
 
+tl_tokenizer *tokenizer_keep(tl_tokenizer *t) {
+    refs_keep(&t->refs);
+    return t;
+}
+
 void tl_tokenizer_free(tl_tokenizer *t) {
     if (!t || !refs_drop(&t->refs)) return;
     for (struct encoder *e = t->idle, *next; e; e = next) {

@@ -66,9 +66,18 @@ bool tokenizer_finish(tl_tokenizer *t);
 
 /* A byte as GPT-2's files write it (a printable character), and back; -1: no byte is written so. */
 uint32_t tokenizer_byte_character(uint8_t byte);
-/* The text of tokenizer.json, which tl_tokenizer_save writes; memory_free'd by the caller. NULL: recorded. */
-char *tokenizer_json(const tl_tokenizer *t, size_t *bytes);
 int tokenizer_character_byte(uint32_t c);
+/* The text of tokenizer.json, which tl_tokenizer_save writes, with a 0 behind it; memory_free'd by the caller. NULL:
+ * recorded. */
+char *tokenizer_json(const tl_tokenizer *t, size_t *bytes);
+/* The merges in their order, one for each token that merges make; memory_free'd by the caller. NULL: no memory,
+ * recorded. */
+struct merge_ids {
+    int32_t a, b;
+};
+struct merge_ids *tokenizer_merges(const tl_tokenizer *t, size_t *n);
+/* One more tl_tokenizer_free is due. */
+tl_tokenizer *tokenizer_keep(tl_tokenizer *t);
 
 /* The readers. `bytes` of `text` are the file's, which they may change; text[bytes] is 0. `path` is for messages. NULL
  * on error, which is recorded. */

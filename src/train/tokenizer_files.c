@@ -6,10 +6,8 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "step/tokens.h"
 #include "text/tokenizer.h"
-#include "text/unicode.h"
 
 static const char FAST[] = "tokenizer.json", CONFIG[] = "tokenizer_config.json";
 
@@ -83,53 +81,24 @@ static bool single_copy(struct tokenizer_files *f, const char *path) {
     return file_add(f, is_tekken ? "tekken.json" : is_json ? FAST : "tokenizer.tiktoken", data, bytes);
 }
 
-/* ---- Bytes and characters in Hugging Face's form ---- */
+/* ---- tokenizer.json and tokenizer_config.json, for transformers ---- */
 
-static void character_print(FILE *to, const char *text, size_t bytes) {
-    fputc('"', to);
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c == '"' || c == '\\') fprintf(to, "\\u%04x", c);
-        else fputc(c, to);
-    }
-    fputc('"', to);
-}
-
-/* Byte-pair encoding without merges: every byte, or every character, is a token. */
-static void plain_print(FILE *to, tl_tokenizer *t, bool is_bytes) {
-    static const char level[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, "
-                                "\"use_regex\": false}";
-    fprintf(to,
-            "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [], "
-            "\"normalizer\": null, \"pre_tokenizer\": %s, \"post_processor\": null, \"decoder\": %s,\n"
-            " \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
-            "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, "
-            "\"byte_fallback\": false, \"ignore_merges\": false, \"merges\": [], \"vocab\": {",
-            is_bytes ? level : "null", is_bytes ? level : "{\"type\": \"Fuse\"}");
-    for (int64_t id = 0; id < tl_tokenizer_size(t); id++) {
-        size_t bytes;
-        const char *token = tl_tokenizer_token(t, id, &bytes);
-        char written[8];
-        if (is_bytes && token) {
-            uint32_t c = tokenizer_byte_character((uint8_t)*token);
-            bytes = (size_t)unicode_put(c, (uint8_t *)written);
-            token = written;
-        }
-        fprintf(to, "%s", id ? ", " : "");
-        character_print(to, token ? token : "", token ? bytes : 0);
-        fprintf(to, ": %lld", (long long)id);
-    }
-    fprintf(to, "}}}\n");
-}
-
-static bool plain_make(struct tokenizer_files *f, tl_tokenizer *t, bool is_bytes) {
-    char *data = NULL;
+static bool fast_make(struct tokenizer_files *f, const tl_tokenizer *t) {
     size_t bytes = 0;
-    FILE *to = open_memstream(&data, &bytes);
-    if (!to) return error_memory(4096, "a tokenizer's file");
-    plain_print(to, t, is_bytes);
-    if (fclose(to) != 0) return free(data), error_memory(4096, "a tokenizer's file");
+    char *data = tokenizer_json(t, &bytes);
     return file_add(f, FAST, data, bytes);
+}
+
+/* Ranks, tekken files and GPT-2's pair get a tokenizer.json beside them, if one can say the same. */
+static bool fast_add(struct tokenizer_files *f, const tl_tokenizer *t) {
+    if (has_file(f, FAST)) return true;
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    bool ok = fast_make(f, t);
+    tl_set_error_policy(policy);
+    if (ok || tl_error() != TL_ERROR_USE) return ok;
+    log_line("run: final/ has no tokenizer.json: %s", tl_error_message());
+    tl_error_clear();
+    return true;
 }
 
 static bool config_make(struct tokenizer_files *f) {
@@ -151,18 +120,15 @@ bool tokenizer_files_read(struct tokenizer_files *f, const struct settings *s, t
     *f = (struct tokenizer_files){0};
     if (!t) return true;
     enum file_kind kind;
-    bool is_plain = !tokens_are_named(s) || !strcmp(s->tokenizer, "chars"), ok;
-    if (is_plain) ok = plain_make(f, t, tl_tokenizer_hash(t) == TL_BYTES_HASH);
-    else if (tokens_are_made(s)) {
-        size_t bytes = 0;
-        char *data = tokenizer_json(t, &bytes);
-        ok = file_add(f, FAST, data, bytes);
-    } else {
+    bool ok;
+    if (!tokens_are_named(s) || tokens_are_made(s)) ok = fast_make(f, t);
+    else {
         struct file_folder *folder = NULL; /* a link to a folder is one */
         ok = file_look(file_path(s->tokenizer), &kind);
         if (ok && kind == FILE_LINK && !(folder = file_folder_open(s->tokenizer))) tl_error_clear();
         ok = ok && (kind == FILE_FOLDER || folder ? folder_copy(f, s->tokenizer, NULL) : single_copy(f, s->tokenizer));
         file_folder_close(folder);
+        ok = ok && fast_add(f, t);
     }
     return ok && config_make(f);
 }

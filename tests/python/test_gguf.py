@@ -7,6 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tally
+import vocabularies
 from tally_c import TallyError, tl
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not there")
@@ -236,3 +238,29 @@ def test_tokenizers_are_exported(tmp_path):
     for t in (bytes_only, characters):
         tl.tokenizer_free(t)
     tl.module_free(model)
+
+
+@pytest.mark.parametrize("kind, pre", [("ranks", "gpt-2"), ("gpt2", "gpt-2"), ("llama3", "llama-bpe"),
+                                       ("qwen", "qwen2"), ("o200k_base", "gpt-4o")])
+def test_vocabularies_are_exported_as_tokenizer_json_has_them(kind, pre, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="the package transformers is not there")
+    path = vocabularies.get("p50k_base.tiktoken") if kind == "ranks" else None  # a real one; others are learnt here
+    ours = tally.Tokenizer(path) if path else tally.Tokenizer.train_from_texts(
+        vocabularies.mixed(30_000), 900, encoding=kind, special_tokens=["<|endoftext|>", "<|im_end|>"])
+    ours.save(tmp_path)
+    config = transformers.GPT2Config(vocab_size=len(ours) + 3, n_positions=8, n_embd=8, n_layer=1, n_head=1)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "model")
+    model = tl.model_open(str(tmp_path / "model"), None)
+    saved = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    tokens = {id: token for token, id in saved["model"]["vocab"].items()}
+    special = {token["id"] for token in saved["added_tokens"]}
+    tokenizer = tl.tokenizer_read(str(path or tmp_path / "tokenizer.json"), None)
+    fields = exported(model, tmp_path / "model.gguf", kind="F16", tokenizer=tokenizer).fields
+    tl.tokenizer_free(tokenizer)
+    tl.module_free(model)
+    get = {k.removeprefix("tokenizer.ggml."): v.contents() for k, v in fields.items() if k.startswith("tokenizer")}
+    assert (get["model"], get["pre"]) == ("gpt2", pre)
+    assert get["tokens"] == [tokens.get(i, f"[PAD{i}]") for i in range(len(ours) + 3)]
+    assert get["token_type"] == [3 if i in special else 1 if i in tokens else 5 for i in range(len(ours) + 3)]
+    assert get["merges"] == [" ".join(pair) for pair in saved["model"]["merges"]]
+    assert len(get["merges"]) == len(ours) - (257 if path else 258)
