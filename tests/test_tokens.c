@@ -14,10 +14,9 @@
 #include "data/token_file.h"
 #include "step/source.h"
 #include "step/tokens.h"
+#include "text/tokenizer.h"
 #include "text/unicode.h"
 #include "train/open.h"
-
-uint32_t tokenizer_byte_character(uint8_t byte); /* text/tokenizer.h, which names its steps as step/kinds.h does */
 
 /* ---- A tokenizer of bytes and six merges, as GPT-2's files ---- */
 
@@ -299,6 +298,55 @@ static void a_run_learns_its_tokenizer_from_its_text(void **state) {
     base_end();
 }
 
+static int n_made(void) {
+    int n = 0;
+    for (const char *at = lines; (at = strstr(at, ": made from ")); at++) n++;
+    return n;
+}
+
+/* Learning takes long, and prices need the tokenizer too. A run that resumes has it in its folder. */
+static void a_run_makes_its_tokenizer_once(void **state) {
+    (void)state;
+    static const char *const names[] = {"chars", "train:300"};
+    for (int i = 0; i < 2; i++) {
+        base_begin();
+        struct settings whole = words_run("whole", names[i]), part = words_run("part", names[i]);
+        train(&whole, 0, RUN_DONE);
+        expect_equal(n_made(), 1);
+        train(&part, 3, RUN_STOPPED);
+        expect_equal(n_made(), 1);
+        train(&part, 5, RUN_STOPPED);
+        expect_text(lines, ""); /* the one in its folder */
+        damage(&part, "tokenizer/tokenizer.json", false);
+        train(&part, 0, RUN_DONE);
+        expect_equal(n_made(), 1);
+        assert_non_null(strstr(lines, "tokenizer was missing or damaged: rewritten"));
+        expect_same(&whole, &part, "tokenizer/tokenizer.json");
+        expect_same(&whole, &part, "final/model.safetensors");
+        tl_set_log_hook(line_keep, NULL);
+        *lines = 0;
+        char *settings = settings_json(&whole), *price = tl_train_price(settings);
+        tl_set_log_hook(NULL, NULL);
+        assert_non_null(price);
+        expect_equal(n_made(), 1);
+        free(settings), free(price);
+        base_end();
+    }
+}
+
+/* The characters that a run has learnt are all that it takes, also when it goes on. */
+static void unknown_characters_are_refused_on_resuming(void **state) {
+    (void)state;
+    base_begin();
+    struct settings s = words_run("run", "chars");
+    train(&s, 3, RUN_STOPPED);
+    FILE *f = fopen(s.data, "r+");
+    fputs("\xe4\xb8\x96", f), fclose(f);
+    set(&s, "accept_changes", "true");
+    expect_run_refused(&s, "of the text is not in the vocabulary");
+    base_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_stopped_run_maps_its_tokens_again),
@@ -310,6 +358,8 @@ int main(void) {
         TEST(another_tokenizer_or_text_is_refused_on_resuming),
         TEST(characters_are_those_of_the_text),
         TEST(a_run_learns_its_tokenizer_from_its_text),
+        TEST(a_run_makes_its_tokenizer_once),
+        TEST(unknown_characters_are_refused_on_resuming),
     };
     return cmocka_run_group_tests_name("tokens", tests, NULL, NULL);
 }

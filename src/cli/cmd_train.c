@@ -15,6 +15,7 @@
 #include "step/price.h"
 #include "step/recipe.h"
 #include "step/settings.h"
+#include "step/tokens.h"
 #include "tensor/device.h"
 #include "train/run.h"
 
@@ -333,32 +334,39 @@ static int finish(const struct options *o, enum run_end end, const struct run_su
     return m->differences == 0 && !*m->problem ? 0 : EXIT_INPUT;
 }
 
+static int price_print(struct settings *s) {
+    tl_tokenizer *made;
+    char *price = tokens_ready(s, &made) ? price_text(s) : NULL;
+    tl_tokenizer_free(made);
+    if (!price) return cli_error();
+    puts(price);
+    free(price);
+    return 0;
+}
+
 int cmd_train(int argc, char **argv) {
     struct options o = {.settings = settings_default()};
     if (argc == 2 && !strcmp(argv[1], "--settings")) return settings_print(), 0;
     if (argc == 2 && !strcmp(argv[1], "--models")) return models_print(), 0;
     int code = flags_read(&o, argc, argv);
     if (code) return code;
-    if (o.only_price) {
-        char *price = price_text(&o.settings);
-        if (!price) return cli_error();
-        puts(price);
-        free(price);
-        return 0;
-    }
+    if (o.only_price) return price_print(&o.settings);
     struct progress p = {
         .is_quiet = o.is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o.settings.steps + 19) / 20};
     struct run_listener listener = {tell, &p, &stop_asked, o.profile_steps};
     struct run_summary summary;
+    tl_tokenizer *made; /* here, since the expectation needs it too */
+    tl_set_log_hook(log_tell, &p);
+    if (!run_tokenizer_ready(&o.settings, &made)) return tl_set_log_hook(NULL, NULL), cli_error();
     struct expectation expected = expect_of(&o.settings);
     if (o.settings.peak == 0) o.settings.peak = expected.peak;
     p.predicted_s = expected.step_s;
     signals_catch();
-    tl_set_log_hook(log_tell, &p);
     enum run_end end = run_train(&o.settings, &listener, &summary);
     tl_set_log_hook(NULL, NULL);
     line_end(&p);
     code = finish(&o, end, &summary, &p);
+    tl_tokenizer_free(made);
     free(summary.text);
     profile_free(&summary.profile);
     return code;

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "step/tokens.h"
 
 static const struct option *option_of(const struct option *table, const char *flag) {
     size_t length = strcspn(flag, "=");
@@ -66,6 +67,7 @@ static void machine_look(struct plan_flags *f) {
 
 void plan_flags_free(struct plan_flags *f) {
     if (f->has_machine) machine_free(&f->machine);
+    tl_tokenizer_free(f->made);
     hardware_unload();
 }
 
@@ -78,6 +80,11 @@ int plan_target_read(struct plan_flags *f) {
     if (!plan_target_find(&f->target, f->settings.device)) return cli_error();
     machine_look(f);
     plan_target_override(&f->target, &f->settings);
+    tl_tokenizer *made; /* once for all prices of the command */
+    if (!tokens_ready(&f->settings, &made)) return cli_error();
+    if (!made) return 0;
+    tl_tokenizer_free(f->made);
+    f->made = made;
     return 0;
 }
 

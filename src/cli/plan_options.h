@@ -14,6 +14,7 @@ struct plan_flags {
     struct plan_target target;
     struct machine machine;         /* what was measured of this one */
     bool has_machine, has_hardware; /* read already */
+    tl_tokenizer *made;             /* that settings.ready points at, or NULL */
     const char *shard, *hardware, *price_file;
     double link; /* GB/s */
     bool is_json, is_short, is_inference;

@@ -135,6 +135,7 @@ static bool set_row(struct settings *s, const struct setting *row, const char *v
     case IS_REAL:
         return set_real(s, row, value);
     case IS_TEXT:
+        s->ready = NULL; /* of another text, or of another kind */
         return set_text(s, row, value);
     case IS_CHOICE:
         return set_choice(s, row, value);

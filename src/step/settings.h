@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "base/file.h"
+#include "tally.h"
 
 #define SETTING_TEXT 1024
 
@@ -26,6 +27,7 @@ struct settings {
 #undef TEXT
 #undef CHOICE
 #undef TRUTH
+    tl_tokenizer *ready; /* no setting: the tokenizer that is made from the data (tokens_ready), if it is; borrowed */
 };
 
 struct settings settings_default(void);

@@ -6,12 +6,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
 #include "step/trainer.h"
+#include "text/tokenizer.h"
 
 /* ---- Which tokenizer ---- */
 
@@ -88,6 +90,7 @@ static tl_tokenizer *made_open(const struct settings *s) {
                          "stories to a file)",
                          s->tokenizer),
                NULL;
+    const double began = now_s();
     tl_token_file *text = tl_token_file_open(s->data, TL_TOKENS_AUTO);
     tl_tokenizer *t = NULL;
     if (text && tl_token_file_info(text, &info)) {
@@ -98,13 +101,18 @@ static tl_tokenizer *made_open(const struct settings *s) {
         else t = tl_tokenizer_chars((const char *)token_file_data(text), info.count);
     }
     tl_token_file_close(text);
+    if (t)
+        log_line("run: tokenizer %s: made from %s, %" PRId64 " tokens, in %.1f s", s->tokenizer, s->data,
+                 tl_tokenizer_size(t), now_s() - began);
     return t;
 }
 
 bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **tokenizer) {
     *tokenizer = NULL;
     if (!*s->tokenizer) return true;
-    tl_tokenizer *t = tokens_are_made(s) ? made_open(s) : tokens_named(s->tokenizer);
+    tl_tokenizer *t = s->ready             ? tokenizer_keep(s->ready)
+                      : tokens_are_made(s) ? made_open(s)
+                                           : tokens_named(s->tokenizer);
     if (!t) return false;
     if (vocabulary && tl_tokenizer_size(t) > vocabulary) {
         error_set(TL_ERROR_USE,
@@ -117,6 +125,13 @@ bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **to
     }
     *tokenizer = t;
     return true;
+}
+
+bool tokens_ready(struct settings *s, tl_tokenizer **made) {
+    *made = NULL;
+    if (s->ready || !tokens_are_made(s)) return true;
+    s->ready = *made = made_open(s);
+    return *made != NULL;
 }
 
 /* A text that is too short gives fewer tokens than were asked for; the model then has some that never occur. */
@@ -155,23 +170,39 @@ bool tokens_write(tl_tokenizer *tokenizer, tl_token_file *text, struct file_plac
 }
 
 enum { PIECE_TOKENS = 1 << 16 };
+/* Counts on from *bytes. */
+static bool bytes_count(tl_decoder *decoder, const int32_t *ids, int64_t n, int64_t *bytes) {
+    size_t more = 0;
+    if (!tl_decoder_add(decoder, ids, n, &more)) return false;
+    *bytes += (int64_t)more;
+    return true;
+}
+
+static bool bytes_end(tl_decoder *decoder, bool ok, int64_t *bytes) {
+    size_t more = 0;
+    ok = ok && tl_decoder_end(decoder, &more);
+    *bytes += (int64_t)more;
+    tl_decoder_free(decoder);
+    return ok;
+}
+
+bool tokens_bytes(tl_tokenizer *tokenizer, const int32_t *ids, int64_t n, int64_t *bytes) {
+    tl_decoder *decoder = tl_decoder_new(tokenizer, true);
+    *bytes = 0;
+    return bytes_end(decoder, decoder && bytes_count(decoder, ids, n, bytes), bytes);
+}
 
 bool tokens_count_bytes(tl_tokenizer *tokenizer, tl_token_file *file, int64_t from, int64_t n, int64_t *bytes) {
     int32_t *ids = memory_new(PIECE_TOKENS * sizeof *ids);
     tl_decoder *decoder = ids ? tl_decoder_new(tokenizer, true) : NULL;
     bool ok = ids ? decoder != NULL : error_memory(PIECE_TOKENS * sizeof *ids, "tokens");
-    size_t more = 0;
     *bytes = 0;
     for (int64_t at = 0, k; ok && at < n; at += k) {
         k = n - at < PIECE_TOKENS ? n - at : PIECE_TOKENS;
-        ok = tl_token_file_read(file, ids, from + at, k) && tl_decoder_add(decoder, ids, k, &more);
-        *bytes += (int64_t)more;
+        ok = tl_token_file_read(file, ids, from + at, k) && bytes_count(decoder, ids, k, bytes);
     }
-    ok = ok && tl_decoder_end(decoder, &more);
-    *bytes += (int64_t)more;
-    tl_decoder_free(decoder);
     memory_free(ids);
-    return ok;
+    return bytes_end(decoder, ok, bytes);
 }
 
 /* ---- Prompts and samples ---- */

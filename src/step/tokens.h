@@ -12,6 +12,10 @@ bool tokens_settle(struct settings *s);
 /* The tokenizer that the settings name; *tokenizer NULL: none is named. Its size is compared with the model's
  * vocabulary (0: with none). False: recorded. */
 bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **tokenizer);
+/* Makes the tokenizer that is to be made from the data ("chars", "train:N"), unless s->ready is it already: learning
+ * takes long, and prices and the run itself all need it. *made: what to free when no copy of the settings is left, or
+ * NULL. False: recorded. */
+bool tokens_ready(struct settings *s, tl_tokenizer **made);
 /* The vocabulary that a model needs for the tokenizer that the settings name. False: recorded. */
 bool tokens_vocabulary(const struct settings *s, int64_t *n);
 /* "bytes", or a tokenizer's file or folder. NULL: recorded. */
@@ -28,7 +32,8 @@ bool tokens_in_folder(const char *folder);
  * counts bytes of the text. False: recorded, and the file is as before. */
 bool tokens_write(tl_tokenizer *tokenizer, tl_token_file *text, struct file_place to, tl_progress_fn progress,
                   void *context);
-/* How many bytes of text tokens from .. from + n - 1 of a file stand for; special tokens stand for none. */
+/* How many bytes of text n ids stand for, or tokens from .. from + n - 1 of a file; special tokens stand for none. */
+bool tokens_bytes(tl_tokenizer *tokenizer, const int32_t *ids, int64_t n, int64_t *bytes);
 bool tokens_count_bytes(tl_tokenizer *tokenizer, tl_token_file *file, int64_t from, int64_t n, int64_t *bytes);
 
 /* The tokens of a prompt; *ids is memory_free'd by the caller. A template puts the tokens before and after it that the

@@ -329,6 +329,21 @@ bool folder_open(struct folder *f, const struct settings *s) {
     return is_first || sweep(f); /* without an earlier run there is nothing to clean */
 }
 
+bool folder_peek(struct folder *f, const char *path, bool *is_run) {
+    char why[512];
+    enum file_kind kind;
+    *f = (struct folder){.lock = -1};
+    *is_run = false;
+    if (!file_look(file_path(path), &kind)) return false;
+    if (kind == FILE_ABSENT) return true;
+    f->dir = file_folder_open(path);
+    if (!f->dir || !record_read(f, why, sizeof why)) return false;
+    if (!f->record || !file_look(file_in(f->dir, "checkpoints"), &kind) || kind != FILE_FOLDER)
+        return tl_error() == TL_OK;
+    *is_run = checkpoints_open(&f->checkpoints, f->dir, false);
+    return *is_run;
+}
+
 void folder_close(struct folder *f) {
     checkpoints_close(&f->checkpoints);
     json_decref(f->record);
@@ -391,4 +406,19 @@ bool folder_look(struct folder *f, const char *in, const char *name, enum folder
     tl_set_error_policy(policy);
     file_folder_close(inner);
     return *state == FOLDER_WHOLE || no_only();
+}
+
+bool folder_look_all(struct folder *f, const char *in, bool *are_whole) {
+    const size_t n = strlen(in);
+    const char *key;
+    json_t *entry;
+    *are_whole = false;
+    json_object_foreach(json_object_get(f->record, "sealed"), key, entry) {
+        enum folder_state state;
+        if (strncmp(key, in, n) || key[n] != '/') continue;
+        if (!folder_look(f, in, key + n + 1, &state)) return false;
+        *are_whole = state == FOLDER_WHOLE;
+        if (!*are_whole) break;
+    }
+    return true;
 }

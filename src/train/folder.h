@@ -36,6 +36,9 @@ struct folder {
  * model are in it. False: recorded; close it all the same. */
 bool folder_open(struct folder *f, const struct settings *s);
 void folder_close(struct folder *f);
+/* Opens a folder only to look at its files: without the lock, and nothing is changed. *is_run: it has a record of a
+ * run. False: recorded; close it all the same. */
+bool folder_peek(struct folder *f, const char *path, bool *is_run);
 
 /* Writes one of the run's files; frees the text. NULL is an error that is recorded already. */
 bool folder_put(struct folder *f, const char *name, char *text);
@@ -49,5 +52,7 @@ bool folder_seal(struct folder *f, const char *in, const char *const *names, int
 enum folder_state { FOLDER_UNSEALED, FOLDER_WHOLE, FOLDER_DAMAGED };
 /* Whether a file is unchanged since it was sealed. FOLDER_DAMAGED includes a missing file. False: recorded. */
 bool folder_look(struct folder *f, const char *in, const char *name, enum folder_state *state);
+/* Whether at least one file of a folder within the run's is sealed, and all that are sealed are unchanged. */
+bool folder_look_all(struct folder *f, const char *in, bool *are_whole);
 
 #endif

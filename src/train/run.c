@@ -138,7 +138,7 @@ static bool advance(struct run *r, enum run_end *end) {
 
 static bool run_begin(struct run *r) {
     const struct settings *s = &r->settings;
-    if (!tokens_settle(&r->settings)) return false;
+    if (!run_tokenizer_ready(&r->settings, &r->made) || !tokens_settle(&r->settings)) return false;
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (s->threads) tl_set_threads((int)s->threads);
@@ -165,6 +165,7 @@ static void run_free(struct run *r) {
     trainer_free(r->trainer);
     tokenizer_files_free(&r->tokenizer);
     source_close(&r->source);
+    tl_tokenizer_free(r->made);
     kinds_free(&r->kinds);
     if (*r->settings.memory_limit && tl_device_find(r->settings.device))
         tl_set_pool_limit(tl_device_find(r->settings.device), 0);

@@ -70,6 +70,9 @@ struct run_listener {
     int64_t profile_steps;       /* how many steps are timed op by op, from this process's third on */
 };
 
+/* tokens_ready (step/tokens.h) for a run: one that resumes has its tokenizer in its folder. Without this call before,
+ * run_train makes it. */
+bool run_tokenizer_ready(struct settings *s, tl_tokenizer **made);
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
 
 /* News and summary as JSON objects: unknown values are left out, a loss that is not finite is null. NULL on error,

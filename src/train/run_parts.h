@@ -32,6 +32,7 @@ struct run {
     struct run_summary *summary;
     struct source source;
     struct tokenizer_files tokenizer;
+    tl_tokenizer *made;     /* that settings.ready points at; NULL: it is the caller's, or there is none */
     double bytes_per_token; /* of the evaluations' targets; NAN: not known */
     struct origin origin;
     struct trainer *trainer;

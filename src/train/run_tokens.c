@@ -3,12 +3,16 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
+#include "base/memory.h"
 #include "base/number.h"
 #include "data/token_file.h"
 #include "step/tokens.h"
+#include "text/tokenizer.h"
 #include "train/run_parts.h"
 
 /* ---- Texts ---- */
@@ -102,6 +106,40 @@ static bool files_keep(struct run *r) {
         if (!is_whole) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, FOLDER_TOKENIZER);
     }
     return is_whole || run_tokenizer_put(r, FOLDER_TOKENIZER);
+}
+
+/* ---- The tokenizer itself ---- */
+
+/* The one that the run has made before, from its folder: a resume must not depend on learning the same again. It is
+ * there if the newest checkpoint was made with this setting, and its files are unchanged. */
+static bool own_open(const struct settings *s, struct folder *f, tl_tokenizer **tokenizer) {
+    bool is_run, are_whole;
+    if (!folder_peek(f, s->out, &is_run) || !is_run || !folder_look_all(f, FOLDER_TOKENIZER, &are_whole) || !are_whole)
+        return tl_error() == TL_OK;
+    struct checkpoint *c = checkpoint_open_newest(&f->checkpoints, false);
+    json_t *state = c ? json_parse(checkpoint_state(c), NULL) : NULL;
+    const char *name = json_string_value(json_object_get(json_object_get(state, "settings"), "tokenizer"));
+    char *path = name && !strcmp(name, s->tokenizer) ? file_join(s->out, FOLDER_TOKENIZER) : NULL;
+    *tokenizer = path ? tl_tokenizer_read(path, NULL) : NULL;
+    if (*tokenizer && !strcmp(s->tokenizer, "chars")) (*tokenizer)->unknown = UNKNOWN_REFUSED;
+    memory_free(path);
+    json_decref(state);
+    checkpoint_close(c);
+    return tl_error() == TL_OK;
+}
+
+bool run_tokenizer_ready(struct settings *s, tl_tokenizer **made) {
+    struct folder f;
+    *made = NULL;
+    if (s->ready || !tokens_are_made(s)) return true;
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    bool ok = own_open(s, &f, made);
+    folder_close(&f);
+    tl_set_error_policy(policy);
+    if (!ok && tl_error() == TL_ERROR_MEMORY) return false;
+    tl_error_clear(); /* whatever is wrong with that folder, the run will say */
+    s->ready = *made;
+    return *made || tokens_ready(s, made);
 }
 
 /* ---- All of it ---- */

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "step/price.h"
+#include "step/tokens.h"
 #include "train/run.h"
 
 /* ---- News and summary as JSON ---- */
@@ -162,7 +163,11 @@ char *tl_train(const char *settings, tl_train_fn listener, void *context) {
 
 char *tl_train_price(const char *settings) {
     struct settings s = settings_default();
-    return settings_take(&s, settings) ? price_text(&s) : NULL;
+    tl_tokenizer *made;
+    if (!settings_take(&s, settings) || !tokens_ready(&s, &made)) return NULL;
+    char *price = price_text(&s);
+    tl_tokenizer_free(made);
+    return price;
 }
 
 char *tl_train_settings(void) {
