@@ -372,7 +372,7 @@ tsan:
 # check after every input would take seconds; ASAN_OPTIONS=detect_leaks=0 disables it.
 FUZZ         ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/*.c)))
 FUZZ_READERS ?= safetensors gguf tokens npy jsonl separated config settings kinds manifest tokenizer ranks tekken \
-                vocab merges
+                vocab merges choices
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 fuzz:

@@ -499,7 +499,11 @@ static double loss_on(const char *folder, int64_t step, const struct settings *s
     struct measured m;
     assert_true(opened_open(&o, folder, step, NULL));
     assert_true(source_open(&source, s, 256, false));
-    assert_true(measure(o.model, &source.held_out, s->batch, s->seq, s->eval_batches, &m));
+    assert_true(
+        measure(o.model, &source.held_out,
+                &(struct measure_options){
+                    .batch = s->batch, .time = s->seq, .stride = s->seq, .most = s->eval_batches, .document_token = -1},
+                &m));
     source_close(&source);
     opened_close(&o);
     return m.loss;

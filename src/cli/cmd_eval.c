@@ -1,27 +1,36 @@
-/* cmd_eval.c: `tally eval`: how well a model predicts a text. */
+/* cmd_eval.c: `tally eval`: how well a model predicts a text, and which endings it finds probable. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/json.h"
+#include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
 #include "cli/trained_options.h"
+#include "step/source.h"
+#include "train/choices.h"
 #include "train/identity.h"
 #include "train/measure.h"
-#include "step/source.h"
 
 const char help_eval[] =
-    "usage: tally eval --checkpoint FOLDER [--data FILE] [options]\n"
+    "usage: tally eval --checkpoint FOLDER [--data FILE | --choices FILE] [options]\n"
     "\n"
     "Computes the loss of a model on every token of a text or token file: nats per token, perplexity and bits per\n"
     "byte. FOLDER is a run's folder (its newest checkpoint; --step and --best select another), one of its\n"
-    "checkpoints, or a Hugging Face folder with config.json and model.safetensors. Without --data, a run is\n"
-    "evaluated on its held-out data; it is an error if that has changed since training.\n"
+    "checkpoints, a Hugging Face folder with config.json and model.safetensors, or a GGUF file. Without --data, a run\n"
+    "is evaluated on its held-out data; it is an error if that has changed since training.\n"
     "\n"
     "  --checkpoint FOLDER  (or --model FOLDER) the model\n"
-    "  --data FILE          text, or tokens in any format of `tally data`\n"
+    "  --data FILE          text, tokens in any format of `tally data`, or JSON lines (FILE.jsonl): each line is a\n"
+    "                       document, an object with a field \"text\"\n"
     "  --batch N            sequences at once (default: the run's, else 8); affects the result only by rounding\n"
-    "  --seq N              tokens per sequence (default: the run's, else the model's context); each starts with an\n"
-    "                       empty context\n"
+    "  --seq N              tokens per window (default: the run's, else the model's context)\n"
+    "  --stride N           tokens by which windows advance (default: as --seq). Each token is scored once, in the\n"
+    "                       first window that has it, so a smaller stride gives tokens at least SEQ - N tokens of\n"
+    "                       context, and costs SEQ / N times as much\n"
     "  --batches N          stop after N full batches (default: all of the data)\n"
     "  --tokenizer PATH     bytes, or a tokenizer's file or folder, instead of the model's own: texts are tokenized\n"
     "                       with it, and it says how many bytes tokens represent\n"
@@ -29,29 +38,151 @@ const char help_eval[] =
     "  --step N, --best     another checkpoint of the run\n"
     "  --device cpu|cuda    --threads N   --json\n"
     "\n"
+    "documents: no context crosses from one to the next, and the first token of each is not scored unless the\n"
+    "tokenizer of a Hugging Face folder puts one before it\n"
+    "  --per-document       the loss of every document, one per line, and of all\n"
+    "  --field NAME         the field of JSON lines with the text (default: text)\n"
+    "  --document-token N   the id that begins or ends each document of a token file; it is not scored\n"
+    "  --limit N            stop after N documents, or items of --choices\n"
+    "\n"
+    "multiple choice in HellaSwag's form: the share of items whose right ending is the most probable one\n"
+    "  --choices FILE       JSON lines: {\"ctx\": \"...\", \"endings\": [\"...\", ...], \"label\": 3}\n"
+    "  --harness            prepare HellaSwag's texts as lm-evaluation-harness does: activity label, ctx_a, ctx_b\n"
+    "                       capitalized, without marks in brackets\n"
+    "  --per-item           the scores of every item too, one per line\n"
+    "\n"
     "examples:\n"
     "  tally eval --checkpoint runs/first\n"
     "  tally eval --checkpoint runs/first --best --data other.txt --json\n"
-    "  tally eval --model runs/first/final --data other.txt --seq 128\n";
+    "  tally eval --model ~/gpt2 --data other.txt --seq 1024 --stride 512\n"
+    "  tally eval --model ~/gpt2 --data articles.jsonl --field body --per-document\n"
+    "  tally eval --model ~/gpt2 --choices hellaswag_val.jsonl --harness --limit 1000\n";
 
 struct request {
     struct trained_flags model;
-    const char *data, *tokenizer;
-    int64_t batch, seq, batches, bytes;
+    const char *data, *choices, *tokenizer, *field;
+    int64_t batch, seq, stride, batches, bytes, document_token, limit;
+    bool is_per_document, is_per_item, is_harness;
 };
+
+static int usage(const char *problem) {
+    fprintf(stderr, "tally eval: %s (see `tally eval --help`)\n", problem);
+    return EXIT_USAGE;
+}
+
+static int request_check(const struct request *r) {
+    const bool is_choices = r->choices != NULL;
+    if (is_choices && r->data) return usage("--data and --choices: give one of them");
+    if (is_choices && (r->is_per_document || r->field || r->document_token >= 0 || r->stride || r->batches || r->bytes))
+        return usage("--choices takes none of --per-document, --field, --document-token, --stride, --batches and "
+                     "--bytes");
+    if (!is_choices && (r->is_harness || r->is_per_item)) return usage("--harness and --per-item need --choices");
+    return 0;
+}
 
 static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
         {"--data", OPTION_TEXT, &r->data, 0, 0, false},
+        {"--choices", OPTION_TEXT, &r->choices, 0, 0, false},
         {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
+        {"--field", OPTION_TEXT, &r->field, 0, 0, false},
         {"--batch", OPTION_INTEGER, &r->batch, 1, 1e9, false},
         {"--seq", OPTION_INTEGER, &r->seq, 1, 1e9, false},
-        {"--batches", OPTION_INTEGER, &r->batches, 1, 1e15, false},
+        {"--stride", OPTION_INTEGER, &r->stride, 1, 1e9, false},
+        {"--batches", OPTION_INTEGER, &r->batches, 1, 1e9, false},
         {"--bytes", OPTION_INTEGER, &r->bytes, 1, 1e15, false},
+        {"--document-token", OPTION_INTEGER, &r->document_token, 0, 2147483647, false},
+        {"--limit", OPTION_INTEGER, &r->limit, 1, 1e15, false},
+        {"--per-document", OPTION_FLAG, &r->is_per_document, 0, 0, false},
+        {"--per-item", OPTION_FLAG, &r->is_per_item, 0, 0, false},
+        {"--harness", OPTION_FLAG, &r->is_harness, 0, 0, false},
         {0},
     };
-    *r = (struct request){0};
-    return trained_flags_read(&r->model, "eval", "--checkpoint", table, argc, argv);
+    *r = (struct request){.document_token = -1};
+    int code = trained_flags_read(&r->model, "eval", "--checkpoint", table, argc, argv);
+    return code ? code : request_check(r);
+}
+
+/* ---- Printing ---- */
+
+/* JSON has no form for numbers that are not finite. */
+static json_t *number_or_null(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+static double bits_per_byte(double nats, int64_t bytes) { return bytes ? nats / (double)bytes / log(2) : NAN; }
+
+static void print_text(const struct request *r, const struct opened *o, const struct measured *m, bool has_documents) {
+    printf("%s", r->model.folder);
+    if (o->is_run) printf(", step %" PRId64, o->step);
+    printf(": %" PRId64 " tokens", m->n_tokens);
+    if (has_documents) printf(" of %" PRId64 " documents", m->n_documents);
+    printf(" in %.1f s (%.0f tokens/s)\n", m->seconds, m->seconds > 0 ? (double)m->n_tokens / m->seconds : 0);
+    printf("  loss           %.6f nats per token\n", m->loss);
+    printf("  perplexity     %.4f\n", exp(m->loss));
+    if (m->bytes) printf("  bits per byte  %.6f\n", bits_per_byte(m->nats, m->bytes));
+    else
+        printf("  bits per byte  unknown (give --tokenizer PATH, or --bytes N, the bytes of text that the tokens "
+               "represent)\n");
+}
+
+static json_t *measured_json(const struct opened *o, const struct measured *m, bool has_documents) {
+    json_t *all = json_pack("{s:o, s:o}", "loss", number_or_null(m->loss), "perplexity", number_or_null(exp(m->loss)));
+    if (all && m->bytes) json_object_set_new(all, "bits_per_byte", number_or_null(bits_per_byte(m->nats, m->bytes)));
+    if (all && o->is_run) json_object_set_new(all, "step", json_integer(o->step));
+    if (all && has_documents) json_object_set_new(all, "documents", json_integer(m->n_documents));
+    if (all) json_object_set_new(all, "tokens", json_integer(m->n_tokens));
+    if (all && m->bytes) json_object_set_new(all, "bytes", json_integer(m->bytes));
+    if (all) json_object_set_new(all, "seconds", json_real(m->seconds));
+    return all;
+}
+
+/* One object on a line of its own. False: recorded. */
+static bool line_print(json_t *value) {
+    char *text = value ? json_print(value, JSON_REAL_PRECISION(17)) : NULL;
+    if (!value) error_memory(sizeof *value, "a line of JSON");
+    json_decref(value);
+    if (text) printf("%s\n", text);
+    memory_free(text);
+    return text != NULL;
+}
+
+struct printer {
+    const struct request *r;
+    struct progress progress;
+    bool has_header;
+};
+
+static bool document_print(void *context, const struct scored *d) {
+    struct printer *p = context;
+    const double loss = d->n_tokens ? d->nats / (double)d->n_tokens : NAN, bits = bits_per_byte(d->nats, d->text.bytes);
+    progress_wipe(&p->progress);
+    if (p->r->model.is_json) {
+        json_t *line =
+            json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "document", (json_int_t)d->text.index, "tokens",
+                      (json_int_t)d->n_tokens, "bytes", (json_int_t)d->text.bytes, "loss", number_or_null(loss),
+                      "perplexity", number_or_null(exp(loss)), "bits_per_byte", number_or_null(bits));
+        if (line && d->text.line) json_object_set_new(line, "line", json_integer(d->text.line));
+        return line_print(line);
+    }
+    if (!p->has_header)
+        printf("%10s %10s %10s %12s %14s\n", "document", "tokens", "loss", "perplexity", "bits per byte");
+    p->has_header = true;
+    printf("%10" PRId64 " %10" PRId64, d->text.index, d->n_tokens);
+    if (!d->n_tokens) printf(" %10s %12s %14s\n", "-", "-", "-");
+    else if (!d->text.bytes) printf(" %10.4f %12.4f %14s\n", loss, exp(loss), "unknown");
+    else printf(" %10.4f %12.4f %14.4f\n", loss, exp(loss), bits);
+    return true;
+}
+
+static bool tell(double done, double total, void *context) {
+    struct printer *p = context;
+    return progress_tell((uint64_t)done, (uint64_t)total, &p->progress);
+}
+
+/* ---- The loss on data ---- */
+
+static bool is_lines(const struct request *r) {
+    const size_t n = r->data ? strlen(r->data) : 0;
+    return r->data && (r->field || (n > 6 && !strcmp(r->data + n - 6, ".jsonl")));
 }
 
 /* The part that is measured: a whole file, or what the run held out. */
@@ -78,51 +209,176 @@ __attribute__((noinline)) static bool part_open(const struct request *r, struct 
     return false;
 }
 
-static void print_text(const struct request *r, const struct opened *o, const struct measured *m, int64_t bytes) {
-    printf("%s", r->model.folder);
-    if (o->is_run) printf(", step %" PRId64, o->step);
-    printf(": %" PRId64 " tokens in %.1f s (%.0f tokens/s)\n", m->n_tokens, m->seconds,
-           m->seconds > 0 ? (double)m->n_tokens / m->seconds : 0);
-    printf("  loss           %.6f nats per token\n", m->loss);
-    printf("  perplexity     %.4f\n", exp(m->loss));
-    if (bytes) printf("  bits per byte  %.6f\n", m->loss * (double)m->n_tokens / (double)bytes / log(2));
-    else
-        printf("  bits per byte  unknown (give --tokenizer PATH, or --bytes N, the bytes of text that the tokens "
-               "represent)\n");
+/* The tokenizer that texts are encoded with, for files that `source` does not open. */
+static int tokenizer_open(const struct request *r, const struct opened *o, const char *what, tl_tokenizer **t) {
+    if (!opened_tokenizer(o, r->tokenizer, t)) return cli_error_of("eval");
+    if (*t) return 0;
+    fprintf(stderr, "tally eval: %s needs a tokenizer, and %s has none (give --tokenizer PATH)\n", what,
+            r->model.folder);
+    return EXIT_USAGE;
 }
 
-static void print_json(const struct opened *o, const struct measured *m, int64_t bytes) {
-    printf("{\"loss\": %.9g, \"perplexity\": %.9g, ", m->loss, exp(m->loss));
-    if (bytes) printf("\"bits_per_byte\": %.9g, ", m->loss * (double)m->n_tokens / (double)bytes / log(2));
-    if (o->is_run) printf("\"step\": %" PRId64 ", ", o->step);
-    printf("\"tokens\": %" PRId64 ", \"seconds\": %.3f}\n", m->n_tokens, m->seconds);
+static int result_print(const struct request *r, const struct opened *o, const struct measured *m, bool has_documents) {
+    if (!r->model.is_json) return print_text(r, o, m, has_documents), 0;
+    return line_print(measured_json(o, m, has_documents)) ? 0 : cli_error_of("eval");
 }
 
-static int evaluate(const struct request *r, struct opened *o) {
+static int failed(void) {
+    if (!is_interrupted) return tl_error() == TL_OK ? EXIT_USAGE : cli_error_of("eval");
+    fprintf(stderr, "tally eval: stopped by Ctrl-C\n");
+    return EXIT_STOPPED;
+}
+
+static int lines_evaluate(const struct request *r, const struct opened *o, struct measure_options *options) {
+    struct measured m;
+    tl_tokenizer *t = NULL;
+    int code = tokenizer_open(r, o, r->data, &t);
+    if (code) return code;
+    options->most = r->limit;
+    options->has_template = !o->is_run;
+    const bool ok = measure_lines(o->model, t, r->data, r->field ? r->field : "text", options, &m);
+    tl_tokenizer_free(t);
+    progress_wipe(&((struct printer *)options->context)->progress);
+    return ok ? result_print(r, o, &m, true) : failed();
+}
+
+static int part_evaluate(const struct request *r, struct opened *o, struct measure_options *options) {
     struct source source = {0};
     struct source_part part;
     struct measured m;
-    const tl_model_config *c = tl_model_config_of(o->model);
-    int64_t batch = r->batch ? r->batch : o->is_run ? o->settings.batch : 8;
-    int64_t seq = r->seq ? r->seq : o->is_run ? o->settings.seq : c->context;
-    if (!part_open(r, o, &source, &part)) {
-        source_close(&source);
-        return tl_error() == TL_OK ? EXIT_USAGE : cli_error();
+    const bool has_documents = r->is_per_document || r->document_token >= 0;
+    bool ok = part_open(r, o, &source, &part);
+    options->most = has_documents ? r->limit : r->batches;
+    if (ok && has_documents) ok = measure_documents(o->model, source.tokenizer, &part, options, &m);
+    else if (ok)
+        ok = measure(o->model, &part, options, &m) &&
+             source_bytes(&source, &part, part.last - part.first - 1, m.n_tokens, &m.bytes);
+    source_close(&source);
+    progress_wipe(&((struct printer *)options->context)->progress);
+    if (!ok) return failed();
+    if (r->bytes) m.bytes = r->bytes;
+    return result_print(r, o, &m, has_documents);
+}
+
+/* ---- Multiple choice ---- */
+
+static const char *const rule_names[CHOICE_RULES] = {
+    [CHOICE_SUM] = "acc", [CHOICE_CHARACTER] = "acc_norm", [CHOICE_BYTE] = "acc_bytes", [CHOICE_TOKEN] = "acc_token"};
+
+static bool item_json_print(const struct choice_item *item) {
+    json_t *chosen = json_object(), *logs = json_array(), *tokens = json_array();
+    for (int i = 0; i < CHOICE_RULES; i++) json_object_set_new(chosen, rule_names[i], json_integer(item->chosen[i]));
+    for (int i = 0; i < item->n; i++) {
+        json_array_append_new(logs, number_or_null(-item->endings[i].nats));
+        json_array_append_new(tokens, json_integer(item->endings[i].n_tokens));
     }
+    return line_print(json_pack("{s:I, s:I, s:i, s:o, s:o, s:o}", "item", (json_int_t)item->index, "line",
+                                (json_int_t)item->line, "label", item->answer, "chosen", chosen, "log_probabilities",
+                                logs, "tokens", tokens));
+}
+
+static bool item_print(void *context, const struct choice_item *item) {
+    struct printer *p = context;
+    if (!p->r->is_per_item) return true;
+    progress_wipe(&p->progress);
+    if (p->r->model.is_json) return item_json_print(item);
+    if (!p->has_header) {
+        printf("%8s %6s", "item", "label");
+        for (int i = 0; i < CHOICE_RULES; i++) printf(" %9s", rule_names[i]);
+        printf("  log probability of each ending\n");
+    }
+    p->has_header = true;
+    printf("%8" PRId64 " %6d", item->index, item->answer);
+    for (int i = 0; i < CHOICE_RULES; i++) printf(" %9d", item->chosen[i]);
+    for (int i = 0; i < item->n; i++) printf(" %s%.3f", i ? "" : " ", -item->endings[i].nats);
+    printf("\n");
+    return true;
+}
+
+/* Of a share of n items, as lm-evaluation-harness has it. */
+static double standard_error(double share, int64_t n) {
+    return n > 1 ? sqrt(share * (1 - share) / (double)(n - 1)) : 0;
+}
+
+static int choices_json(const struct opened *o, const struct choices_result *c) {
+    json_t *all = json_pack("{s:I}", "items", (json_int_t)c->n_items);
+    for (int i = 0; all && i < CHOICE_RULES; i++) {
+        const double share = (double)c->n_right[i] / (double)c->n_items;
+        char name[32];
+        json_object_set_new(all, rule_names[i], json_real(share));
+        snprintf(name, sizeof name, "%s_stderr", rule_names[i]);
+        json_object_set_new(all, name, json_real(standard_error(share, c->n_items)));
+    }
+    if (all && o->is_run) json_object_set_new(all, "step", json_integer(o->step));
+    if (all) json_object_set_new(all, "tokens", json_integer(c->n_tokens));
+    if (all) json_object_set_new(all, "seconds", json_real(c->seconds));
+    return line_print(all) ? 0 : cli_error_of("eval");
+}
+
+static void choices_print(const struct request *r, const struct opened *o, const struct choices_result *c) {
+    static const char *const means[CHOICE_RULES] = {[CHOICE_SUM] = "by the log probability of the ending",
+                                                    [CHOICE_CHARACTER] =
+                                                        "per character, as acc_norm of lm-evaluation-harness",
+                                                    [CHOICE_BYTE] = "per byte of UTF-8, as its acc_bytes",
+                                                    [CHOICE_TOKEN] = "per token, as in llm.c and build-nanogpt"};
+    printf("%s", r->model.folder);
+    if (o->is_run) printf(", step %" PRId64, o->step);
+    printf(": %" PRId64 " items in %.1f s (%.1f items/s)\n", c->n_items, c->seconds,
+           c->seconds > 0 ? (double)c->n_items / c->seconds : 0);
+    for (int i = 0; i < CHOICE_RULES; i++) {
+        const double share = (double)c->n_right[i] / (double)c->n_items;
+        printf("  %-10s %.4f +- %.4f  %s\n", rule_names[i], share, standard_error(share, c->n_items), means[i]);
+    }
+}
+
+static int choices_evaluate(const struct request *r, const struct opened *o, int64_t batch, int64_t seq,
+                            struct printer *p) {
+    struct choices_result c;
+    tl_tokenizer *t = NULL;
+    int code = tokenizer_open(r, o, "--choices", &t);
+    if (code) return code;
+    const bool ok = choices_score(
+        r->choices,
+        &(struct choices_options){o->model, t, batch, seq, r->limit, !o->is_run, r->is_harness, item_print, tell, p},
+        &c);
+    tl_tokenizer_free(t);
+    progress_wipe(&p->progress);
+    if (!ok) return failed();
+    if (r->model.is_json) return choices_json(o, &c);
+    choices_print(r, o, &c);
+    return 0;
+}
+
+/* ---- All of it ---- */
+
+static int evaluate(const struct request *r, struct opened *o) {
+    const tl_model_config *c = tl_model_config_of(o->model);
+    const int64_t batch = r->batch ? r->batch : o->is_run ? o->settings.batch : 8;
+    const bool has_run_seq = o->is_run && !r->choices; /* endings get all the context that the model has */
+    const int64_t seq = r->seq ? r->seq : has_run_seq ? o->settings.seq : c->context;
     if (seq > c->context) {
         fprintf(stderr, "tally eval: --seq %" PRId64 " exceeds the model's context of %" PRId64 "\n", seq, c->context);
-        source_close(&source);
         return EXIT_INPUT;
     }
-    int64_t bytes = 0;
-    bool ok = measure(o->model, &part, batch, seq, r->batches, &m) &&
-              source_bytes(&source, &part, part.last - part.first - 1, m.n_tokens, &bytes);
-    source_close(&source);
-    if (!ok) return cli_error();
-    if (r->bytes) bytes = r->bytes;
-    if (r->model.is_json) print_json(o, &m, bytes);
-    else print_text(r, o, &m, bytes);
-    return 0;
+    if (r->stride > seq) {
+        fprintf(stderr, "tally eval: --stride %" PRId64 " exceeds --seq %" PRId64 ": tokens would be left out\n",
+                r->stride, seq);
+        return EXIT_INPUT;
+    }
+    const bool is_bytes = r->choices || is_lines(r);
+    struct printer p = {.r = r, .progress = progress_begin("eval", is_bytes ? "B" : " tokens")};
+    struct measure_options options = {.batch = batch,
+                                      .time = seq,
+                                      .stride = r->stride ? r->stride : seq,
+                                      .document_token = r->document_token,
+                                      .each = r->is_per_document ? document_print : NULL,
+                                      .progress = tell,
+                                      .context = &p};
+    int code = r->choices    ? choices_evaluate(r, o, batch, seq, &p)
+               : is_lines(r) ? lines_evaluate(r, o, &options)
+                             : part_evaluate(r, o, &options);
+    progress_end(&p.progress);
+    return code;
 }
 
 int cmd_eval(int argc, char **argv) {

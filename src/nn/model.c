@@ -109,6 +109,13 @@ tl_tensor *tl_model_document_loss(tl_module *model, tl_tensor *tokens, tl_tensor
     return tl_scope_return(scope, loss);
 }
 
+tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from,
+                        const int64_t *to) {
+    if (!model_speaks(model)) return NULL;
+    tl_scope scope = tl_scope_enter(model->scope_name);
+    return scope.depth ? tl_scope_return(scope, lm_losses(model, tokens, targets, from, to)) : NULL;
+}
+
 bool model_speaks(const tl_module *model) {
     const struct family *family = family_of(model);
     return family && (family->loss == lm_loss || error_set(TL_ERROR_USE, "%s has no next token", family->kind.name));

@@ -22,6 +22,7 @@ tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens);
 tl_tensor *lm_next(tl_module *model, tl_tensor *tokens);
 tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last);
 tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
+tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from, const int64_t *to);
 /* A pass between the two is over documents; end also after a failure. */
 bool lm_documents_begin(tl_module *model, tl_tensor *tokens, tl_tensor *begin);
 void lm_documents_end(tl_module *model);
@@ -48,6 +49,11 @@ bool model_weights_fit(const tl_model_config *config, const char *path);
 /* tl_model_next for some rows of the cache, each with as many tokens before these as its span says. */
 struct cache_view;
 tl_tensor *model_next_of(tl_module *model, tl_tensor *tokens, tl_cache *cache, const struct cache_view *view);
+
+/* For each row b of tokens (B,T), the sum of the cross entropy of targets from[b] .. to[b]-1: (B) f32. The logits are
+ * never stored as a whole, and those of other targets are not computed. NULL: recorded. */
+tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from,
+                        const int64_t *to);
 
 /* Whether it is a language model; if not, an error says so. */
 bool model_speaks(const tl_module *model);

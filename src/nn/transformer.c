@@ -439,6 +439,25 @@ tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
     return tl_linear_cross_entropy(x, tl_module_tensor(s->head, 0), flat, NULL);
 }
 
+/* Only the scored rows go through the head: with a stride, or before an ending, most targets are context. */
+tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from, const int64_t *to) {
+    const struct model *s = model->state;
+    if (!tokens_fit(s, tokens)) return NULL;
+    const tl_linear_cross_entropy_options sum = {.ignore_index = -100, .is_sum = true};
+    int64_t B = tl_size(tokens, 0);
+    tl_tensor *x = backbone(model, tokens), *losses = x ? tl_zeros(TL_SHAPE(B), TL_F32, tl_device_of(x)) : NULL;
+    for (int64_t b = 0; losses && b < B; b++) {
+        if (from[b] == to[b]) continue;
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *rows = tl_slice(tl_select(x, 0, b), 0, from[b], to[b], 1);      /* (N,C) */
+        tl_tensor *ids = tl_slice(tl_select(targets, 0, b), 0, from[b], to[b], 1); /* (N) */
+        tl_tensor *loss = tl_linear_cross_entropy(rows, tl_module_tensor(s->head, 0), ids, &sum);
+        bool ok = loss && tl_copy_(tl_select(losses, 0, b), loss);
+        if (!scope.depth || !tl_scope_end(scope) || !ok) return NULL;
+    }
+    return losses;
+}
+
 static bool gpt2_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
     struct model *s = m->state;
     tl_module *body = tl_module_add(m, "transformer", tl_nn_list());

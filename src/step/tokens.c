@@ -170,6 +170,7 @@ bool tokens_write(tl_tokenizer *tokenizer, tl_token_file *text, struct file_plac
 }
 
 enum { PIECE_TOKENS = 1 << 16 };
+
 /* Counts on from *bytes. */
 static bool bytes_count(tl_decoder *decoder, const int32_t *ids, int64_t n, int64_t *bytes) {
     size_t more = 0;

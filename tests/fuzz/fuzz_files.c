@@ -21,6 +21,7 @@
 #include "data/token_file.h"
 #include "tally.h"
 #include "train/checkpoint.h"
+#include "train/choices.h"
 #include "step/kinds.h"
 #include "step/settings.h"
 #include "text/tokenizer.h"
@@ -185,6 +186,17 @@ static bool manifest(const char *path) {
     return c != NULL;
 }
 
+/* What can be written as tokenizer.json is the same tokenizer when it is read again. */
+static void json_use(const tl_tokenizer *t) {
+    size_t n;
+    char *text = tokenizer_json(t, &n);
+    tl_tokenizer *again = text ? tokenizer_read_json(text, n, "again") : NULL;
+    if (text && (!again || tl_tokenizer_hash(again) != tl_tokenizer_hash(t))) abort();
+    tl_error_clear();
+    tl_tokenizer_free(again);
+    free(text);
+}
+
 /* A tokenizer that was read is used: it encodes any bytes, and what decodes again must not fail. */
 static bool tokenizer_use(tl_tokenizer *t) {
     static const char *const texts[] = {"ab <s>a\xff\n\n  12'll \xe4\xb8\xad\xcc\x81",
@@ -207,6 +219,7 @@ static bool tokenizer_use(tl_tokenizer *t) {
         free(text);
         tl_encoding_free(&e);
     } else tl_error_clear();
+    json_use(t);
     tl_tokenizer_free(t);
     return true;
 }
@@ -222,6 +235,12 @@ static bool gguf(const char *path) {
 
 static bool tokenizer(const char *path) { return tokenizer_use(tl_tokenizer_read(path, NULL)); }
 static bool ranks(const char *path) { return tokenizer_use(tl_tokenizer_read(path, "gpt2")); }
+
+/* Items of multiple choice, as they are and as lm-evaluation-harness prepares them. */
+static bool choices(const char *path) {
+    if (!choices_check(path, true, 0)) tl_error_clear();
+    return choices_check(path, false, 0);
+}
 
 /* GPT-2's two files: the one that is not the input is the same every time. */
 static const char *gpt2_other(const char *name, const char *text) {
@@ -309,7 +328,8 @@ static const struct reader {
                {"ranks", ranks},
                {"tekken", tokenizer},
                {"vocab", vocab},
-               {"merges", merges}};
+               {"merges", merges},
+               {"choices", choices}};
 static const struct reader *reader;
 
 /* ---- What to begin with: whole files, in the folder that TALLY_FUZZ_SEEDS names ---- */
@@ -454,6 +474,10 @@ static void seeds_put(const char *folder) {
     if (reader->read == ranks) seed_ranks(folder, false);
     if (reader->read == vocab) seed_text(folder, gpt2_vocab);
     if (reader->read == merges) seed_text(folder, gpt2_merges);
+    if (reader->read == choices)
+        seed_text(folder, "{\"activity_label\":\"A [title] b\",\"ctx_a\":\"c\",\"ctx_b\":\"dE\",\"ctx\":\"f\","
+                          "\"endings\":[\"[g] h\",\" i  \"],\"label\":\"1\"}\n{\"context\":\"\\u00e9\",\"choices\":"
+                          "[\"\",\"k\"],\"answer\":0,\"x\":[{}]}\n");
     if (reader->read == safetensors) seed_safetensors(folder);
     if (reader->read == gguf) seed_gguf(folder);
     if (reader->read == tokens) seed_tokens(folder);
