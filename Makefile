@@ -16,6 +16,8 @@
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops
 #:                       is the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
+#: make mpi              the plugins for the MPI libraries that are installed, build/libtally_openmpi.so and
+#:                       build/libtally_mpich.so; `make` makes them too
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
 #: make wheel            build/dist/tally-*.whl: the Python package with the library (without CUDA), as `pip install .`
 #:                       makes it
@@ -73,8 +75,10 @@ on     = $(filter-out 0 no,$($(1)))
 CPU_SRC     := $(wildcard src/device/cpu/*.c src/device/cpu/*/*.c)
 # What a price needs of a device is part of the library, also where the device's kernels are a plugin.
 CUDA_HOST   := $(addprefix src/device/cuda/,rules.c targets.c driver.c)
-LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c) $(CPU_SRC) \
-                 $(CUDA_HOST))
+# Compiled once for each MPI library.
+MPI_SRC     := src/comm/mpi.c
+LIB_SRC     := $(sort $(filter-out src/cli/% $(MPI_SRC),$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c) \
+                 $(CPU_SRC) $(CUDA_HOST))
 CLI_SRC     := $(sort $(wildcard src/cli/*.c))
 # What every op call passes: compiled as one by gcc, which is worth a tenth to a fifth of the time of a small op.
 CORE_SRC    := $(filter-out src/tensor/convert.c src/base/rng.c src/ops/print.c,\
@@ -253,10 +257,10 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run \
+.PHONY: all lib python wheel mpi cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run \
     fuzz-programs soak sweep bench docs format install uninstall clean help FORCE
 
-all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
+all: lib mpi $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
 
 cuda-skipped:
@@ -314,6 +318,17 @@ $(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(BUILD)/tally.o
 $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
 	$(call say,LINK,$@)$(CXX) -shared $(LINKSAFE) -o $@ $^ $(CUDA_LIBS) $(call rpaths,$(CUDA_LIBS))
 
+# The packages that pkg-config knows them by: Open MPI's and MPICH's.
+MPI_openmpi := ompi-c
+MPI_mpich   := mpich
+# MPICH's MPI_STATUSES_IGNORE is a pointer that gcc takes for an array without elements.
+MPIS        := $(foreach m,openmpi mpich,$(if $(call has,$(MPI_$(m))),$(m)))
+mpi: $(MPIS:%=$(BUILD)/libtally_%.so)
+$(MPIS:%=$(BUILD)/libtally_%.so): $(BUILD)/libtally_%.so: $(MPI_SRC) src/comm/comm.h include/tally.h $(BUILD)/flags
+	$(call say,CC,$@)mkdir -p $(@D) && $(CC) -shared $(ALL_CFLAGS) -Wno-stringop-overflow $(call cflags,$(MPI_$*)) \
+	    -o $@ $< $(SANLINK) \
+	    $(shell $(pkg) --libs $(MPI_$*))
+
 # One C function per function of tally.h, for Python's stable interface: the same file serves every Python from 3.10 on.
 PYTHON    ?= python3
 PYTHON_INC = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
@@ -354,7 +369,8 @@ FORCE:
 # A plugin that was built once is kept fresh: a stale one would be opened by the tests.
 test: tests $(if $(NO_CUDA),,$(if $(wildcard $(BUILD)/libtally_cuda.so),cuda-found))
 	@tools/run_tests $(BUILD) $(TEST_BINS)
-tests: $(TEST_BINS)
+# Sanitizers would report what MPI libraries do.
+tests: $(TEST_BINS) $(if $(SANITIZE),,mpi)
 
 # The leak check at the end of each program is slow on some machines (4 s on aarch64), so they run side by side.
 asan:
@@ -420,7 +436,7 @@ $(BUILD)/tally.pc: FORCE
 
 INSTALLED = $(BINDIR)/tally $(INCLUDEDIR)/tally.h $(LIBDIR)/libtally.so $(LIBDIR)/$(SONAME) \
             $(LIBDIR)/libtally.so.$(VERSION) $(LIBDIR)/libtally.a $(LIBDIR)/libtally_cuda.so \
-            $(LIBDIR)/pkgconfig/tally.pc
+            $(LIBDIR)/libtally_openmpi.so $(LIBDIR)/libtally_mpich.so $(LIBDIR)/pkgconfig/tally.pc
 
 install: all
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig)
@@ -432,6 +448,7 @@ install: all
 	$(INSTALL) -m 644 $(BUILD)/tally.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
 	$(if $(CLI_SRC),$(INSTALL) -m 755 $(BUILD)/tally $(DESTDIR)$(BINDIR)/)
 	$(if $(NO_CUDA),,$(INSTALL) -m 755 $(BUILD)/libtally_cuda.so $(DESTDIR)$(LIBDIR)/)
+	$(if $(MPIS),$(INSTALL) -m 755 $(MPIS:%=$(BUILD)/libtally_%.so) $(DESTDIR)$(LIBDIR)/)
 	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig 2>/dev/null || true
 
 uninstall:

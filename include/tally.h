@@ -1103,6 +1103,37 @@ TL_API tl_adam_options tl_adam_defaults(void); /* lr 1e-3, betas 0.9 and 0.999, 
 TL_API bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
                      const tl_adam_options *options);
 
+/* ---- Several processes ------------------------------------------------------------------------------------------- */
+
+/* A group of processes, and this process's rank in it. A launcher starts them (`mpirun -n 4 ./program`); a process that
+ * was started alone is a group of one. Messages travel through MPI, which is a plugin: libtally_openmpi.so or
+ * libtally_mpich.so, whichever the launcher belongs to; the environment variable TALLY_MPI names another.
+ *
+ * Collectives are ops. Every rank of the group calls them in the same order, with tensors of the same shape and dtype.
+ * Their results do not depend on timing: sums are taken in the order of ranks. On meta nothing is sent; with
+ * tl_comm_price one process can price each rank of a group. A group must exist as long as gradients through it. */
+typedef struct tl_comm tl_comm;
+TL_API tl_comm *tl_comm_world(void); /* all processes of the launch; never freed. NULL: recorded */
+/* The ranks that give the same color, ordered by key. All ranks of the group call it. */
+TL_API tl_comm *tl_comm_split(tl_comm *comm, int color, int key);
+TL_API tl_comm *tl_comm_price(int rank, int size); /* no other ranks: for tensors on meta alone */
+TL_API void tl_comm_free(tl_comm *comm);           /* NULL and tl_comm_world's are allowed */
+TL_API int tl_comm_rank(const tl_comm *comm);
+TL_API int tl_comm_size(const tl_comm *comm);
+TL_API bool tl_comm_barrier(tl_comm *comm); /* returns when every rank has called it */
+
+/* n ranks. The sum over all ranks; any shape. */
+TL_API tl_tensor *tl_all_reduce(tl_tensor *x, tl_comm *comm);
+TL_API tl_tensor *tl_all_reduce_(tl_tensor *x, tl_comm *comm);
+/* x (d,...) of every rank, one after another: (n d,...). */
+TL_API tl_tensor *tl_all_gather(tl_tensor *x, tl_comm *comm);
+/* x (n d,...): rank r receives the sum of all ranks' rows r d to (r+1) d - 1: (d,...). */
+TL_API tl_tensor *tl_reduce_scatter(tl_tensor *x, tl_comm *comm);
+/* x (n d,...): rows k d to (k+1) d - 1 of rank r become rows r d to (r+1) d - 1 of rank k. */
+TL_API tl_tensor *tl_all_to_all(tl_tensor *x, tl_comm *comm);
+/* x of rank `root`, on every rank. It has no gradient. */
+TL_API tl_tensor *tl_broadcast(tl_tensor *x, int root, tl_comm *comm);
+
 /* ---- Modules ----------------------------------------------------------------------------------------------------- */
 
 /* A module is a node of a tree: its own named parameters and buffers, named children, and a forward function. Names are
@@ -1775,6 +1806,8 @@ typedef struct tl_totals {
 TL_API tl_totals tl_ledger_total(const tl_ledger *ledger, int phase, const char *op);
 /* Host-device transfers, which are not in bytes_read and bytes_written. */
 TL_API tl_count tl_ledger_transfer_bytes(const tl_ledger *ledger);
+/* Bytes that this process sent to others. */
+TL_API tl_count tl_ledger_sent_bytes(const tl_ledger *ledger);
 
 /* The most bytes live on a device at once between begin and end, for one purpose or TL_ALL. Of a ledger that has
  * ended. */

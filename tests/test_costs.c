@@ -1106,6 +1106,17 @@ static void random_numbers_in_place_are_written_and_not_read(void **state) {
     COST(tl_multinomial(x, 3, false), "multinomial", 2 * 24, 96, 4 * 3 * 8); /* log and divide, 24 times */
 }
 
+/* Bytes sent are in tests/test_comm.c. */
+static void collectives_move_bytes(void **state) {
+    (void)state;
+    tl_comm *comm = tl_comm_price(1, 4);
+    tl_tensor *x = f32(TL_SHAPE(4, 6));
+    COST(tl_all_gather(x, comm), "all_gather", 0, 96, 4 * 96);
+    COST(tl_all_to_all(x, comm), "all_to_all", 0, 96, 96);
+    COST(tl_broadcast(x, 0, comm), "broadcast", 0, 96, 96);
+    tl_comm_free(comm);
+}
+
 static void every_op_has_a_cost_case(void **state) {
     (void)state;
     for (int i = 0; i < OP_COUNT; i++)
@@ -1180,6 +1191,7 @@ int main(void) {
         TEST(block_formats_count_values_and_scales),
         TEST(eight_bit_products_count_what_they_read),
         TEST(random_numbers_in_place_are_written_and_not_read),
+        TEST(collectives_move_bytes),
         TEST(every_op_has_a_cost_case),
         TEST(every_op_says_its_rules_in_words),
     };

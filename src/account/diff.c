@@ -17,7 +17,9 @@
 #include "tally.h"
 
 static const char *const row_texts[] = {"path", "op", "phase", "dtype", "accumulate", NULL};
-static const char *const row_counts[] = {"calls", "flops", "bytes_read", "bytes_written", "transfer_bytes", NULL};
+static const char *const row_counts[] = {"calls",          "flops",      "bytes_read", "bytes_written",
+                                         "transfer_bytes", "sent_bytes", NULL};
+static const char optional_count[] = "sent_bytes"; /* absent: 0 */
 static const char *const cell_texts[] = {"path", "purpose", NULL};
 static const char *const cell_counts[] = {"bytes", NULL};
 static const char *const peaks[] = {"peak_bytes", "peak_allocated_bytes", "peak_reserved_bytes", NULL};
@@ -42,7 +44,9 @@ static const char *bad_field(const json_t *object, const char *const *texts, con
     for (; texts && *texts; texts++)
         if (!json_is_string(json_object_get(object, *texts))) return *texts;
     for (; *counts; counts++)
-        if (!is_count(json_object_get(object, *counts))) return *counts;
+        if (!is_count(json_object_get(object, *counts)) &&
+            (strcmp(*counts, optional_count) || json_object_get(object, *counts)))
+            return *counts;
     return NULL;
 }
 
@@ -142,6 +146,7 @@ static void report_foreign(struct report *r, const char *text) {
 static const char *count_of(const json_t *object, const char *key, char buffer[40]) {
     const json_t *value = json_object_get(object, key);
     if (json_is_string(value)) return json_string_value(value);
+    if (!value && !strcmp(key, optional_count)) return "0";
     if (!json_is_integer(value)) return "absent";
     snprintf(buffer, 40, "%lld", (long long)json_integer_value(value));
     return buffer;

@@ -94,6 +94,7 @@ void ledger_row_add(struct ledger_row *to, const struct ledger_row *from) {
     to->bytes_read += from->bytes_read;
     to->bytes_written += from->bytes_written;
     to->transfer_bytes += from->transfer_bytes;
+    to->sent_bytes += from->sent_bytes;
     to->time_s += from->time_s;
 }
 
@@ -107,6 +108,7 @@ bool ledger_repeat(const tl_ledger *ended, uint64_t times) {
         more.bytes_read *= times;
         more.bytes_written *= times;
         more.transfer_bytes *= times;
+        more.sent_bytes *= times;
         more.time_s *= (double)times;
         if (row) ledger_row_add(row, &more);
         ok = row != NULL;
@@ -167,6 +169,7 @@ bool ledger_bill(const struct ledger_entry *entry) {
         row->bytes_read += part->bytes_read;
         row->bytes_written += part->bytes_written;
         if (i == 0) row->transfer_bytes += entry->cost.transfer_bytes;
+        if (i == 0) row->sent_bytes += entry->cost.sent_bytes;
     }
     lock_release(&ledger_lock);
     return ok || error_memory(sizeof(struct ledger_row), "a row of the ledger");
@@ -184,6 +187,7 @@ void ledger_unbill(const struct ledger_entry *entry) {
         row->bytes_read -= part->bytes_read;
         row->bytes_written -= part->bytes_written;
         if (i == 0) row->transfer_bytes -= entry->cost.transfer_bytes;
+        if (i == 0) row->sent_bytes -= entry->cost.sent_bytes;
         if (!row->n_bills) row_remove(innermost, row);
     }
     lock_release(&ledger_lock);
@@ -319,6 +323,11 @@ tl_totals tl_ledger_total(const tl_ledger *l, int phase, const char *op) {
 tl_count tl_ledger_transfer_bytes(const tl_ledger *l) {
     count bytes = 0;
     for (size_t i = 0; l && i < l->n_rows; i++) bytes += l->rows[i].transfer_bytes;
+    return count_public(bytes);
+}
+tl_count tl_ledger_sent_bytes(const tl_ledger *l) {
+    count bytes = 0;
+    for (size_t i = 0; l && i < l->n_rows; i++) bytes += l->rows[i].sent_bytes;
     return count_public(bytes);
 }
 

@@ -16,7 +16,7 @@ struct ledger_row {
     struct ledger_key key;
     uint64_t n_bills; /* that this row is part of */
     uint64_t calls;
-    count flops, bytes_read, bytes_written, transfer_bytes;
+    count flops, bytes_read, bytes_written, transfer_bytes, sent_bytes;
     double time_s;
 };
 

@@ -36,6 +36,7 @@ static void put_counts(json_t *object, const struct ledger_row *row, bool *ok) {
     put_count(object, "bytes_read", row->bytes_read, ok);
     put_count(object, "bytes_written", row->bytes_written, ok);
     put_count(object, "transfer_bytes", row->transfer_bytes, ok);
+    if (row->sent_bytes) put_count(object, "sent_bytes", row->sent_bytes, ok); /* absent: 0 */
     put(object, "time_s", json_real(row->time_s), ok);
 }
 

@@ -23,7 +23,7 @@ void cost_traffic(const tl_call *c, struct cost *cost, count flops) {
         if (c->op->changes(c, i)) written += (uint64_t)tensor_traffic(c->input[i]);
     cost->n_parts = 1; /* the other parts are private */
     cost->part[0] = (struct cost_part){COST_HERE, flops, read, written};
-    cost->transfer_bytes = 0;
+    cost->transfer_bytes = cost->sent_bytes = 0;
 }
 
 tl_tensor *op_apply1(const tl_op *op, tl_tensor *a, const void *attr, size_t attr_bytes) {

@@ -212,7 +212,8 @@ struct recalled {
 static bool costs_as(const struct ledger_row *a, const struct ledger_row *b) {
     return !strcmp(a->key.op, b->key.op) && a->key.dtype == b->key.dtype && a->key.phase == b->key.phase &&
            a->calls == b->calls && a->flops == b->flops && a->bytes_read == b->bytes_read &&
-           a->bytes_written == b->bytes_written && a->transfer_bytes == b->transfer_bytes;
+           a->bytes_written == b->bytes_written && a->transfer_bytes == b->transfer_bytes &&
+           a->sent_bytes == b->sent_bytes;
 }
 
 static double row_recall(const struct predict_machine *m, const struct predict_shape *shape,
@@ -290,7 +291,7 @@ static bool count_at(const json_t *row, const char *key, count *to) {
 static bool row_read(const json_t *json, struct ledger_row *row) {
     const char *dtype = json_string_value(json_object_get(json, "dtype"));
     const json_t *calls = json_object_get(json, "calls");
-    count transfer = 0;
+    count transfer = 0, sent = 0;
     memset(row, 0, sizeof *row);
     row->key.op = json_string_value(json_object_get(json, "op"));
     row->key.phase = (uint8_t)phase_named(json_string_value(json_object_get(json, "phase")));
@@ -298,8 +299,10 @@ static bool row_read(const json_t *json, struct ledger_row *row) {
     if (!row->key.op || row->key.phase == TL_PHASE_COUNT || !json_is_integer(calls) || json_integer_value(calls) < 0)
         return error_set(TL_ERROR_USE, "a row of the ledger has no op, phase or calls");
     if (json_object_get(json, "transfer_bytes") && !count_at(json, "transfer_bytes", &transfer)) return false;
+    if (json_object_get(json, "sent_bytes") && !count_at(json, "sent_bytes", &sent)) return false;
     row->calls = (uint64_t)json_integer_value(calls);
     row->transfer_bytes = transfer;
+    row->sent_bytes = sent;
     return count_at(json, "flops", &row->flops) && count_at(json, "bytes_read", &row->bytes_read) &&
            count_at(json, "bytes_written", &row->bytes_written);
 }

@@ -22,6 +22,7 @@ struct cost {
     int n_parts;
     struct cost_part part[COST_PARTS];
     count transfer_bytes; /* between host and device */
+    count sent_bytes;     /* to other processes */
 };
 
 static inline tl_count count_public(count c) { return (tl_count){(uint64_t)c, (uint64_t)(c >> 64)}; }

@@ -15,7 +15,7 @@ enum op_kind {
     OP_VIEW,    /* another geometry of input 0's storage: no kernel */
     OP_KERNEL,  /* results of known shape, computed by a kernel */
     OP_DYNAMIC, /* depends on data: an error on meta */
-    OP_TRANSFER /* input and output are on different devices */
+    OP_TRANSFER /* input and output are on different devices, or in different processes */
 };
 
 struct tl_call {
@@ -67,7 +67,7 @@ struct tl_op {
     bool may_overwrite;         /* has an in-place form: tl_NAME_ */
     bool is_wide;               /* runs in f32 under autocast */
     bool is_costly;             /* a selective checkpoint keeps its results */
-    bool (*run)(const tl_call *call, char *error);  /* instead of a kernel: transfers, which are between devices */
+    bool (*run)(const tl_call *call, char *error);  /* instead of a kernel: transfers, which are no device's own */
     tl_dtype (*compute_dtype)(const tl_call *call); /* for the ledger; NULL: input 0's */
 
     void (*forget)(void *attr); /* frees what attributes hold; NULL: plain data */

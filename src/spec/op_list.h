@@ -3,7 +3,7 @@
  *   VIEW      another geometry of the same storage: no kernel, costs nothing
  *   KERNEL    has a kernel on every real device; a forgotten one is a link error that names it
  *   DYNAMIC   the result depends on data: an error on meta
- *   TRANSFER  between devices
+ *   TRANSFER  between devices or processes: no kernel, a function that copies or sends
  *
  * A row NAME below the line of FAMILY.c needs: a record `op_NAME` in ops/FAMILY.c, a kernel `cpu_NAME` in
  * device/cpu/ops/FAMILY.c and `cuda_NAME` in device/cuda/ops/FAMILY.cu (or a file FAMILY_MORE beside it), and samples in
@@ -30,6 +30,11 @@ OP(KERNEL, assign)
 OP(KERNEL, fill)
 OP(KERNEL, unview)
 OP(TRANSFER, transfer)
+
+/* collective.c */
+OP(TRANSFER, all_gather)
+OP(TRANSFER, all_to_all)
+OP(TRANSFER, broadcast)
 
 /* The elementwise ops have a list of their own. */
 #define UNARY(name, ...) OP(KERNEL, name)

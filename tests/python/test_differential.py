@@ -1345,6 +1345,7 @@ ELSEWHERE = {
     "tests/test_cache.c": "generate model_extend model_next",
     "tests/python/test_data.py": "loader_next",
     "tests/python/test_safetensors.py": "safetensors_get safetensors_save",
+    "tests/test_comm.c": "all_reduce all_reduce_ reduce_scatter all_gather all_to_all broadcast",
     "tests/python/test_gguf.py": "gguf_get gguf_writer_tensor",
     "tests/test_custom_op.c": "function scope_give gradient_of_output gradient_input gradient_output gradient_set "
                               "call_input op_call",

@@ -450,6 +450,29 @@ const struct sample samples_transfer[] = {
     {"from meta", CPU_ONLY | NO_DATA, .call = transfer_back_call, .in = {F(2)}, .error = "transfer: meta has no data to send to cpu"},
     END};
 
+/* ---- collective.c ---- */
+
+/* Of a process alone; tests/test_comm.c has several. */
+static tl_tensor *gather_alone(tl_tensor *x) { return tl_all_gather(x, tl_comm_world()); }
+static tl_tensor *exchange_alone(tl_tensor *x) { return tl_all_to_all(x, tl_comm_world()); }
+static tl_tensor *broadcast_alone(tl_tensor *x) { return tl_broadcast(x, 0, tl_comm_world()); }
+const struct sample samples_all_gather[] = {
+    {"matrix", GRAD, .unary = gather_alone, .in = {F(3, 4)}},
+    {"permuted: made dense first", GRAD, .unary = gather_alone, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
+    {"scalar: one row", GRAD, .unary = gather_alone, .in = {SCALAR(FLOAT)}},
+    {"nothing", 0, .unary = gather_alone, .in = {F(0)}},
+    END};
+const struct sample samples_all_to_all[] = {
+    {"matrix", GRAD, .unary = exchange_alone, .in = {F(3, 4)}},
+    {"permuted: made dense first", GRAD, .unary = exchange_alone, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
+    {"scalar: one row", GRAD, .unary = exchange_alone, .in = {SCALAR(FLOAT)}},
+    END};
+const struct sample samples_broadcast[] = {
+    {"matrix", 0, .unary = broadcast_alone, .in = {F(3, 4)}},
+    {"scalar", 0, .unary = broadcast_alone, .in = {SCALAR(FLOAT)}},
+    {"permuted: made dense first", 0, .unary = broadcast_alone, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
+    END};
+
 /* ---- elementwise.c ---- */
 
 /* The calls of every op of two operands, and its FLOPs per element. */

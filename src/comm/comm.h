@@ -1,0 +1,51 @@
+/* comm.h: groups of processes, and messages between them.
+ *
+ * A group has `size` processes, its ranks. Messages are carried by a plugin (mpi.c), which is loaded when a launcher
+ * has started more than one process; a process alone needs none. A group for a price has a rank and a size but no other
+ * processes: ops on meta ask it for both and send nothing, so that one process prices every rank.
+ *
+ * Which messages a collective op sends is decided above (ops/collective.c), not by the library that carries them: the
+ * bytes that each rank sends, and the order of additions, then do not depend on that library.
+ */
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include "tally.h"
+
+enum { COMM_ERROR = 200 }; /* bytes of an error text */
+
+/* Host memory that is sent to another rank, or received from it. */
+struct comm_message {
+    int peer;
+    bool is_sent;
+    void *data;
+    size_t bytes;
+};
+
+struct comm_functions {
+    const char *name; /* of the library that carries messages: "Open MPI" */
+    /* Sends and receives all of these at once, and returns when all are done. Two messages between the same two ranks
+     * arrive in their order. False: why is in `error`. */
+    bool (*exchange)(tl_comm *comm, const struct comm_message *messages, int n, char *error);
+    /* Fills in a group of the ranks that give the same color, ordered by key. All ranks call it. */
+    bool (*split)(tl_comm *comm, int color, int key, tl_comm *part, char *error);
+    void (*close)(tl_comm *comm);
+};
+
+struct tl_comm {
+    int rank, size;
+    bool is_price;                          /* its other ranks do not exist */
+    const struct comm_functions *functions; /* NULL: there is nobody to send to */
+    void *own;                              /* the plugin's */
+};
+
+/* What the plugin exports: fills in the group of all processes that were launched together. */
+#define COMM_OPEN "tally_comm_open"
+typedef bool (*comm_open_fn)(tl_comm *world, char *error);
+
+/* Exchanges messages; those to the own rank are not allowed. False: why is in `error`. */
+bool comm_exchange(tl_comm *comm, const struct comm_message *messages, int n, char *error);
+/* Whether ops on tensors with data can use the group; false: recorded, with the caller's name. */
+bool comm_check(const tl_comm *comm, const char *what);
+
+#endif

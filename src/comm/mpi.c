@@ -1,0 +1,117 @@
+/* mpi.c: messages through MPI. Built as a plugin, once for each MPI library that is installed, and loaded by comm.c
+ * where a launcher has started several processes. It uses point-to-point messages only. */
+#include <mpi.h>
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm/comm.h"
+
+/* Counts are int in MPI, so a long message is several. */
+enum { MOST_BYTES = 1 << 30 };
+
+static bool fail(int code, const char *what, char *error) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    MPI_Error_string(code, text, &length);
+    snprintf(error, COMM_ERROR, "%s: %.150s", what, text);
+    return false;
+}
+
+/* ---- Messages ---- */
+
+static int parts_of(const struct comm_message *m) {
+    return (int)(m->bytes / MOST_BYTES) + (m->bytes % MOST_BYTES != 0 || m->bytes == 0);
+}
+
+static int part_begin(MPI_Comm comm, const struct comm_message *m, int part, MPI_Request *request) {
+    size_t from = (size_t)part * MOST_BYTES, left = m->bytes - from;
+    int bytes = (int)(left < MOST_BYTES ? left : MOST_BYTES);
+    char *data = (char *)m->data + from;
+    return m->is_sent ? MPI_Isend(data, bytes, MPI_BYTE, m->peer, 0, comm, request)
+                      : MPI_Irecv(data, bytes, MPI_BYTE, m->peer, 0, comm, request);
+}
+
+/* Waits without keeping a core from other ranks: where there are more ranks than cores, spinning takes the time of
+ * those that are waited for. */
+static int wait_all(int n, MPI_Request *requests) {
+    int is_done = 0, code = MPI_SUCCESS;
+    for (int round = 0; code == MPI_SUCCESS && !is_done; round++) {
+        code = MPI_Testall(n, requests, &is_done, MPI_STATUSES_IGNORE);
+        if (is_done || round < 200) continue;
+        if (round < 2000) sched_yield();
+        else nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return code;
+}
+
+static bool mpi_exchange(tl_comm *comm, const struct comm_message *messages, int n, char *error) {
+    MPI_Comm own = *(MPI_Comm *)comm->own;
+    size_t total = 0;
+    for (int i = 0; i < n; i++) total += (size_t)parts_of(&messages[i]);
+    MPI_Request *requests = malloc(total * sizeof *requests);
+    if (!requests) return snprintf(error, COMM_ERROR, "out of memory for %zu messages", total), false;
+    int code = MPI_SUCCESS, begun = 0;
+    for (int sends = 0; sends < 2; sends++) /* what is expected first: a message that finds its place is not copied */
+        for (int i = 0; i < n; i++)
+            for (int k = 0; code == MPI_SUCCESS && messages[i].is_sent == sends && k < parts_of(&messages[i]); k++)
+                code = part_begin(own, &messages[i], k, &requests[begun++]);
+    if (code == MPI_SUCCESS) code = wait_all(begun, requests);
+    free(requests);
+    return code == MPI_SUCCESS || fail(code, "a message", error);
+}
+
+/* ---- Groups ---- */
+
+static const struct comm_functions functions;
+
+static bool comm_fill(tl_comm *comm, MPI_Comm mpi, char *error) {
+    MPI_Comm *own = malloc(sizeof *own);
+    if (!own) return snprintf(error, COMM_ERROR, "out of memory"), false;
+    *own = mpi;
+    MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(mpi, &comm->rank);
+    MPI_Comm_size(mpi, &comm->size);
+    comm->functions = &functions;
+    comm->own = own;
+    return true;
+}
+
+static bool mpi_split(tl_comm *comm, int color, int key, tl_comm *part, char *error) {
+    MPI_Comm mpi;
+    int code = MPI_Comm_split(*(MPI_Comm *)comm->own, color, key, &mpi);
+    return code == MPI_SUCCESS ? comm_fill(part, mpi, error) : fail(code, "MPI_Comm_split", error);
+}
+
+static void mpi_close(tl_comm *comm) {
+    MPI_Comm_free(comm->own);
+    free(comm->own);
+}
+
+static const struct comm_functions functions = {"MPI", mpi_exchange, mpi_split, mpi_close};
+
+/* MPI_Finalize waits for all ranks. A rank that ends for a reason of its own ends the others instead, which would
+ * otherwise wait for its messages. 75 and 130: all ranks were asked to stop. */
+static void at_exit(int status, void *unused) {
+    int is_over;
+    (void)unused;
+    MPI_Finalized(&is_over);
+    if (is_over) return;
+    if (status == 0 || status == 75 || status == 130) MPI_Finalize();
+    else MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+bool tally_comm_open(tl_comm *world, char *error);
+__attribute__((visibility("default"))) bool tally_comm_open(tl_comm *world, char *error) {
+    int is_begun, given;
+    MPI_Initialized(&is_begun);
+    if (!is_begun) {
+        int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
+        if (code != MPI_SUCCESS) return fail(code, "MPI_Init", error);
+        on_exit(at_exit, NULL);
+    }
+    return comm_fill(world, MPI_COMM_WORLD, error);
+}

@@ -1,0 +1,257 @@
+/* collective.c: ops over a group of processes (comm/comm.h).
+ *
+ * Three ops move data: all_gather, all_to_all and broadcast. Every message is decided here, so a price knows the bytes
+ * that each rank sends without asking the library that carries them. Sums are ops as everywhere else: reduce_scatter
+ * is all_to_all and additions of the parts of all ranks, in the order of ranks, and all_reduce gathers its results.
+ * So bits depend on the number of ranks and on nothing else, neither on arrival nor on how tensors were joined before.
+ *
+ *     n ranks, S bytes of the whole tensor      sent by each rank
+ *     all_gather, all_to_all, reduce_scatter    (n - 1) / n S
+ *     all_reduce                                2 (n - 1) / n S, S rounded up to n elements
+ *     broadcast                                 (n - 1) S by the root, 0 by others
+ *
+ * The gradients are those of the sum of all ranks' losses.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "comm/comm.h"
+#include "ops/ops.h"
+
+struct attr_comm {
+    tl_comm *comm;
+    int root; /* of broadcast */
+};
+
+static tl_comm *comm_of(const tl_call *c) { return ((const struct attr_comm *)c->attr)->comm; }
+
+/* Reads and writes each byte once, and sends `sent`. */
+static void collective_cost(const tl_call *c, struct cost *cost, count sent) {
+    cost_traffic(c, cost, 0);
+    cost->sent_bytes = sent;
+}
+
+static bool collective_check(tl_call *c) {
+    const tl_comm *comm = comm_of(c);
+    return !device_has_data(c->device) || !comm->is_price ||
+           call_fail_need(c, "a group for a price has no other processes", "tensors on meta");
+}
+
+/* ---- Data on the host ---- */
+
+/* A tensor as the host sees it: its own memory, or a copy. */
+struct staged {
+    tl_device *device;
+    tl_tensor *tensor;
+    char *data;
+    size_t bytes;
+    bool is_copy;
+};
+
+static bool staged_new(struct staged *s, tl_tensor *x, char *error) {
+    *s = (struct staged){.device = x->storage->device, .tensor = x, .data = tensor_data(x), .bytes = tl_bytes(x)};
+    if (device_is_host(s->device) || !s->bytes) return true;
+    s->data = memory_new(s->bytes);
+    s->is_copy = s->data != NULL;
+    if (!s->data) snprintf(error, COMM_ERROR, "out of memory for %zu bytes on the host", s->bytes);
+    return s->is_copy;
+}
+static void staged_free(struct staged *s) {
+    if (s->is_copy) memory_free(s->data);
+}
+static bool staged_copy(struct staged *s, enum copy_direction direction, char *error) {
+    void *data = tensor_data(s->tensor);
+    if (!s->is_copy) return true;
+    return s->device->functions->copy(s->device, direction == COPY_TO_HOST ? s->data : data,
+                                      direction == COPY_TO_HOST ? data : s->data, s->bytes, direction, error);
+}
+
+/* Which part of the input goes to a rank, and which part of the output comes from it. */
+struct route {
+    size_t send_from, send_bytes, receive_at, receive_bytes;
+};
+typedef struct route (*route_rule)(const tl_call *c, const tl_comm *comm, int peer, size_t bytes_in, size_t bytes_out);
+
+static bool messages_send(const tl_call *c, route_rule rule, const struct staged *in, const struct staged *out,
+                          char *error) {
+    tl_comm *comm = comm_of(c);
+    struct comm_message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);
+    if (!messages) return snprintf(error, COMM_ERROR, "out of memory for the messages of %d ranks", comm->size), false;
+    int n = 0;
+    for (int k = 0; k < comm->size; k++) { /* everybody begins with another rank */
+        int peer = (comm->rank + k) % comm->size;
+        struct route r = rule(c, comm, peer, in->bytes, out->bytes);
+        if (peer == comm->rank) {
+            if (r.receive_bytes) memcpy(out->data + r.receive_at, in->data + r.send_from, r.receive_bytes);
+            continue;
+        }
+        if (r.send_bytes) messages[n++] = (struct comm_message){peer, true, in->data + r.send_from, r.send_bytes};
+        if (r.receive_bytes)
+            messages[n++] = (struct comm_message){peer, false, out->data + r.receive_at, r.receive_bytes};
+    }
+    bool ok = comm_exchange(comm, messages, n, error);
+    memory_free(messages);
+    return ok;
+}
+
+static bool collective_run(const tl_call *c, route_rule rule, char *error) {
+    struct staged in, out = {0};
+    bool ok = staged_new(&in, c->input[0], error);
+    ok = ok && staged_new(&out, c->output[0], error);
+    ok = ok && staged_copy(&in, COPY_TO_HOST, error) && messages_send(c, rule, &in, &out, error) &&
+         staged_copy(&out, COPY_TO_DEVICE, error);
+    staged_free(&in);
+    staged_free(&out);
+    return ok;
+}
+
+/* ---- all_gather: (d,...) of every rank -> (n d,...) ---- */
+
+static bool all_gather_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0];
+    int64_t shape[TL_MAX_RANK];
+    memcpy(shape, x->shape, (size_t)x->rank * sizeof *shape);
+    if (__builtin_mul_overflow(shape[0], comm_of(c)->size, &shape[0]))
+        return call_fail(c, "the result has more elements than can be counted");
+    return collective_check(c) && call_output(c, 0, x->dtype, x->rank, shape);
+}
+static void all_gather_cost(const tl_call *c, struct cost *cost) {
+    collective_cost(c, cost, (count)(comm_of(c)->size - 1) * tl_bytes(c->input[0]));
+}
+static struct route all_gather_route(const tl_call *c, const tl_comm *comm, int peer, size_t in, size_t out) {
+    (void)c, (void)comm, (void)out;
+    return (struct route){0, in, (size_t)peer * in, in};
+}
+static bool all_gather_run(const tl_call *c, char *error) { return collective_run(c, all_gather_route, error); }
+static void all_gather_backward(tl_gradient *g) {
+    g->result[0] = tl_reduce_scatter(g->grad[0], ((const struct attr_comm *)g->node->attr)->comm);
+}
+const tl_op op_all_gather = {RECORD(TRANSFER, all_gather, 1),
+                             .shapes = "x (d,...) of each of n ranks -> (n d,...)",
+                             .dtypes = "any",
+                             .flops = "0",
+                             .shape = all_gather_shape,
+                             .cost = all_gather_cost,
+                             .backward = all_gather_backward,
+                             .run = all_gather_run};
+
+/* ---- all_to_all: block k of rank r becomes block r of rank k ---- */
+
+static bool all_to_all_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0];
+    if (x->shape[0] % comm_of(c)->size)
+        return call_fail_need(c, "the first axis cannot be divided among the ranks", "a multiple of %d",
+                              comm_of(c)->size);
+    return collective_check(c) && call_output_like(c, 0, 0);
+}
+static void all_to_all_cost(const tl_call *c, struct cost *cost) {
+    count n = (count)comm_of(c)->size;
+    collective_cost(c, cost, (n - 1) * (tl_bytes(c->input[0]) / n));
+}
+static struct route all_to_all_route(const tl_call *c, const tl_comm *comm, int peer, size_t in, size_t out) {
+    (void)c, (void)out;
+    size_t block = in / (size_t)comm->size;
+    return (struct route){(size_t)peer * block, block, (size_t)peer * block, block};
+}
+static bool all_to_all_run(const tl_call *c, char *error) { return collective_run(c, all_to_all_route, error); }
+static void all_to_all_backward(tl_gradient *g) {
+    g->result[0] = tl_all_to_all(g->grad[0], ((const struct attr_comm *)g->node->attr)->comm);
+}
+const tl_op op_all_to_all = {RECORD(TRANSFER, all_to_all, 1),
+                             .shapes = "x (n d,...) of each of n ranks -> (n d,...)",
+                             .dtypes = "any",
+                             .flops = "0",
+                             .shape = all_to_all_shape,
+                             .cost = all_to_all_cost,
+                             .backward = all_to_all_backward,
+                             .run = all_to_all_run};
+
+/* ---- broadcast: x of the root ---- */
+
+static bool broadcast_shape(tl_call *c) { return collective_check(c) && call_output_like(c, 0, 0); }
+static void broadcast_cost(const tl_call *c, struct cost *cost) {
+    const struct attr_comm *a = c->attr;
+    collective_cost(c, cost, a->comm->rank == a->root ? (count)(a->comm->size - 1) * tl_bytes(c->input[0]) : 0);
+}
+static struct route broadcast_route(const tl_call *c, const tl_comm *comm, int peer, size_t in, size_t out) {
+    int root = ((const struct attr_comm *)c->attr)->root;
+    return (struct route){0, comm->rank == root ? in : 0, 0, peer == root ? out : 0};
+}
+static bool broadcast_run(const tl_call *c, char *error) { return collective_run(c, broadcast_route, error); }
+const tl_op op_broadcast = {RECORD(TRANSFER, broadcast, 1),
+                            .shapes = "x (...) -> (...) of the root",
+                            .dtypes = "any",
+                            .flops = "0",
+                            .shape = broadcast_shape,
+                            .cost = broadcast_cost,
+                            .run = broadcast_run};
+
+/* ---- Calls ---- */
+
+static tl_tensor *collective(const tl_op *op, tl_tensor *x, tl_comm *comm, int root) {
+    if (!tensor_check(x, op->name)) return NULL;
+    if (!comm) return error_set(TL_ERROR_USE, "%s: got NULL instead of a group of processes", op->name), NULL;
+    if (x->rank == 0 && op != &op_broadcast) x = tl_reshape(x, TL_SHAPE(1));
+    x = x ? tl_contiguous(x) : NULL;
+    struct attr_comm a = {comm, root};
+    return x ? op_apply1(op, x, ATTR(a)) : NULL;
+}
+
+tl_tensor *tl_all_gather(tl_tensor *x, tl_comm *comm) { return collective(&op_all_gather, x, comm, 0); }
+tl_tensor *tl_all_to_all(tl_tensor *x, tl_comm *comm) { return collective(&op_all_to_all, x, comm, 0); }
+tl_tensor *tl_broadcast(tl_tensor *x, int root, tl_comm *comm) {
+    if (comm && (root < 0 || root >= comm->size)) {
+        error_set(TL_ERROR_USE, "broadcast: root %d (need 0 to %d)", root, comm->size - 1);
+        return NULL;
+    }
+    return collective(&op_broadcast, x, comm, root);
+}
+
+/* The parts of all ranks lie behind each other. They are added one by one, since tl_sum may take another order on each
+ * device and for each length. Narrow floats are summed in f32 and rounded once. */
+static tl_tensor *parts_sum(tl_tensor *x, int n) {
+    int64_t rows = x->shape[0] / n;
+    bool is_narrow = dtype_is_float(x->dtype) && dtype_accumulate(x->dtype) != x->dtype;
+    tl_tensor *first = tl_slice(x, 0, 0, rows, 1);
+    tl_tensor *sum = !first ? NULL : is_narrow ? tl_cast(first, dtype_accumulate(x->dtype)) : tl_clone(first);
+    for (int k = 1; sum && k < n; k++) {
+        tl_tensor *part = tl_slice(x, 0, k * rows, (k + 1) * rows, 1);
+        sum = part ? tl_add_(sum, part) : NULL;
+    }
+    return sum && is_narrow ? tl_cast(sum, x->dtype) : sum;
+}
+
+tl_tensor *tl_reduce_scatter(tl_tensor *x, tl_comm *comm) {
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    tl_tensor *parts = tl_all_to_all(x, comm);
+    return tl_scope_return(scope, parts ? parts_sum(parts, comm->size) : NULL);
+}
+
+/* As a vector whose length is a multiple of n. */
+static tl_tensor *padded_vector(tl_tensor *x, int64_t n) {
+    tl_tensor *flat = tl_reshape(x, TL_SHAPE(x->numel));
+    int64_t none = 0, more = (n - x->numel % n) % n;
+    return flat && more ? tl_pad(flat, &none, &more, TL_PAD_CONSTANT, 0) : flat;
+}
+
+tl_tensor *tl_all_reduce(tl_tensor *x, tl_comm *comm) {
+    if (!tensor_check(x, "all_reduce")) return NULL;
+    if (!comm) return error_set(TL_ERROR_USE, "all_reduce: got NULL instead of a group of processes"), NULL;
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    tl_tensor *vector = padded_vector(x, comm->size);
+    tl_tensor *part = vector ? tl_reduce_scatter(vector, comm) : NULL;
+    tl_tensor *whole = part ? tl_all_gather(part, comm) : NULL;
+    if (whole && whole->numel != x->numel) whole = tl_slice(whole, 0, 0, x->numel, 1);
+    return tl_scope_return(scope, whole ? tl_reshape(whole, x->rank, x->shape) : NULL);
+}
+
+tl_tensor *tl_all_reduce_(tl_tensor *x, tl_comm *comm) {
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    tl_tensor *sum = tl_all_reduce(x, comm);
+    bool ok = sum && tl_copy_(x, sum);
+    return tl_scope_end(scope) && ok ? x : NULL;
+}

@@ -1,0 +1,270 @@
+/* test_comm.c: groups of processes. Alone, this program starts itself under mpirun with 2, 3 and 4 processes; under a
+ * launcher it is one of them, and makes one check. */
+#include "support/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+
+static tl_comm *world(void) {
+    tl_comm *comm = tl_comm_world();
+    assert_non_null(comm);
+    return comm;
+}
+
+/* ---- Checks that every rank makes ---- */
+
+/* Element i of rank r; sums of these are exact in every float. */
+static float value(int rank, int64_t i) { return (float)((rank + 1) * 3 + i % 7); }
+
+static tl_tensor *filled(int64_t rows, int64_t columns, int rank) {
+    float *data = malloc((size_t)(rows * columns + 1) * sizeof *data);
+    for (int64_t i = 0; i < rows * columns; i++) data[i] = value(rank, i);
+    tl_tensor *x = tl_from_data(data, TL_SHAPE(rows, columns), TL_F32, NULL);
+    free(data);
+    return x;
+}
+
+static void check(const tl_tensor *x, int64_t i, double expected) {
+    assert_float_equal(((const float *)tl_data(x))[i], expected, 0);
+}
+
+static void ranks_are_numbered(void) {
+    tl_comm *comm = world();
+    bool is_open_mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+    assert_int_equal(tl_comm_size(comm), atoi(getenv(is_open_mpi ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE")));
+    assert_int_equal(tl_comm_rank(comm), atoi(getenv(is_open_mpi ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK")));
+    for (int i = 0; i < 100; i++) assert_true(tl_comm_barrier(comm));
+}
+
+static void sums_are_everybodys(void) {
+    tl_comm *comm = world();
+    int n = comm->size;
+    const int64_t columns[] = {1, 5, 12, 4099};
+    for (int k = 0; k < 4; k++) {
+        tl_tensor *x = filled(3, columns[k], comm->rank), *sum = tl_all_reduce(x, comm);
+        assert_non_null(sum);
+        for (int64_t i = 0; i < 3 * columns[k]; i++) {
+            float expected = 0;
+            for (int r = 0; r < n; r++) expected += value(r, i);
+            check(sum, i, expected);
+        }
+        assert_ptr_equal(tl_all_reduce_(x, comm), x);
+        for (int64_t i = 0; i < 3 * columns[k]; i++) check(x, i, ((const float *)tl_data(sum))[i]);
+    }
+}
+
+/* Terms of very different size: any other order gives other bits. */
+static void sums_are_in_the_order_of_ranks(void) {
+    static const float terms[] = {1e8f, 1.0f, -1e8f, 0.37f};
+    tl_comm *comm = world();
+    float sum = 0;
+    for (int r = 0; r < comm->size; r++) sum += terms[r];
+    for (int64_t length = 1; length < 40; length += 7) {
+        tl_tensor *x = tl_all_reduce(tl_full(TL_SHAPE(length), terms[comm->rank], TL_F32, NULL), comm);
+        for (int64_t i = 0; i < length; i++) check(x, i, sum);
+    }
+}
+
+static void rows_are_gathered_scattered_and_exchanged(void) {
+    tl_comm *comm = world();
+    int n = comm->size, me = comm->rank;
+    tl_tensor *all = tl_all_gather(filled(2, 3, me), comm);
+    assert_int_equal(tl_size(all, 0), 2 * n);
+    for (int r = 0; r < n; r++)
+        for (int64_t i = 0; i < 6; i++) check(all, r * 6 + i, value(r, i));
+    tl_tensor *part = tl_reduce_scatter(filled(2 * n, 3, me), comm);
+    assert_int_equal(tl_size(part, 0), 2);
+    for (int64_t i = 0; i < 6; i++) {
+        float expected = 0;
+        for (int r = 0; r < n; r++) expected += value(r, me * 6 + i);
+        check(part, i, expected);
+    }
+    tl_tensor *turned = tl_all_to_all(filled(2 * n, 3, me), comm);
+    for (int r = 0; r < n; r++)
+        for (int64_t i = 0; i < 6; i++) check(turned, r * 6 + i, value(r, me * 6 + i));
+    for (int root = 0; root < n; root++) {
+        tl_tensor *x = tl_broadcast(filled(4, 5, me), root, comm);
+        for (int64_t i = 0; i < 20; i++) check(x, i, value(root, i));
+    }
+}
+
+/* The loss is the sum over ranks of w . gathered, with w of each rank different. */
+static void gradients_come_back(void) {
+    tl_comm *comm = world();
+    int n = comm->size, me = comm->rank;
+    tl_tensor *x = tl_requires_grad(filled(2, 3, me), true);
+    tl_tensor *loss = tl_sum(tl_mul(tl_all_gather(x, comm), filled(2 * n, 3, me)), NULL, 0, false);
+    assert_true(tl_backward(loss, NULL, 0));
+    for (int64_t i = 0; i < 6; i++) {
+        float expected = 0;
+        for (int r = 0; r < n; r++) expected += value(r, me * 6 + i);
+        check(tl_grad_of(x), i, expected);
+    }
+    tl_zero_grad(x, false);
+}
+
+static void groups_can_be_split(void) {
+    tl_comm *comm = world();
+    tl_comm *half = tl_comm_split(comm, comm->rank % 2, -comm->rank);
+    assert_non_null(half);
+    int size = (comm->size + (comm->rank % 2 == 0)) / 2;
+    assert_int_equal(half->size, size);
+    assert_int_equal(half->rank, size - 1 - comm->rank / 2);
+    tl_tensor *sum = tl_all_reduce(tl_full(TL_SHAPE(5), comm->rank, TL_F32, NULL), half);
+    float expected = 0;
+    for (int r = comm->rank % 2; r < comm->size; r += 2) expected += (float)r;
+    check(sum, 4, expected);
+    tl_comm_free(half);
+}
+
+/* What one process says that each rank will cost is what it cost. */
+static tl_ledger *everything(tl_comm *comm, tl_device *device) {
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_zeros(TL_SHAPE(7, 13), TL_F32, device);
+    tl_tensor *rows = tl_zeros(TL_SHAPE(6 * comm->size, 2), TL_BF16, device);
+    tl_requires_grad(x, true);
+    tl_ledger *ledger = tl_ledger_begin("collectives");
+    tl_backward(tl_sum(tl_all_reduce(x, comm), NULL, 0, false), NULL, 0);
+    tl_all_gather(tl_reduce_scatter(rows, comm), comm);
+    tl_broadcast(rows, comm->size - 1, comm);
+    tl_ledger_end(ledger);
+    tl_zero_grad(x, false);
+    tl_scope_end(scope);
+    return ledger;
+}
+
+static void receipts_are_the_price(void) {
+    tl_comm *comm = world(), *price = tl_comm_price(comm->rank, comm->size);
+    tl_device *cpu = check_cpu(), *meta = tl_device_find("meta:cpu");
+    tl_ledger *paid = everything(comm, cpu), *priced = everything(price, meta);
+    char *a = tl_ledger_json(priced, meta), *b = tl_ledger_json(paid, cpu), *report = NULL;
+    int differences = tl_ledger_diff(a, b, &report);
+    if (differences) fprintf(stderr, "%s", report ? report : tl_error_message());
+    assert_int_equal(differences, 0);
+    int64_t n = comm->size, vector = (91 + n - 1) / n * 4, bf16 = 24;
+    int64_t sent = (n - 1) * (4 * vector + 2 * bf16 + (comm->rank == n - 1 ? n * bf16 : 0));
+    assert_int_equal(tl_ledger_sent_bytes(paid).low, sent);
+    free(a), free(b), free(report);
+    tl_ledger_free(paid), tl_ledger_free(priced);
+    tl_comm_free(price);
+}
+
+static void long_messages_arrive(void) {
+    tl_comm *comm = world();
+    int64_t n = (int64_t)9 << 20; /* bytes, beyond what is sent eagerly */
+    tl_tensor *all = tl_all_gather(tl_full(TL_SHAPE(n), comm->rank + 1, TL_U8, NULL), comm);
+    for (int r = 0; r < comm->size; r++) {
+        const unsigned char *rows = (const unsigned char *)tl_data(all) + r * n;
+        assert_int_equal(rows[0], r + 1);
+        assert_int_equal(rows[n - 1], r + 1);
+    }
+}
+
+static int rank_run(void) {
+    static void (*const checks[])(void) = {ranks_are_numbered,
+                                           sums_are_everybodys,
+                                           sums_are_in_the_order_of_ranks,
+                                           rows_are_gathered_scattered_and_exchanged,
+                                           gradients_come_back,
+                                           groups_can_be_split,
+                                           receipts_are_the_price,
+                                           long_messages_arrive};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        tl_scope scope = tl_scope_begin();
+        checks[i]();
+        tl_scope_end(scope);
+    }
+    expect_ok();
+    return 0;
+}
+
+/* ---- Alone ---- */
+
+static const char *program;
+
+/* The plugin is in the folder above this program's; builds with sanitizers have none. */
+static bool has_plugin(const char *name) {
+    char plugin[4200];
+    snprintf(plugin, sizeof plugin, "%.*s/../libtally_%s.so", (int)(strrchr(program, '/') - program), program, name);
+    return access(plugin, R_OK) == 0;
+}
+
+static void launch(const char *launcher, int n) {
+    char command[4400];
+    snprintf(command, sizeof command, "OMP_NUM_THREADS=1 timeout 120 %s -n %d %s", launcher, n, program);
+    assert_int_equal(system(command), 0);
+}
+
+static void launch_all(const char *plugin, const char *check, const char *launcher) {
+    if (!has_plugin(plugin) || system(check) != 0) skip();
+    for (int n = 1; n <= 4; n++) launch(launcher, n);
+}
+
+static void several_processes_with_open_mpi(void **state) {
+    (void)state;
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    launch_all("openmpi", "mpirun.openmpi --version >/dev/null 2>&1", "mpirun.openmpi --oversubscribe --bind-to none");
+}
+
+static void several_processes_with_mpich(void **state) {
+    (void)state;
+    launch_all("mpich", "mpirun.mpich --version >/dev/null 2>&1", "mpirun.mpich");
+}
+
+static void a_process_alone_is_a_group_of_one(void **state) {
+    (void)state;
+    tl_comm *comm = world();
+    assert_int_equal(tl_comm_size(comm), 1);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = filled(2, 3, 0);
+    assert_true(tl_comm_barrier(comm));
+    check(tl_all_reduce(x, comm), 5, value(0, 5));
+    check(tl_all_gather(x, comm), 5, value(0, 5));
+    check(tl_reduce_scatter(x, comm), 5, value(0, 5));
+    tl_comm *part = tl_comm_split(comm, 3, 0);
+    assert_int_equal(tl_comm_size(part), 1);
+    tl_comm_free(part);
+    tl_comm_free(comm); /* stays */
+    assert_int_equal(tl_comm_size(tl_comm_world()), 1);
+    tl_scope_end(scope);
+}
+
+static void wrong_use_is_an_error(void **state) {
+    (void)state;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = filled(5, 3, 0), *shape = tl_empty(TL_SHAPE(5, 3), TL_F32, check_meta());
+    tl_comm *price = tl_comm_price(1, 3);
+    expect_refused(tl_all_gather(x, price), "all_gather: a group for a price has no other processes");
+    expect_refused(tl_all_to_all(shape, price), "all_to_all: the first axis cannot be divided among the ranks");
+    expect_refused(tl_all_reduce(x, NULL), "all_reduce: got NULL instead of a group of processes");
+    expect_refused(tl_comm_price(3, 3), "comm_price: rank 3 of 3 (need 0 to size - 1)");
+    expect_refused(tl_broadcast(x, 1, world()), "broadcast: root 1 (need 0 to 0)");
+    expect_refused(tl_comm_barrier(price), "comm_barrier: a group for a price has no other processes");
+    tl_comm_free(price);
+    tl_scope_end(scope);
+}
+
+static void a_plugin_that_is_missing_is_named(void **state) {
+    (void)state;
+    char command[4400];
+    snprintf(command, sizeof command, "TALLY_MPI=nothing %s 2>&1 | grep -q 'libtally_nothing.so is not there'",
+             program);
+    assert_int_equal(system(command), 0);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("TALLY_MPI")) return rank_run();
+    program = argv[0];
+    const struct CMUnitTest tests[] = {
+        TEST(a_process_alone_is_a_group_of_one), TEST(wrong_use_is_an_error),
+        TEST(a_plugin_that_is_missing_is_named), TEST(several_processes_with_open_mpi),
+        TEST(several_processes_with_mpich),
+    };
+    return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
+}
