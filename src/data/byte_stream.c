@@ -1,6 +1,8 @@
 #include "data/byte_stream.h"
 
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -9,9 +11,28 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 
-enum { INPUT_BYTES = 256 << 10 };
+enum { INPUT_BYTES = 256 << 10, SLOTS = 4, SLOT_BYTES = 256 << 10 };
 enum packing { PACKED_NOT, PACKED_GZIP, PACKED_ZSTD };
+
+/* A thread that decompresses into a ring of slots, so that a reader who parses does not slow the decompressor down. */
+struct ahead {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t filled_more, taken_more;
+    uint64_t filled, taken; /* slots */
+    atomic_bool stop;
+    struct slot {
+        size_t n;      /* 0: the end, or an error */
+        uint64_t used; /* bytes of the file up to here */
+    } slots[SLOTS];
+    size_t at;     /* bytes of the current slot that were read */
+    uint64_t used; /* of the last slot that was read */
+    tl_status status;
+    char message[1024];
+    unsigned char data[SLOTS][SLOT_BYTES];
+};
 
 struct byte_stream {
     int fd;
@@ -25,6 +46,7 @@ struct byte_stream {
     bool has_gzip;  /* gzip is to be ended */
     z_stream gzip;
     ZSTD_DStream *zstd;
+    struct ahead *ahead; /* NULL: decompresses when it is read */
     unsigned char input[INPUT_BYTES];
 };
 
@@ -55,7 +77,8 @@ static const struct {
 static bool raw_read(struct byte_stream *s, void *to, size_t room, size_t *n) {
     struct pollfd input = {.fd = s->fd, .events = POLLIN};
     while (s->fd == 0 && s->stop && poll(&input, 1, 200) <= 0)
-        if (atomic_load(s->stop)) return error_set(TL_ERROR_USE, "%s: stopped", s->path);
+        if (atomic_load(s->stop) || (s->ahead && atomic_load(&s->ahead->stop)))
+            return error_set(TL_ERROR_USE, "%s: stopped", s->path);
     if (!file_read_some(s->fd, file_path(s->path), to, room, n)) return false;
     s->taken += *n;
     s->is_ended = *n == 0;
@@ -89,30 +112,7 @@ static bool packing_begin(struct byte_stream *s) {
     return s->packing == PACKED_NOT || s->has_gzip || s->zstd || error_memory(INPUT_BYTES, "a decompressor");
 }
 
-struct byte_stream *byte_stream_open(const char *path, const atomic_bool *stop) {
-    bool is_standard = !strcmp(path, "-");
-    const char *name = is_standard ? "standard input" : path;
-    size_t bytes = sizeof(struct byte_stream) + strlen(name) + 1, size;
-    struct byte_stream *s = memory_new(bytes);
-    if (!s) return error_memory(bytes, "a file to be read"), NULL;
-    memset(s, 0, offsetof(struct byte_stream, input));
-    s->path = strcpy((char *)(s + 1), name);
-    s->stop = stop;
-    s->fd = is_standard ? 0 : file_open(path, &size);
-    if (s->fd >= 0 && head_read(s) && packing_begin(s)) return s;
-    byte_stream_close(s);
-    return NULL;
-}
-
-void byte_stream_close(struct byte_stream *s) {
-    if (!s) return;
-    if (s->has_gzip) inflateEnd(&s->gzip);
-    if (s->zstd) ZSTD_freeDStream(s->zstd);
-    if (s->fd > 0) file_close(s->fd);
-    memory_free(s);
-}
-
-uint64_t byte_stream_used(const struct byte_stream *s) { return s->taken - (s->n - s->at); }
+static uint64_t file_used(const struct byte_stream *s) { return s->taken - (s->n - s->at); }
 
 /* ---- Reading ---- */
 
@@ -191,7 +191,125 @@ static bool zstd_read(struct byte_stream *s, void *to, size_t room, size_t *n) {
     return true;
 }
 
+static bool packed_read(struct byte_stream *s, void *to, size_t room, size_t *n) {
+    return s->packing == PACKED_GZIP ? gzip_read(s, to, room, n) : zstd_read(s, to, room, n);
+}
+
+/* ---- Reading ahead ---- */
+
+static void *ahead_main(void *stream) {
+    struct byte_stream *s = stream;
+    struct ahead *a = s->ahead;
+    pthread_mutex_lock(&a->lock);
+    for (size_t n = 1; n && !atomic_load(&a->stop);) {
+        if (a->filled == a->taken + SLOTS) {
+            pthread_cond_wait(&a->taken_more, &a->lock);
+            continue;
+        }
+        int slot = (int)(a->filled % SLOTS);
+        pthread_mutex_unlock(&a->lock);
+        if (!packed_read(s, a->data[slot], SLOT_BYTES, &n)) {
+            n = 0;
+            a->status = tl_error();
+            text_copy(a->message, sizeof a->message, tl_error_message());
+            tl_error_clear();
+        }
+        pthread_mutex_lock(&a->lock);
+        a->slots[slot] = (struct slot){n, file_used(s)};
+        a->filled++;
+        pthread_cond_signal(&a->filled_more);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+/* Without a thread it works all the same. Signals are for the program's own threads. */
+static bool ahead_begin(struct byte_stream *s) {
+    if (s->packing == PACKED_NOT) return true;
+    struct ahead *a = memory_new(sizeof *a);
+    if (!a) return error_memory(sizeof *a, "a decompressor");
+    memset(a, 0, offsetof(struct ahead, data));
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->filled_more, NULL);
+    pthread_cond_init(&a->taken_more, NULL);
+    s->ahead = a;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&a->thread, NULL, ahead_main, s)) {
+        memory_free(a);
+        s->ahead = NULL;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return true;
+}
+
+static void ahead_end(struct byte_stream *s) {
+    struct ahead *a = s->ahead;
+    if (!a) return;
+    pthread_mutex_lock(&a->lock);
+    atomic_store(&a->stop, true);
+    pthread_cond_signal(&a->taken_more);
+    pthread_mutex_unlock(&a->lock);
+    pthread_join(a->thread, NULL);
+    pthread_cond_destroy(&a->taken_more);
+    pthread_cond_destroy(&a->filled_more);
+    pthread_mutex_destroy(&a->lock);
+    memory_free(a);
+}
+
+static bool ahead_read(struct ahead *a, void *to, size_t room, size_t *n) {
+    pthread_mutex_lock(&a->lock);
+    while (a->filled == a->taken) pthread_cond_wait(&a->filled_more, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+    int slot = (int)(a->taken % SLOTS); /* nobody else changes it, nor this slot */
+    size_t left = a->slots[slot].n - a->at;
+    if (a->slots[slot].n == 0) { /* the end stays where it is */
+        *n = 0;
+        return a->status == TL_OK || error_set(a->status, "%s", a->message);
+    }
+    *n = left < room ? left : room;
+    memcpy(to, a->data[slot] + a->at, *n);
+    a->at += *n;
+    if (*n < left) return true;
+    a->used = a->slots[slot].used;
+    a->at = 0;
+    pthread_mutex_lock(&a->lock);
+    a->taken++;
+    pthread_cond_signal(&a->taken_more);
+    pthread_mutex_unlock(&a->lock);
+    return true;
+}
+
+uint64_t byte_stream_used(const struct byte_stream *s) { return s->ahead ? s->ahead->used : file_used(s); }
+
 bool byte_stream_read(struct byte_stream *s, void *to, size_t room, size_t *n) {
-    if (s->packing == PACKED_GZIP) return gzip_read(s, to, room, n);
-    return s->packing == PACKED_ZSTD ? zstd_read(s, to, room, n) : plain_read(s, to, room, n);
+    if (s->packing == PACKED_NOT) return plain_read(s, to, room, n);
+    return s->ahead ? ahead_read(s->ahead, to, room, n) : packed_read(s, to, room, n);
+}
+
+/* ---- Opening and closing ---- */
+
+struct byte_stream *byte_stream_open(const char *path, const atomic_bool *stop) {
+    bool is_standard = !strcmp(path, "-");
+    const char *name = is_standard ? "standard input" : path;
+    size_t bytes = sizeof(struct byte_stream) + strlen(name) + 1, size;
+    struct byte_stream *s = memory_new(bytes);
+    if (!s) return error_memory(bytes, "a file to be read"), NULL;
+    memset(s, 0, offsetof(struct byte_stream, input));
+    s->path = strcpy((char *)(s + 1), name);
+    s->stop = stop;
+    s->fd = is_standard ? 0 : file_open(path, &size);
+    if (s->fd >= 0 && head_read(s) && packing_begin(s) && ahead_begin(s)) return s;
+    byte_stream_close(s);
+    return NULL;
+}
+
+void byte_stream_close(struct byte_stream *s) {
+    if (!s) return;
+    ahead_end(s);
+    if (s->has_gzip) inflateEnd(&s->gzip);
+    if (s->zstd) ZSTD_freeDStream(s->zstd);
+    if (s->fd > 0) file_close(s->fd);
+    memory_free(s);
 }

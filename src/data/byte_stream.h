@@ -1,7 +1,8 @@
 /* byte_stream.h: the bytes of a file from first to last, decompressed if it is gzip or zstd.
  *
- * What a file is, its first bytes say, not its name. Memory is bounded: 256 KiB, and for zstd the window of the file,
- * at most 128 MiB. Formats that cannot be read are refused with what to do instead.
+ * What a file is, its first bytes say, not its name. Memory is bounded: a megabyte or two, and for zstd the window
+ * of the file, at most 128 MiB. A thread decompresses ahead of the reader. Formats that cannot be read are refused
+ * with what to do instead.
  */
 #ifndef DATA_BYTE_STREAM_H
 #define DATA_BYTE_STREAM_H

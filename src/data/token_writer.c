@@ -126,21 +126,38 @@ static bool documents_write(tl_token_writer *w, uint32_t *crc) {
 
 /* ---- Tokens ---- */
 
+/* Negative ids are huge as unsigned numbers. */
+static bool ids_check(const tl_token_writer *w, const int32_t *ids, int64_t n) {
+    const uint64_t limit = (uint64_t)w->info.vocabulary;
+    bool is_bad = false;
+    for (int64_t i = 0; i < n; i++) is_bad |= (uint32_t)ids[i] >= limit;
+    if (!is_bad) return true;
+    int64_t at = 0;
+    while ((uint32_t)ids[at] < limit) at++;
+    return error_set(TL_ERROR_USE, "token_writer_add: token %lld is %d (need 0 to %lld)",
+                     (long long)(w->info.count + at), ids[at], (long long)w->info.vocabulary - 1);
+}
+
+static void ids_pack(unsigned char *to, const int32_t *ids, int64_t n, int width) {
+    if (width == 4) memcpy(to, ids, (size_t)n * 4);
+    for (int64_t i = 0; width == 2 && i < n; i++) memcpy(to + 2 * i, &(uint16_t){(uint16_t)ids[i]}, 2);
+    for (int64_t i = 0; width == 1 && i < n; i++) to[i] = (unsigned char)ids[i];
+}
+
 bool tl_token_writer_add(tl_token_writer *w, const int32_t *ids, int64_t n) {
     if (!w || (!ids && n) || n < 0) {
         if (tl_error() == TL_OK) error_set(TL_ERROR_USE, "token_writer_add: no writer or no ids");
         return false;
     }
     if (n && w->is_begun && !document_put(w)) return false;
-    size_t width = (size_t)w->info.token_bytes;
-    for (int64_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= w->info.vocabulary)
-            return error_set(TL_ERROR_USE, "token_writer_add: token %lld is %d (need 0 to %lld)",
-                             (long long)w->info.count, ids[i], (long long)w->info.vocabulary - 1);
-        uint32_t id = (uint32_t)ids[i];
-        memcpy(w->block + w->used, &id, width);
-        w->used += width;
-        w->info.count++;
+    int width = w->info.token_bytes;
+    for (int64_t done = 0; done < n;) {
+        int64_t room = (int64_t)(TOKEN_BLOCK_BYTES - w->used) / width, some = n - done < room ? n - done : room;
+        if (!ids_check(w, ids + done, some)) return false;
+        ids_pack(w->block + w->used, ids + done, some, width);
+        w->used += (size_t)(some * width);
+        w->info.count += some;
+        done += some;
         if (w->used == TOKEN_BLOCK_BYTES && !block_write(w)) return false;
     }
     return true;
