@@ -387,7 +387,7 @@ tsan:
 # fuzz_files has several readers, each with its own corpus. Leaks are checked once, at the end of each program, since a
 # check after every input would take seconds; ASAN_OPTIONS=detect_leaks=0 disables it.
 FUZZ         ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/*.c)))
-FUZZ_READERS ?= safetensors gguf tokens npy jsonl separated config settings kinds manifest tokenizer ranks tekken \
+FUZZ_READERS ?= safetensors gguf tokens npy jsonl config settings kinds manifest tokenizer ranks tekken \
                 vocab merges choices
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1

@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-enum { INPUT_BYTES = 256 << 10, SLOTS = 4, SLOT_BYTES = 256 << 10 };
+enum { INPUT_BYTES = 256 << 10, SLOTS = 4, SLOT_BYTES = 256 << 10, SMALL_BYTES = 4096 };
 enum packing { PACKED_NOT, PACKED_GZIP, PACKED_ZSTD };
 
 /* A thread that decompresses into a ring of slots, so that a reader who parses does not slow the decompressor down. */
@@ -223,9 +223,10 @@ static void *ahead_main(void *stream) {
     return NULL;
 }
 
-/* Without a thread it works all the same. Signals are for the program's own threads. */
-static bool ahead_begin(struct byte_stream *s) {
-    if (s->packing == PACKED_NOT) return true;
+/* Without a thread it works all the same, and a small file is decompressed before a thread has started. Signals are for
+ * the program's own threads. */
+static bool ahead_begin(struct byte_stream *s, size_t file_bytes) {
+    if (s->packing == PACKED_NOT || file_bytes <= SMALL_BYTES) return true;
     struct ahead *a = memory_new(sizeof *a);
     if (!a) return error_memory(sizeof *a, "a decompressor");
     memset(a, 0, offsetof(struct ahead, data));
@@ -293,14 +294,14 @@ bool byte_stream_read(struct byte_stream *s, void *to, size_t room, size_t *n) {
 struct byte_stream *byte_stream_open(const char *path, const atomic_bool *stop) {
     bool is_standard = !strcmp(path, "-");
     const char *name = is_standard ? "standard input" : path;
-    size_t bytes = sizeof(struct byte_stream) + strlen(name) + 1, size;
+    size_t bytes = sizeof(struct byte_stream) + strlen(name) + 1, size = SIZE_MAX;
     struct byte_stream *s = memory_new(bytes);
     if (!s) return error_memory(bytes, "a file to be read"), NULL;
     memset(s, 0, offsetof(struct byte_stream, input));
     s->path = strcpy((char *)(s + 1), name);
     s->stop = stop;
     s->fd = is_standard ? 0 : file_open(path, &size);
-    if (s->fd >= 0 && head_read(s) && packing_begin(s) && ahead_begin(s)) return s;
+    if (s->fd >= 0 && head_read(s) && packing_begin(s) && ahead_begin(s, size)) return s;
     byte_stream_close(s);
     return NULL;
 }

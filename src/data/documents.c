@@ -12,7 +12,7 @@
 #include "data/byte_stream.h"
 
 const char DOCUMENTS_BLANK[] = "\n\n";
-enum { BUFFER_BYTES = 1 << 20 };
+enum { BUFFER_BYTES = 256 << 10 };
 
 /* A document's place in the lines of a file. */
 struct documents {

@@ -91,14 +91,16 @@ static bool batch_fill(struct feed *f, struct batch *b) {
     b->is_open = b->is_end = false;
     if (f->is_open && (!begin_put(b, 0) || !documents_text_add(&b->text, f->rest.at, f->rest.n))) return false;
     f->is_open = f->is_whole = false;
-    for (;; target *= 2) {
+    for (;; target = target < FEED_MOST_HELD / 2 ? 2 * target : FEED_MOST_HELD + 1) {
         if (!documents_read(f, b, target, &is_open)) return false;
         cut = b->text.n;
         if (!is_open || open_cut(f, b, &cut)) break;
-        if (b->text.n > TOKENIZER_MOST_TEXT)
+        if (b->text.n > FEED_MOST_HELD)
             return error_set(TL_ERROR_USE,
-                             "a document has more than 1 GiB without a place where this tokenizer may cut it (need "
-                             "smaller documents: --document-separator)");
+                             "input %zu, document %llu: has more than 256 MiB without a place where this tokenizer may "
+                             "cut it (--document-separator makes smaller documents of a text)",
+                             documents_where(f->documents).input + 1,
+                             (unsigned long long)documents_where(f->documents).documents + 1);
     }
     if (is_open && !rest_keep(f, b, cut, is_later)) return false;
     b->after = (struct feed_position){documents_where(f->documents), f->is_open && f->is_later ? f->taken : 0};

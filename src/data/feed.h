@@ -2,13 +2,15 @@
  *
  * A batch is some megabytes of text, cut into parts that can be encoded by themselves. How documents are spread over
  * batches changes no token: a document that does not fit is cut where nothing sees across, and one without such a place
- * grows its batch, up to the gigabyte that an encoder takes. Three batches exist, so memory is bounded by them.
+ * grows its batch, up to FEED_MOST_HELD bytes. Three batches exist, so memory is bounded by them.
  */
 #ifndef DATA_FEED_H
 #define DATA_FEED_H
 
 #include "data/documents.h"
 #include "text/parts.h"
+
+#define FEED_MOST_HELD ((size_t)256 << 20)
 
 struct feed_position {
     struct documents_position at;

@@ -18,7 +18,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import programs  # noqa: E402
 
 WEIGHTS = {"train": 8, "plan": 10, "fit": 5, "generate": 10, "eval": 8, "diff": 14, "ops": 3, "napkin": 20,
-           "roofline": 3, "calibrate": 6, "devices": 5, "dtypes": 1, "export": 4, "inspect": 8, "data": 20}
+           "roofline": 3, "calibrate": 6, "devices": 5, "dtypes": 1, "export": 4, "inspect": 8, "data": 20,
+           "tokenize": 8}
 WORDS = {"data": ["make", "inspect", "convert", "check", "show"],
          "fit": ["batch", "seq", "layers", "channels", "model", "devices"],
          "napkin": ["time", "fit", "flops", "memory", "activations", "intensity", "chinchilla", "mfu", "loss",
@@ -39,7 +40,7 @@ CHOICES = ["fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4", "f32", "f16
            "standard", "training", "inference", "cosine", "wsd", "sgd", "adamw", "rollback", "random",
            "H100", "A100-80", "RTX 4090", "MI300X", "cpu", "meta", "meta:h200", "cuda", "cuda:7", "this", "matmul",
            "gelu", "relu", "gpt2", "llama-3"]
-OWN_FILES = {"--out", "--svg"}  # what is written: in the cell
+OWN_FILES = {"--out", "--svg", "--val-out"}  # what is written: in the cell
 READ_FILES = {"--config", "--hardware", "--profile", "--price", "--runs", "--data", "--val-data", "--model",
               "--checkpoint"}
 TRUTHS = {"--json", "--quiet", "--short", "--show", "--best", "--inference", "--quick", "--fast", "--nesterov",
@@ -119,7 +120,9 @@ class Grammar:
                 ["data", "make", "--bytes", "2kB", "--seed", "3", "--out", "made"],
                 ["data", "convert", at("raw.bin"), "--to", "npy", "--out", "made"],
                 ["data", "inspect", at("array.npy"), "--json"], ["data", "check", at("llmc.bin")],
-                ["data", "show", at("tokens.tok"), "--at", "10", "--count", "20"], ["data", "inspect", "builtin"]]
+                ["data", "show", at("tokens.tok"), "--at", "10", "--count", "20"], ["data", "inspect", "builtin"],
+                ["tokenize", at("lines.jsonl.gz"), "--tokenizer", "bytes", "--val-share", "0.3", "--out", "made"],
+                ["tokenize", at("text"), "--tokenizer", "bytes", "--document-separator", "blank-line", "--out", "made"]]
 
     # ---- Values
 
@@ -148,7 +151,7 @@ class Grammar:
         line = [command]
         if command in WORDS and rng.random() < 0.95:
             line.append(rng.choice(WORDS[command]))
-        n_files = {"diff": 2, "export": 1, "inspect": 1,
+        n_files = {"diff": 2, "export": 1, "inspect": 1, "tokenize": 1,
                    "data": int(line[-1] in ("inspect", "convert", "check", "show"))}.get(command, 0)
         for _ in range(n_files if rng.random() < 0.9 else rng.randint(0, 3)):
             line.append(rng.choice(self.good if rng.random() < 0.5 else self.bad))

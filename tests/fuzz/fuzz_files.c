@@ -260,17 +260,14 @@ static bool merges(const char *path) {
     return tokenizer_use(tokenizer_read_gpt2(gpt2_other("vocab", gpt2_vocab), path));
 }
 
-/* All documents of a file; `ends` is a hash of where they end. */
-static bool documents_read(const char *path, const struct documents_options *options, size_t piece,
-                           struct documents_text *text, uint64_t *ends, uint64_t *bad) {
+static bool documents_read(const char *path, const struct documents_options *options, struct documents_text *text,
+                           uint64_t *bad) {
     struct inputs inputs = {.at = &(struct input){.path = (char *)path}, .n = 1};
     struct documents *d = documents_new(&inputs, options);
-    enum documents_part part = DOCUMENTS_NONE;
-    bool ok;
-    *ends = 0;
+    enum documents_part part = DOCUMENTS_LAST;
+    bool ok = true;
     text->n = 0;
-    while ((ok = documents_next(d, text, piece, &part)) && part != DOCUMENTS_NONE)
-        if (part == DOCUMENTS_LAST) *ends = (*ends + text->n + 1) * 0x9e3779b97f4a7c15u;
+    while (ok && part != DOCUMENTS_NONE) ok = documents_next(d, text, 100, &part);
     *bad = documents_bad(d);
     documents_free(d);
     return ok;
@@ -281,34 +278,16 @@ static bool documents_read(const char *path, const struct documents_options *opt
 static bool jsonl(const char *path) {
     struct documents_options options = {.format = DOCUMENTS_JSONL, .skips_bad = true};
     struct documents_text text = {0};
-    uint64_t ends, bad, unused;
-    bool ok = documents_read(path, &options, 100, &text, &ends, &bad);
+    uint64_t bad, unused;
+    bool ok = documents_read(path, &options, &text, &bad);
     if (ok && !documents_text_add(&text, "", 1)) abort();
     for (size_t at = 0; ok && at < text.n; at += strlen(text.at + at) + 1) /* U+0000 may be inside */
         if (!text_is_utf8(text.at + at)) abort();
     if (text.capacity > ((size_t)1 << 30)) abort();
     options.skips_bad = false;
-    if (ok && documents_read(path, &options, 100, &text, &ends, &unused) != (bad == 0)) abort();
+    if (ok && documents_read(path, &options, &text, &unused) != (bad == 0)) abort();
     free(text.at);
     return ok && bad == 0;
-}
-
-/* Texts with a separator: the size of the pieces changes nothing. */
-static bool separated(const char *path) {
-    struct documents_options options = {.format = DOCUMENTS_TEXT, .separator = DOCUMENTS_BLANK};
-    struct documents_text text[2] = {0};
-    uint64_t ends[2], bad;
-    bool ok = true;
-    for (int i = 0; ok && i < 2; i++, options.separator = "aba") {
-        ok = documents_read(path, &options, 3, &text[0], &ends[0], &bad) &&
-             documents_read(path, &options, 1 << 20, &text[1], &ends[1], &bad);
-        if (!ok) break;
-        if (ends[0] != ends[1] || text[0].n != text[1].n) abort();
-        if (text[0].n && memcmp(text[0].at, text[1].at, text[0].n)) abort();
-    }
-    free(text[0].at);
-    free(text[1].at);
-    return ok;
 }
 
 static const struct reader {
@@ -319,7 +298,6 @@ static const struct reader {
                {"tokens", tokens},
                {"npy", npy},
                {"jsonl", jsonl},
-               {"separated", separated},
                {"config", config},
                {"settings", run_settings},
                {"kinds", kinds},
@@ -483,7 +461,6 @@ static void seeds_put(const char *folder) {
     if (reader->read == tokens) seed_tokens(folder);
     if (reader->read == npy) seed_text(folder, "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }\nabcd");
     if (reader->read == jsonl) seed_lines(folder);
-    if (reader->read == separated) seed_text(folder, "one\n\ntwo\r\n\r\nthreeabaababa");
     if (reader->read == config) seed_configs(folder);
     if (reader->read == kinds)
         seed_text(folder,

@@ -104,19 +104,22 @@ def mutate(rng, data, other=b""):
 # ---- Checksums made right
 
 def tokens_seal(data):
-    """Our own token format: the checksums of the blocks, of their table, and of the header."""
+    """Our own token format: the checksums of the blocks, of their table, of the documents, and of the header."""
     data = bytearray(data)
     if len(data) < 72 or data[:8] != b"TALLYTOK":
         return bytes(data)
     width, count = struct.unpack_from("<IQ", data, 12)
-    size = count * width
-    table = 64 + (size + 7) // 8 * 8
+    size, n_documents = count * width, struct.unpack_from("<Q", data, 48)[0]
+    documents = 64 + (size + 7) // 8 * 8
+    table = documents + 8 * n_documents
     n_blocks = (size + 65535) // 65536
     if 0 < size and table + 4 * n_blocks == len(data):
         for i in range(n_blocks):
             struct.pack_into("<I", data, table + 4 * i,
                              programs.crc32c(data[64 + 65536 * i:min(64 + size, 64 + 65536 * (i + 1))]))
         struct.pack_into("<I", data, 44, programs.crc32c(data[table:]))
+        if n_documents:
+            struct.pack_into("<I", data, 56, programs.crc32c(data[documents:table]))
     struct.pack_into("<I", data, 60, programs.crc32c(data[:60]))
     return bytes(data)
 
@@ -209,7 +212,7 @@ def ledger(c):
 
 
 def tokens(c):
-    source = c.rng.choice(["tokens.tok", "tokens.tok", "array.npy", "array.npy", "llmc.bin", "raw.bin", "wide.bin",
+    source = c.rng.choice(["tokens.tok", "documents.tok", "array.npy", "array.npy", "llmc.bin", "raw.bin", "wide.bin",
                            "text"])
     path = c.spoiled(source, os.path.basename(source), tokens_seal)
     return c.rng.choice([["data", "inspect", path, "--json"], ["data", "check", path],
@@ -217,6 +220,21 @@ def tokens(c):
                          ["data", "convert", path, "--vocabulary", "65536", "--out", c.at("made"), "--to",
                           c.rng.choice(["tally", "u16", "u32", "llmc", "npy", "bytes"])],
                          ["eval", "--model", c.good("model"), "--data", path, "--seq", "8", "--batches", "1"]])
+
+
+def texts(c):
+    """Lines and compressed ones, and the state of work that was stopped."""
+    if c.rng.random() < 0.4:
+        c.copied("work", "work")
+        name = c.rng.choice(["half.tok.partial.json", "half.tok.partial.json", "half.tok.partial",
+                             "half.tok.partial.documents"])
+        c.spoiled("work/" + name, "work/" + name)
+        return ["tokenize", c.good("half.jsonl"), "--tokenizer", "bytes", "--out", c.at("work/half.tok"), "--skip-bad"]
+    source = c.rng.choice(["lines.jsonl", "lines.jsonl.gz"])
+    path = c.spoiled(source, source)
+    return ["tokenize", path, "--tokenizer", "bytes", "--out", c.at("made.tok"),
+            *c.rng.choice([["--skip-bad"], ["--format", "text"], ["--document-separator", "blank-line", "--format",
+                                                                  "text", "--json"], [], ["--val-share", "0.3"]])]
 
 
 def safetensors(c):
@@ -313,7 +331,7 @@ def records(c):
     return _resume(c, run)
 
 
-KINDS = {k.__name__: k for k in (config, settings, ledger, tokens, safetensors, gguf, manifest, state, machine,
+KINDS = {k.__name__: k for k in (config, settings, ledger, tokens, texts, safetensors, gguf, manifest, state, machine,
                                  hardware, runs, records)}
 
 
