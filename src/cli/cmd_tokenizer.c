@@ -13,7 +13,7 @@
 const char help_tokenizer[] =
     "usage: tally tokenizer train --out FOLDER [options] FILE...   learn a vocabulary of byte-level BPE from texts\n"
     "\n"
-    "  --vocab N            tokens in all: 256 bytes, the special tokens and merges (default 8192)\n"
+    "  --vocabulary N       tokens in all: 256 bytes, the special tokens and merges (default 8192)\n"
     "  --encoding NAME      whose pattern cuts words: gpt2 (default), cl100k_base, o200k_base, qwen, llama3, ...\n"
     "  --special A,B        special tokens: text is cut at them, and they are not counted (default <|endoftext|>;\n"
     "                       --special= for none)\n"
@@ -30,8 +30,8 @@ const char help_tokenizer[] =
     "Ctrl-C stops and writes nothing. Files are written atomically. docs/tokenizers.md has the details.\n"
     "\n"
     "examples:\n"
-    "  tally tokenizer train --vocab 8192 --out tok book.txt\n"
-    "  tally tokenizer train --vocab 32000 --encoding llama3 --special '<s>,</s>' --out tok *.txt\n"
+    "  tally tokenizer train --vocabulary 8192 --out tok book.txt\n"
+    "  tally tokenizer train --vocabulary 32000 --encoding llama3 --special '<s>,</s>' --out tok *.txt\n"
     "  tally tokenizer train --ties huggingface --format json,gpt2 --out tok book.txt\n";
 
 /* A list with commas between its entries: cuts `text` in place. NULL: no memory. */
@@ -136,7 +136,7 @@ static int tokenizer_train(int argc, char **argv) {
     const char *special = NULL, *format = "json", *ties = "greater";
     const struct option table[] = {
         {"--out", OPTION_TEXT, &r.out, 0, 0, false},
-        {"--vocab", OPTION_INTEGER, &r.bpe.vocabulary, 1, 9.2e18, false},
+        {"--vocabulary", OPTION_INTEGER, &r.bpe.vocabulary, 1, 9.2e18, false},
         {"--encoding", OPTION_TEXT, &r.bpe.encoding, 0, 0, false},
         {"--special", OPTION_TEXT, &special, 0, 0, false},
         {"--ties", OPTION_TEXT, &ties, 0, 0, false},
