@@ -1570,8 +1570,11 @@ typedef struct tl_loader_options {
     tl_sampling sampling;
     int n_buffers;       /* batches that a thread reads ahead, 1 to 64 */
     tl_device *device;   /* where the batches go; NULL: the thread's default */
+    bool has_documents;  /* batches say where documents begin (tl_loader_next_documents) */
+    int64_t document_token; /* with documents: one begins at each token of this id. -1: the file's own table says where;
+                             * a file without one is then an error */
 } tl_loader_options;
-/* the whole file, batch 1, time 128, seed 1, rank 0 of 1, once, 3 buffers */
+/* the whole file, batch 1, time 128, seed 1, rank 0 of 1, once, 3 buffers, no documents */
 TL_API tl_loader_options tl_loader_defaults(void);
 
 /* A loader allocates a ring of n_buffers batches on the host before the first step, billed as data (on the cpu to its
@@ -1586,6 +1589,14 @@ TL_API void tl_loader_free(tl_loader *loader); /* stops the thread; NULL allowed
  * read error of the thread is reported here, at the step that needs the data; calling again retries. One thread at a
  * time. */
 TL_API bool tl_loader_next(tl_loader *loader, int64_t step, tl_tensor **tokens, tl_tensor **targets);
+/* The same with a third tensor of the same storage, which tl_model_document_loss takes: for each token, the place in
+ * its row where its document begins. A window that begins inside a document begins a document. *begin is NULL if the
+ * loader has no documents. */
+TL_API bool tl_loader_next_documents(tl_loader *loader, int64_t step, tl_tensor **tokens, tl_tensor **targets,
+                                     tl_tensor **begin);
+/* Pairs of a query and a key that causal attention inside documents has in the newest batch; without documents, and on
+ * meta, in rows of one document: batch T (T+1) / 2. */
+TL_API int64_t tl_loader_pairs(const tl_loader *loader);
 /* The first token of row `row` of a step, counted from the start of the file, and its epoch. -1: out of range. */
 TL_API int64_t tl_loader_where(const tl_loader *loader, int64_t step, int64_t row, int64_t *epoch);
 TL_API int64_t tl_loader_windows(const tl_loader *loader); /* per epoch, over all ranks */

@@ -125,6 +125,81 @@ static void each_target_comes_once_per_epoch(void **state) {
     tl_token_file_close(f);
 }
 
+/* Document d of the file has d % 7 + 1 tokens; all that begin one are 3, and no other token is. */
+static tl_token_file *documents_file(int64_t n) {
+    snprintf(path, sizeof path, "%s/documents.tok", folder);
+    tl_token_writer *w = tl_token_writer_new(path, 1, 10, 0);
+    for (int64_t i = 0, d = 0, left = 0; i < n; i++, left--) {
+        if (left == 0) {
+            assert_true(tl_token_writer_document(w));
+            left = d++ % 7 + 1;
+        }
+        const int32_t id = left == (d - 1) % 7 + 1 ? 3 : (int32_t)(i % 3);
+        assert_true(tl_token_writer_add(w, &id, 1));
+    }
+    assert_true(tl_token_writer_commit(w));
+    tl_token_file *f = tl_token_file_open(path, TL_TOKENS_AUTO);
+    assert_non_null(f);
+    return f;
+}
+
+/* By the file's table and by the token that begins each: the same places, with every sampling. */
+static void documents_begin_where_the_file_says(void **state) {
+    (void)state;
+    enum { B = 3, T = 16 };
+    tl_token_file *f = documents_file(700);
+    for (int s = 0; s < TL_SAMPLING_COUNT; s++)
+        for (int64_t token = -1; token <= 3; token += 4) {
+            tl_loader_options o = options_for(f, B, T);
+            o.sampling = (tl_sampling)s;
+            o.has_documents = true;
+            o.document_token = token;
+            tl_loader *l = tl_loader_new(&o);
+            assert_non_null(l);
+            for (int64_t step = 0; step < 30; step++) {
+                tl_scope scope = tl_scope_begin();
+                tl_tensor *tokens, *targets, *begin;
+                assert_true(tl_loader_next_documents(l, step, &tokens, &targets, &begin));
+                expect_shape(begin, B, T);
+                const int32_t *x = tl_data(tokens), *at = tl_data(begin);
+                int64_t pairs = 0;
+                for (int b = 0; b < B; b++)
+                    for (int t = 0, place = 0; t < T; t++) {
+                        if (x[b * T + t] == 3) place = t; /* the first token begins one in any case */
+                        expect_equal(at[b * T + t], place);
+                        pairs += t - place + 1;
+                    }
+                expect_equal(tl_loader_pairs(l), pairs);
+                expect_true(tl_scope_end(scope));
+            }
+            tl_loader_free(l);
+        }
+    tl_token_file_close(f);
+}
+
+static void loaders_without_documents_say_so(void **state) {
+    (void)state;
+    tl_token_file *f = counting_file(100);
+    tl_loader_options o = options_for(f, 2, 10);
+    tl_loader *l = tl_loader_new(&o);
+    tl_tensor *tokens, *targets, *begin = (tl_tensor *)1;
+    tl_scope scope = tl_scope_begin();
+    assert_true(tl_loader_next_documents(l, 0, &tokens, &targets, &begin));
+    assert_null(begin);
+    expect_equal(tl_loader_pairs(l), 2 * 10 * 11 / 2);
+    expect_true(tl_scope_end(scope));
+    tl_loader_free(l);
+    o.has_documents = true;
+    expect_refused(tl_loader_new(&o), "counting.tok does not record where its documents begin (need a document_token)");
+    tl_token_file_close(f);
+    f = documents_file(100);
+    o = options_for(f, 2, 10);
+    o.has_documents = true;
+    o.document_token = 10;
+    expect_refused(tl_loader_new(&o), "document_token 10 is outside the vocabulary of 10");
+    tl_token_file_close(f);
+}
+
 static void batches_hold_what_where_says(void **state) {
     (void)state;
     tl_token_file *f = counting_file(700);
@@ -500,6 +575,8 @@ int main(void) {
         TEST(every_place_is_equally_likely),
         TEST(each_target_comes_once_per_epoch),
         TEST(batches_hold_what_where_says),
+        TEST(documents_begin_where_the_file_says),
+        TEST(loaders_without_documents_say_so),
         TEST(random_windows_reach_both_ends),
         TEST(seeds_and_epochs_have_orders_of_their_own),
         TEST(any_step_gives_the_same_batch_whenever_it_is_asked_for),

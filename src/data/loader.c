@@ -7,8 +7,13 @@
  * which tells the thread that its current batch is no longer wanted.
  *
  * Batches are fresh tensors of the caller's scope, not the ring's slots: they then live like all other results, and a
- * step may keep two. The copy is of 8 bytes per token. Ids are i32: half the bytes of i64, and no vocabulary needs
- * more.
+ * step may keep two. The copy is of 8 bytes per token, 12 with documents. Ids are i32: half the bytes of i64, and no
+ * vocabulary needs more.
+ *
+ * Documents. A row of the batch that says where each token's document begins is made from the ids themselves or from
+ * the file's table, by the thread. The window's first token begins a document whatever comes before it: the tokens that
+ * it continues are not there to be attended to. The pairs that attention then has are counted here too, exactly, since
+ * nothing later sees the places on the host.
  *
  * The price. meta runs the same code without thread and data, so the same bytes are billed: ring and batches if the
  * target computes in host memory; otherwise batches and their transfer (the ring is then the host's, not the
@@ -30,7 +35,9 @@
 struct tl_loader {
     tl_loader_options o;       /* with `last` and `device` filled in */
     int64_t n_windows, n_left; /* of an epoch; targets left over */
-    tl_tensor *ring;           /* (n_buffers,2,B,T) i32; NULL where there is no host to hold it */
+    tl_tensor *ring;           /* (n_buffers,parts,B,T) i32; NULL where there is no host to hold it */
+    int64_t *ring_pairs;       /* of each batch in it */
+    int64_t pairs;             /* of the newest batch that was given */
     double wait_s;
 
     /* The thread, and the state it shares. */
@@ -92,8 +99,29 @@ double tl_loader_wait_s(const tl_loader *l) { return l ? l->wait_s : 0; }
 
 /* ---- The thread ---- */
 
+/* Tensors of a batch: tokens, targets [, beginnings of documents]. */
+static int64_t parts_of(const tl_loader *l) { return l->o.has_documents ? 3 : 2; }
+
 static int32_t *slot_of(const tl_loader *l, int64_t step) {
-    return (int32_t *)tl_data(l->ring) + step % l->o.n_buffers * 2 * l->o.batch * l->o.time;
+    return (int32_t *)tl_data(l->ring) + step % l->o.n_buffers * parts_of(l) * l->o.batch * l->o.time;
+}
+
+/* Where the document of each of the T tokens at l->row begins; the first of them is token `from` of the file. */
+static void documents_fill(const tl_loader *l, int32_t *begin, int64_t from) {
+    bool has_table = l->o.document_token < 0;
+    int64_t document = has_table ? tl_token_file_document_at(l->o.file, from) : 0;
+    int64_t next = has_table ? tl_token_file_document_begin(l->o.file, document + 1) : 0, place = 0;
+    for (int64_t i = 0; i < l->o.time; i++) {
+        if (has_table ? from + i == next : l->row[i] == l->o.document_token) place = i;
+        if (has_table && from + i == next) next = tl_token_file_document_begin(l->o.file, ++document + 1);
+        begin[i] = (int32_t)place;
+    }
+}
+
+static int64_t pairs_count(const tl_loader *l, const int32_t *begin) {
+    uint64_t t = (uint64_t)l->o.time, n = (uint64_t)l->o.batch * t, pairs = n * (t + 1) / 2; /* a price may wrap */
+    for (uint64_t i = 0; begin && i < n; i++) pairs -= (uint64_t)begin[i];
+    return (int64_t)pairs;
 }
 
 static bool batch_fill(tl_loader *l, int64_t step, struct problem *problem) {
@@ -105,7 +133,9 @@ static bool batch_fill(tl_loader *l, int64_t step, struct problem *problem) {
         if (!token_file_fetch(l->o.file, l->row, from, t + 1, problem)) return false;
         memcpy(slot + b * t, l->row, (size_t)t * sizeof *slot);
         memcpy(slot + n + b * t, l->row + 1, (size_t)t * sizeof *slot);
+        if (l->o.has_documents) documents_fill(l, slot + 2 * n + b * t, from);
     }
+    l->ring_pairs[step % l->o.n_buffers] = pairs_count(l, l->o.has_documents ? slot + 2 * n : NULL);
     return true;
 }
 
@@ -153,7 +183,7 @@ static bool thread_start(tl_loader *l) {
 /* ---- Making one ---- */
 
 tl_loader_options tl_loader_defaults(void) {
-    return (tl_loader_options){.batch = 1, .time = 128, .seed = 1, .world = 1, .n_buffers = 3};
+    return (tl_loader_options){.batch = 1, .time = 128, .seed = 1, .world = 1, .n_buffers = 3, .document_token = -1};
 }
 
 static bool options_check(const tl_loader_options *o) {
@@ -171,10 +201,22 @@ static bool options_check(const tl_loader_options *o) {
     return true;
 }
 
+static bool documents_check(const tl_loader *l, const tl_token_info *info) {
+    const tl_loader_options *o = &l->o;
+    if (!o->has_documents || !o->file) return true;
+    if (o->document_token < 0 && info->documents == 0)
+        return error_set(TL_ERROR_USE, "loader: %s does not record where its documents begin (need a document_token)",
+                         token_file_path(o->file));
+    return info->vocabulary == 0 || o->document_token < info->vocabulary ||
+           error_set(TL_ERROR_USE, "loader: document_token %lld is outside the vocabulary of %lld",
+                     (long long)o->document_token, (long long)info->vocabulary);
+}
+
 static bool part_check(tl_loader *l) {
     tl_loader_options *o = &l->o;
     tl_token_info info = {.count = o->last ? o->last : 0};
     if (o->file) tl_token_file_info(o->file, &info);
+    if (!documents_check(l, &info)) return false;
     if (o->last == 0) o->last = info.count;
     if (o->first < 0 || o->last > info.count || o->first >= o->last)
         return error_set(TL_ERROR_USE, "loader: no tokens %lld to %lld (the file has %lld)", (long long)o->first,
@@ -197,7 +239,8 @@ static bool ring_new(tl_loader *l) {
     tl_scope scope = tl_scope_enter("data");
     if (!scope.depth) return false;
     tl_device *host = in_host_memory(l) ? l->o.device : tl_device_find("cpu");
-    l->ring = tl_set_purpose(tl_empty(TL_SHAPE(l->o.n_buffers, 2, l->o.batch, l->o.time), TL_I32, host), TL_DATA);
+    l->ring =
+        tl_set_purpose(tl_empty(TL_SHAPE(l->o.n_buffers, parts_of(l), l->o.batch, l->o.time), TL_I32, host), TL_DATA);
     if (l->ring) tl_keep(l->ring);
     return tl_scope_end(scope) && l->ring;
 }
@@ -206,7 +249,8 @@ static bool reading_start(tl_loader *l) {
     if (!device_has_data(l->o.device)) return true;
     size_t room = ((size_t)l->o.time + 1) * sizeof *l->row;
     l->row = memory_new(room);
-    if (!l->row) return error_memory(room, "a row of tokens");
+    l->ring_pairs = memory_new((size_t)l->o.n_buffers * sizeof *l->ring_pairs);
+    if (!l->row || !l->ring_pairs) return error_memory(room, "a row of tokens");
     return thread_start(l);
 }
 
@@ -222,6 +266,7 @@ tl_loader *tl_loader_new(const tl_loader_options *options) {
     if (!l) return error_memory(sizeof *l, "a loader"), NULL;
     memset(l, 0, sizeof *l);
     l->o = o;
+    l->pairs = pairs_count(l, NULL);
     if (o.file) token_file_keep(o.file);
     if (part_check(l) && ring_new(l) && reading_start(l)) return l;
     tl_loader_free(l);
@@ -246,6 +291,7 @@ void tl_loader_free(tl_loader *l) {
     if (l->has_thread) thread_stop(l);
     if (l->ring) tl_drop(l->ring);
     memory_free(l->row);
+    memory_free(l->ring_pairs);
     tl_token_file_close(l->o.file);
     memory_free(l);
 }
@@ -280,44 +326,60 @@ static void batch_done(tl_loader *l, int64_t step) {
     pthread_mutex_unlock(&l->lock);
 }
 
-/* (2,B,T) on the device: tokens, targets. */
+/* (parts,B,T) on the device: tokens, targets [, beginnings of documents]. */
 static tl_tensor *batch_new(tl_loader *l, const int32_t *ids) {
-    int64_t shape[] = {2, l->o.batch, l->o.time};
+    int64_t shape[] = {parts_of(l), l->o.batch, l->o.time};
     if (!in_host_memory(l)) return tl_set_purpose(tl_from_data(ids, 3, shape, TL_I32, l->o.device), TL_DATA);
-    tl_tensor *both = tl_set_purpose(tl_empty(3, shape, TL_I32, l->o.device), TL_DATA);
-    if (both && ids) memcpy(tl_data(both), ids, tl_bytes(both));
-    return both;
+    tl_tensor *whole = tl_set_purpose(tl_empty(3, shape, TL_I32, l->o.device), TL_DATA);
+    if (whole && ids) memcpy(tl_data(whole), ids, tl_bytes(whole));
+    return whole;
 }
 
-static bool batch_give(tl_loader *l, const int32_t *ids, tl_tensor **tokens, tl_tensor **targets) {
+/* part: room for each, NULL where nobody wants it. */
+static bool batch_give(tl_loader *l, const int32_t *ids, tl_tensor **part[3]) {
     tl_phase phase = tl_set_phase(TL_OTHER);
     tl_scope scope = tl_scope_enter("data");
-    tl_tensor *both = scope.depth ? batch_new(l, ids) : NULL;
-    tl_tensor *first = both ? tl_select(both, 0, 0) : NULL, *second = first ? tl_select(both, 0, 1) : NULL;
-    if (second) tl_keep(first), tl_keep(second);
-    bool ok = scope.depth && tl_scope_end(scope) && second;
+    tl_tensor *whole = scope.depth ? batch_new(l, ids) : NULL, *made[3] = {NULL};
+    int n = (int)parts_of(l);
+    bool ok = whole != NULL;
+    for (int i = 0; ok && i < n; i++) ok = !part[i] || (made[i] = tl_select(whole, 0, i));
+    for (int i = 0; ok && i < n; i++)
+        if (made[i]) tl_keep(made[i]);
+    ok = scope.depth && tl_scope_end(scope) && ok;
     tl_set_phase(phase);
-    if (!ok) return false;
-    *tokens = tl_scope_give(first);
-    *targets = tl_scope_give(second);
-    return *tokens && *targets;
+    for (int i = 0; ok && i < n; i++)
+        if (made[i]) *part[i] = tl_scope_give(made[i]);
+    for (int i = 0; ok && i < n; i++) ok = !made[i] || *part[i];
+    return ok;
 }
 
-bool tl_loader_next(tl_loader *l, int64_t step, tl_tensor **tokens, tl_tensor **targets) {
-    if (!l || !tokens || !targets) {
+static bool next(tl_loader *l, int64_t step, tl_tensor **part[3]) {
+    if (!l || !part[0] || !part[1]) {
         if (tl_error() == TL_OK) error_set(TL_ERROR_USE, "loader_next: no %s", l ? "place for the batch" : "loader");
         return false;
     }
-    *tokens = *targets = NULL;
+    *part[0] = *part[1] = NULL;
     if (tl_loader_where(l, step, l->o.batch - 1, NULL) < 0)
         return error_set(TL_ERROR_USE, "loader_next: step %lld (need 0 or more, and fewer than 2^56 windows so far)",
                          (long long)step);
-    if (!device_has_data(l->o.device)) return batch_give(l, NULL, tokens, targets);
+    if (!device_has_data(l->o.device)) return batch_give(l, NULL, part);
     if (l->generation != process_generation())
         return error_set(TL_ERROR_USE,
                          "loader_next: the loader was made before fork(): its thread is not in this process");
     if (!batch_await(l, step)) return false;
-    if (!batch_give(l, slot_of(l, step), tokens, targets)) return false;
+    if (!batch_give(l, slot_of(l, step), part)) return false;
+    l->pairs = l->ring_pairs[step % l->o.n_buffers];
     batch_done(l, step);
     return true;
 }
+
+bool tl_loader_next(tl_loader *l, int64_t step, tl_tensor **tokens, tl_tensor **targets) {
+    return next(l, step, (tl_tensor * *[3]){tokens, targets, NULL});
+}
+
+bool tl_loader_next_documents(tl_loader *l, int64_t step, tl_tensor **tokens, tl_tensor **targets, tl_tensor **begin) {
+    if (begin) *begin = NULL;
+    return next(l, step, (tl_tensor * *[3]){tokens, targets, begin});
+}
+
+int64_t tl_loader_pairs(const tl_loader *l) { return l ? l->pairs : 0; }

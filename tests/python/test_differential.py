@@ -1344,6 +1344,7 @@ ELSEWHERE = {
     "tests/python/test_models.py": "model_logits model_loss model_document_logits model_document_loss",
     "tests/test_cache.c": "generate model_extend model_next",
     "tests/python/test_data.py": "loader_next",
+    "tests/test_loader.c": "loader_next_documents",
     "tests/python/test_safetensors.py": "safetensors_get safetensors_save",
     "tests/test_comm.c": "all_reduce all_reduce_ reduce_scatter all_gather all_to_all broadcast",
     "tests/python/test_gguf.py": "gguf_get gguf_writer_tensor",
