@@ -94,6 +94,10 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     set(&s, "on_nonfinite", "skip"); /* what it learns does not matter here */
     set(&s, "threads", "1");
     set_path(&s, "data", "text");
+    if (one_in(3)) {
+        set(&s, "document_mask", "true");
+        set(&s, "document_token", "32"); /* words */
+    }
     return s;
 }
 

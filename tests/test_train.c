@@ -80,10 +80,17 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
     set(&whole, "dropout", "0.1");
     set(&whole, "checkpointing", "sqrt");
     set(&whole, "val_share", "0.2");
+    if (strcmp(recipe, "fp32")) {
+        set(&whole, "document_mask", "true");
+        set(&whole, "document_token", "32");
+    }
     set_path(&whole, "out", recipe);
     expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     expect_text(summary.problem, "");
+    const int64_t pairs = summary.pairs;
+    expect_equal(summary.causal_pairs, whole.document_mask ? 12 * 2 * 2 * (16 * 17 / 2) : 0);
+    expect_equal(pairs > 0 && pairs < summary.causal_pairs, whole.document_mask);
     for (int64_t stop = first; stop + 1 < whole.steps; stop += every) {
         char name[64];
         snprintf(name, sizeof name, "%s-%lld", recipe, (long long)stop);
@@ -95,6 +102,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
         expect_equal(train_until(&part, 0, &summary), RUN_DONE);
         expect_equal(summary.differences, 0);
         expect_text(summary.problem, "");
+        expect_equal(summary.pairs, pairs);
         expect_same_run(&whole, &part);
     }
 }
@@ -126,6 +134,72 @@ static void a_finished_run_is_not_run_again(void **state) {
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.first_step, 12);
     expect_true(isnan(summary.held_out) && isfinite(loss));
+    base_end();
+}
+
+/* ---- Documents ---- */
+
+static json_t *receipt_of(const struct settings *s) {
+    char path[SETTING_TEXT + 16];
+    snprintf(path, sizeof path, "%s/receipt.json", s->out);
+    json_t *json = json_load_file(path, 0, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+/* With documents of a word each, the pairs that are used are counted from the data here, and the receipt has them. With
+ * a token that never comes, every window is one document: no bit differs from a run without the mask. */
+static void documents_are_counted_and_cost_no_bit(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    for (tl_family family = TL_GPT2; family <= TL_LLAMA; family++) {
+        struct settings plain = small_run(family, 900), whole, words;
+        plain.batch = 1; /* GPT-2's gradient of positions is summed over rows in another way */
+        set_path(&plain, "out", "plain");
+        whole = words = plain;
+        set(&whole, "document_mask", "true");
+        set(&whole, "document_token", "0");
+        set_path(&whole, "out", "whole");
+        set(&words, "document_mask", "true");
+        set(&words, "document_token", "32");
+        set_path(&words, "out", "words");
+        expect_equal(train_until(&plain, 0, &summary), RUN_DONE);
+        expect_equal(summary.causal_pairs, 0);
+        expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
+        expect_equal(summary.pairs, 12 * (16 * 17 / 2));
+        expect_equal(summary.causal_pairs, summary.pairs);
+        if (!strcmp(run_device(), "cpu")) {
+            expect_same_file(&plain, &whole, "checkpoints/step-000000000012/model.safetensors");
+            expect_same_file(&plain, &whole, "checkpoints/step-000000000012/optimizer.safetensors");
+        }
+        expect_equal(train_until(&words, 0, &summary), RUN_DONE);
+        expect_equal(summary.differences, 0);
+
+        tl_token_file *text = tl_token_file_open(words.data, TL_TOKENS_BYTES);
+        tl_loader_options o = tl_loader_defaults();
+        o.file = text;
+        o.last = 900 - (int64_t)(words.val_share * 900);
+        o.time = 16;
+        o.device = check_meta(); /* where only */
+        tl_loader *l = tl_loader_new(&o);
+        int64_t pairs = 0;
+        for (int64_t step = 0; step < 12; step++) {
+            int32_t ids[16];
+            assert_true(tl_token_file_read(text, ids, tl_loader_where(l, step, 0, NULL), 16));
+            for (int t = 0, length = 0; t < 16; t++) pairs += length = ids[t] == ' ' ? 1 : length + 1;
+        }
+        tl_loader_free(l);
+        tl_token_file_close(text);
+        expect_equal(summary.pairs, pairs);
+        json_t *receipt = receipt_of(&words), *kinds = json_object_get(receipt, "kinds");
+        const json_t *attention = json_object_get(json_object_get(kinds, "step"), "attention");
+        expect_equal(json_integer_value(json_object_get(attention, "pairs")), pairs);
+        expect_equal(json_integer_value(json_object_get(attention, "causal_pairs")), 12 * (16 * 17 / 2));
+        json_decref(receipt);
+        base_end();
+        base_begin();
+    }
     base_end();
 }
 
@@ -1122,6 +1196,7 @@ int main(void) {
         TEST(stopping_anywhere_changes_nothing),
         TEST(stopping_changes_nothing_in_any_recipe),
         TEST(a_finished_run_is_not_run_again),
+        TEST(documents_are_counted_and_cost_no_bit),
         TEST(damaged_stories_are_told_again),
         TEST(a_checkpoint_says_where_it_was_made),
         TEST(kinds_are_priced_in_the_order_of_the_run),

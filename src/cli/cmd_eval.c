@@ -191,6 +191,7 @@ __attribute__((noinline)) static bool part_open(const struct request *r, struct 
     int64_t vocabulary = tl_model_config_of(o->model)->vocabulary;
     struct settings s = o->settings;
     opened_tokenizer_name(o, s.tokenizer); /* the copy in its folder, wherever the original is now */
+    s.document_mask = false;               /* windows are measured as they are, also where the data has no documents */
     if (r->tokenizer && !settings_set(&s, "tokenizer", r->tokenizer)) return false;
     if (r->data) {
         if (strlen(r->data) >= sizeof s.data) return settings_set(&s, "data", r->data);

@@ -288,6 +288,11 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
         printf("  step         %.4g ms, %.4g predicted from the machine's profile: %+.1f %%\n",
                1e3 * step_mean(progress), 1e3 * progress->predicted_s, 100 * drift(progress));
     printf("  model        %" PRId64 " parameters; %sFLOP in total\n", m->n_parameters, count_text(m->flops, b));
+    if (m->causal_pairs)
+        printf("  documents    attention used %s of the %s causal pairs that are billed (%.1f %%), in each layer and "
+               "head\n",
+               grouped_text((uint64_t)m->pairs, a), grouped_text((uint64_t)m->causal_pairs, b),
+               100 * (double)m->pairs / (double)m->causal_pairs);
     printf("  peak         %s", bytes_text((double)m->peak_bytes, a));
     for (int p = 0, n = 0; p < TL_PURPOSE_COUNT; p++)
         if (m->peak_by_purpose[p])

@@ -5,9 +5,9 @@
 static bool batch_add(struct trainer *t, int64_t batch, void *context) {
     tl_tensor *total = context;
     tl_scope scope = tl_scope_begin();
-    tl_tensor *tokens = NULL, *targets = NULL;
-    bool ok = scope.depth && tl_loader_next(t->held_out, batch, &tokens, &targets);
-    tl_tensor *loss = ok ? tl_model_loss(t->model, tokens, targets) : NULL;
+    tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
+    bool ok = scope.depth && tl_loader_next_documents(t->held_out, batch, &tokens, &targets, &begin);
+    tl_tensor *loss = ok ? tl_model_document_loss(t->model, tokens, targets, begin) : NULL;
     ok = loss && (batch ? tl_add_(total, loss) : tl_copy_(total, loss));
     return scope.depth && tl_scope_end(scope) && ok;
 }

@@ -99,6 +99,11 @@ void kinds_time(struct kinds *k, enum step_kind kind, double seconds) {
     k->kind[kind].n_timed++;
 }
 
+void kinds_pairs(struct kinds *k, int64_t pairs, int64_t causal_pairs) {
+    k->kind[KIND_STEP].pairs += pairs;
+    k->kind[KIND_STEP].causal_pairs += causal_pairs;
+}
+
 void kinds_forget(struct kinds *k) {
     for (int i = 0; i < KIND_COUNT; i++) {
         json_decref(k->kind[i].ledger);
@@ -125,6 +130,10 @@ json_t *kinds_json(const struct kinds *k) {
             json_object_set_new(entry, "time",
                                 json_pack("{s:f, s:I}", "step_s", own->seconds / (double)own->n_timed, "steps",
                                           (json_int_t)own->n_timed));
+        if (entry && own->causal_pairs)
+            json_object_set_new(entry, "attention",
+                                json_pack("{s:I, s:I}", "pairs", (json_int_t)own->pairs, "causal_pairs",
+                                          (json_int_t)own->causal_pairs));
         ok = entry && json_object_set_new(json, names[i], entry) == 0;
     }
     if (ok) return json;
@@ -151,6 +160,9 @@ bool kinds_read(struct kinds *k, const json_t *json) {
         k->kind[i].n_timed = json_integer_value(json_object_get(time, "steps"));
         k->kind[i].seconds = json_number_value(json_object_get(time, "step_s")) * (double)k->kind[i].n_timed;
         k->kind[i].n_unplanned = json_integer_value(json_object_get(entry, "unplanned"));
+        const json_t *attention = json_object_get(entry, "attention");
+        k->kind[i].pairs = json_integer_value(json_object_get(attention, "pairs"));
+        k->kind[i].causal_pairs = json_integer_value(json_object_get(attention, "causal_pairs"));
     }
     return true;
 }

@@ -28,6 +28,9 @@ struct kind {
     json_t *ledger; /* tally.ledger/1; NULL: none yet */
     double seconds; /* that `n_timed` of them took; the mean is in the file and is not compared */
     int64_t n_timed;
+    /* Of steps with document_mask: pairs of query and key that attention used, in each layer and head, and those of
+     * whole causal rows, which the ledger has. In the file, and not compared: they depend on the data. */
+    int64_t pairs, causal_pairs;
     bool is_forgotten; /* the ledger must come from this process, whatever came before */
     struct kind_sum sum;
 };
@@ -40,7 +43,8 @@ struct kinds {
 const char *kind_name(enum step_kind kind);
 /* Adds a ledger that has ended. False: recorded; a difference is no error. */
 bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, const tl_device *device);
-void kinds_time(struct kinds *k, enum step_kind kind, double seconds); /* of one with nothing else beside it */
+void kinds_time(struct kinds *k, enum step_kind kind, double seconds);  /* of one with nothing else beside it */
+void kinds_pairs(struct kinds *k, int64_t pairs, int64_t causal_pairs); /* of one step */
 void kinds_forget(struct kinds *k); /* the ledgers, not the counts: the next ones are kept */
 void kinds_free(struct kinds *k);
 

@@ -283,6 +283,9 @@ bool settings_check(const struct settings *s) {
     if (s->warmup > s->steps)
         return error_set(TL_ERROR_USE, "warmup: %" PRId64 " steps of warm-up exceed the run's %" PRId64, s->warmup,
                          s->steps);
+    if (s->document_token >= 0 && !s->document_mask)
+        return error_set(TL_ERROR_USE, "document_token: %" PRId64 " has no use without --document-mask true",
+                         s->document_token);
     if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");
     return s->lr > 0 || error_set(TL_ERROR_USE, "lr: is 0 (need a learning rate above 0)");
 }

@@ -27,6 +27,8 @@ TEXT(tokenizer, CONTENTS, "", "of texts: bytes, chars (the characters of data), 
 INTEGER(stories, IDENTITY, 0, 0, 1099511627776, "builtin: bytes of stories; 0: enough that no story is seen twice, 256 KiB to 64 MiB. A resumed run keeps its stories")
 TEXT(val_data, CONTENTS, "", "held-out data; by default the last val_share of data")
 REAL(val_share, IDENTITY, 0.05, 0, 0.9, "share of data that is held out if there is no val_data")
+TRUTH(document_mask, IDENTITY, false, "keep attention inside documents, and start positions again in each: a window of several documents trains them as if each had a row of its own. Documents are those that the token file records, or begin at document_token")
+INTEGER(document_token, IDENTITY, -1, -1, 2147483647, "document_mask: a document begins at each token of this id; -1: where the token file says, and in the built-in stories at the end of each line")
 TEXT(out, FREE, "runs/first", "the run's folder")
 TRUTH(accept_changes, ONCE, false, "resume even if data, model or settings have changed since the start; the log records the changes")
 TEXT(device, IDENTITY, "cpu", "cpu, or cuda")

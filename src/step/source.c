@@ -135,6 +135,32 @@ static bool stories_open(struct source *source, const struct settings *s, int64_
     return source->tokenizer || (source->tokenizer = tl_tokenizer_bytes());
 }
 
+/* Whether document_mask can find where documents begin. A text that is tokenized has no table of them. */
+static bool documents_check(const struct source *source, const struct source_part *part, const char *name,
+                            const char *path, int64_t vocabulary) {
+    tl_token_info info;
+    int64_t token = source->document_token;
+    const tl_token_file *file = part->text ? part->text : part->file;
+    if (token >= vocabulary)
+        return error_set(TL_ERROR_USE, "document_token: %" PRId64 " is outside the model's vocabulary of %" PRId64,
+                         token, vocabulary);
+    if (token >= 0 || part->last == 0) return true;
+    if (!part->text && file && tl_token_file_info(file, &info) && info.documents) return true;
+    return error_set(
+        TL_ERROR_USE,
+        "document_mask: %s %.300s does not record where documents begin (give --document-token N, the token "
+        "that each begins with, or a token file that `tally tokenize` wrote)",
+        name, path);
+}
+
+static bool documents_find(struct source *source, const struct settings *s, int64_t vocabulary) {
+    bool has_lines = source->is_builtin && source->is_bytes;
+    source->document_token = s->document_token >= 0 ? s->document_token : has_lines ? '\n' : -1;
+    return !s->document_mask || (documents_check(source, &source->train, "data", s->data, vocabulary) &&
+                                 documents_check(source, &source->held_out, *s->val_data ? "val_data" : "data",
+                                                 *s->val_data ? s->val_data : s->data, vocabulary));
+}
+
 static bool take(struct source *source, const struct settings *s, int64_t vocabulary,
                  const struct file_folder *folder) {
     *source = (struct source){0};
@@ -145,6 +171,7 @@ static bool take(struct source *source, const struct settings *s, int64_t vocabu
     if (ok && *s->val_data) ok = part_open(source, &source->held_out, s->val_data, vocabulary);
     else if (ok) split(source, s);
     source->is_bytes = source->tokenizer && tl_tokenizer_hash(source->tokenizer) == TL_BYTES_HASH;
+    ok = ok && documents_find(source, s, vocabulary);
     if (!ok) source_close(source);
     return ok;
 }

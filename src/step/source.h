@@ -17,6 +17,7 @@ struct source {
     tl_tokenizer *tokenizer;   /* NULL: not known */
     bool is_named;             /* the settings name the tokenizer: files of tokens are compared with it */
     bool is_builtin, is_bytes; /* is_bytes: tokens are bytes of text */
+    int64_t document_token;    /* documents begin at tokens of this id; -1: where the files' tables say */
 };
 
 /* Bytes of built-in stories: as the settings say, or enough that a run of that many steps sees none twice, within

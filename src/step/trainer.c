@@ -145,8 +145,9 @@ static tl_checkpoint_policy policy_of(const struct settings *s) {
 
 /* ---- Making one ---- */
 
-static tl_loader *loader_new(const struct trainer *t, const struct source_part *part, bool is_training) {
+static tl_loader *loader_new(const struct trainer *t, const struct source *source, bool is_training) {
     const struct settings *s = &t->settings;
+    const struct source_part *part = is_training ? &source->train : &source->held_out;
     tl_loader_options o = tl_loader_defaults();
     o.file = part->file;
     o.first = part->first;
@@ -155,6 +156,8 @@ static tl_loader *loader_new(const struct trainer *t, const struct source_part *
     o.time = s->seq;
     o.seed = settings_seed(s, s->seed_data);
     o.device = t->device;
+    o.has_documents = s->document_mask;
+    o.document_token = source->document_token;
     o.sampling = !is_training                                        ? TL_SAMPLE_IN_ORDER
                  : !strcmp(settings_choice(s, "sampling"), "random") ? TL_SAMPLE_RANDOM
                                                                      : TL_SAMPLE_ONCE;
@@ -253,8 +256,8 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
                           .scaler = tl_scaler_defaults()};
     t->recipe = recipe_find(settings_choice(s, "recipe"));
     bool ok = t->recipe && tl_schedule_check(&t->schedule) && model_make(t) && optimizer_make(t) && sums_make(t) &&
-              results_make(t) && (t->loader = loader_new(t, &source->train, true));
-    if (ok && source->held_out.last) ok = (t->held_out = loader_new(t, &source->held_out, false));
+              results_make(t) && (t->loader = loader_new(t, source, true));
+    if (ok && source->held_out.last) ok = (t->held_out = loader_new(t, source, false));
     if (ok) return t;
     trainer_free(t);
     return NULL;
@@ -275,21 +278,31 @@ void trainer_free(struct trainer *t) {
 
 int64_t trainer_step_tokens(const struct trainer *t) { return t->settings.accum * t->settings.batch * t->settings.seq; }
 
+int64_t trainer_step_pairs(const struct trainer *t, int64_t step) {
+    return t->settings.document_mask ? t->step_pairs[step % 2] : trainer_causal_pairs(t);
+}
+
+int64_t trainer_causal_pairs(const struct trainer *t) {
+    return t->settings.accum * t->settings.batch * (t->settings.seq * (t->settings.seq + 1) / 2);
+}
+
 double trainer_lr(const struct trainer *t, int64_t step) {
     return t->settings.lr * tl_schedule_factor(&t->schedule, step);
 }
 
 /* ---- One step ---- */
 
-/* Forward and backward of one micro-batch. The loss is added to `total` (the first one replaces it). */
-static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, bool is_first) {
+/* Forward and backward of one micro-batch. The loss is added to `total` (the first one replaces it), and the pairs that
+ * attention uses to `pairs`. */
+static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, int64_t *pairs, bool is_first) {
     double weight = (t->recipe->has_scaler ? t->scaler.scale : 1) / (double)t->settings.accum;
     bool needs_seed = t->recipe->has_scaler || t->settings.accum > 1;
     tl_scope scope = tl_scope_begin();
-    tl_tensor *tokens = NULL, *targets = NULL;
-    bool ok = scope.depth && tl_loader_next(t->loader, position, &tokens, &targets);
+    tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
+    bool ok = scope.depth && tl_loader_next_documents(t->loader, position, &tokens, &targets, &begin);
+    if (begin && device_has_data(t->device)) *pairs += tl_loader_pairs(t->loader);
     tl_dtype before = tl_set_autocast(t->recipe->autocast);
-    tl_tensor *loss = ok ? tl_model_loss(t->model, tokens, targets) : NULL; /* () f32 */
+    tl_tensor *loss = ok ? tl_model_document_loss(t->model, tokens, targets, begin) : NULL; /* () f32 */
     tl_set_autocast(before);
     tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, weight, TL_F32, t->device) : NULL;
     ok = loss && (seed || !needs_seed) && tl_backward(loss, seed, 0);
@@ -335,16 +348,19 @@ static bool sums_give(struct trainer *t, bool ok) {
 struct micro_batches {
     int64_t position; /* of the first */
     tl_tensor *total;
+    int64_t *pairs;
 };
 
 static bool micro_batch(struct trainer *t, int64_t k, void *context) {
     const struct micro_batches *m = context;
-    return micro_step(t, m->position + k, m->total, k == 0) && tl_error() == TL_OK;
+    return micro_step(t, m->position + k, m->total, m->pairs, k == 0) && tl_error() == TL_OK;
 }
 
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     int64_t accum = t->settings.accum;
-    bool ok = rounds_run(t, accum, micro_batch, &(struct micro_batches){(step + t->data_shift) * accum, total});
+    struct micro_batches batches = {(step + t->data_shift) * accum, total, &t->step_pairs[step % 2]};
+    *batches.pairs = 0;
+    bool ok = rounds_run(t, accum, micro_batch, &batches);
     ok = sums_give(t, ok);
     return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0));
 }

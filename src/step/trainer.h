@@ -34,6 +34,7 @@ struct trainer {
     tl_scaler scaler;         /* of fp16's loss */
     double scale_used[2];     /* of an even step, of an odd step */
     int64_t data_shift;       /* batches that were skipped */
+    int64_t step_pairs[2];    /* document_mask: pairs of query and key, of an even step, of an odd step */
     bool is_sketch;           /* tokens of a sample that cost the same as those before them are left out */
 };
 
@@ -56,6 +57,10 @@ bool trainer_step(struct trainer *t, int64_t step);
 bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm);
 double trainer_lr(const struct trainer *t, int64_t step);
 int64_t trainer_step_tokens(const struct trainer *t);
+/* Pairs of a query and a key, for each layer and head, that attention uses in a step, one of the last two; and those of
+ * the whole causal rows, which are billed. The same without document_mask. */
+int64_t trainer_step_pairs(const struct trainer *t, int64_t step);
+int64_t trainer_causal_pairs(const struct trainer *t);
 
 /* Held-out loss over eval_batches (evaluate.c), and text that follows the prompt (generate.c). */
 bool trainer_evaluate(struct trainer *t);

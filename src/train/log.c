@@ -119,10 +119,11 @@ static bool line_write(struct log *l, const struct log_step *s) {
                              s->tokens_per_s, "wait_s", s->wait_s);
     const struct device_health *h = s->health;
     json_t *time = json_object_get(line, "time");
-    bool is_told = !h || (json_object_set_new(time, "clock_hz", json_real(h->clock_hz)) == 0 &&
-                          json_object_set_new(time, "watts", json_real(h->watts)) == 0 &&
-                          json_object_set_new(time, "celsius", json_real(h->celsius)) == 0 &&
-                          json_object_set_new(time, "limit", json_string(h->limit)) == 0);
+    bool is_told = s->pairs < 0 || json_object_set_new(line, "attention_pairs", json_integer(s->pairs)) == 0;
+    is_told = is_told && (!h || (json_object_set_new(time, "clock_hz", json_real(h->clock_hz)) == 0 &&
+                                 json_object_set_new(time, "watts", json_real(h->watts)) == 0 &&
+                                 json_object_set_new(time, "celsius", json_real(h->celsius)) == 0 &&
+                                 json_object_set_new(time, "limit", json_string(h->limit)) == 0));
     char *text = line && is_told ? json_print(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
     if (!ok) failed(l, LINES);

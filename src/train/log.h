@@ -20,6 +20,7 @@ struct log_step { /* the values of a step after its results have been read */
     int64_t step, tokens;
     double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
     bool is_skipped;
+    int64_t pairs;                      /* of query and key that attention used, with document_mask; otherwise -1 */
     const struct device_health *health; /* NULL: unknown, or read a moment ago */
 };
 

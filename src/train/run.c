@@ -112,6 +112,7 @@ static bool advance(struct run *r, enum run_end *end) {
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
     r->step_began_s = 0;
     if (!(has_timers ? timed_step(r) : run_kind(r, KIND_STEP))) return *end = RUN_FAILED, false;
+    if (r->settings.document_mask) kinds_pairs(&r->kinds, trainer_step_pairs(t, r->step), trainer_causal_pairs(t));
     span->to = r->last_mark = device_mark(t->device);
     span->asked_s = now_s() - before;
     r->step++;

@@ -52,6 +52,7 @@ struct run_summary {
     double tokens_per_s, flops, flops_per_s, loss, held_out, floor; /* held_out, floor: NAN where there is none; nats */
     double bits_per_byte;                                           /* of held_out; NAN: not known */
     double wait_share, mfu, hfu; /* wait: of the steps' time; mfu, hfu: as in run_news */
+    int64_t pairs, causal_pairs; /* with document_mask: of query and key, used and billed; otherwise 0 */
     double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
     int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];

@@ -63,6 +63,7 @@ bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is
                                   .wait_s = r->wait_s,
                                   .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
                                   .is_skipped = is_skipped,
+                                  .pairs = r->settings.document_mask ? trainer_step_pairs(r->trainer, done - 1) : -1,
                                   .health = health_of(r)};
     return log_step(&r->log, &line);
 }
@@ -105,6 +106,8 @@ void run_summarise(struct run *r, enum run_end end) {
     m->hfu = share_of_peak(r, m->flops_per_s);
     double all_steps_s = steps_s + m->times.first_steps_s;
     m->wait_share = all_steps_s > 0 ? tl_loader_wait_s(r->trainer->loader) / all_steps_s : 0;
+    m->pairs = r->kinds.kind[KIND_STEP].pairs;
+    m->causal_pairs = r->kinds.kind[KIND_STEP].causal_pairs;
     m->best = r->best;
     m->best_step = r->best_step;
     m->n_parameters = tl_module_parameters(r->trainer->model);

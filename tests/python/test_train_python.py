@@ -58,6 +58,15 @@ def test_what_a_listener_raises_is_raised_and_the_run_is_saved(tmp_path):
     assert (tally.ones(2) + 1).tolist() == [2, 2]  # no error is left behind
 
 
+def test_attention_is_kept_inside_documents(tmp_path):
+    plain = tally.train(out=tmp_path / "plain", **SMALL)
+    summary = train(tmp_path, document_mask=True, document_token=32)
+    assert summary["differences"] == 0 and summary["loss"] != plain["loss"] and "causal_pairs" not in plain
+    assert summary["causal_pairs"] == 6 * 2 * 16 * 17 // 2 > summary["attention_pairs"] >= 6 * 2 * 16
+    log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    assert sum(x["attention_pairs"] for x in log if "loss" in x) == summary["attention_pairs"]
+
+
 def test_wrong_settings_raise(tmp_path):
     with pytest.raises(RuntimeError, match='there is no setting "bacth", did you mean "batch"'):
         tally.train(bacth=3)

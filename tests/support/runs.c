@@ -109,5 +109,9 @@ struct settings configuration(int i) {
     set(&s, "clip", i % 5 ? "1" : "0");
     if (i % 4 == 1 || i % 4 == 2) set(&s, "dropout", "0.1"); /* both families */
     set(&s, "top_k", i % 6 ? "0" : "5");
+    if (i % 3 == 1) {
+        set(&s, "document_mask", "true");
+        set(&s, "document_token", "32"); /* words */
+    }
     return s;
 }
