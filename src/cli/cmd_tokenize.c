@@ -149,6 +149,10 @@ static int request_check(struct request *r) {
     int format = 0, special = TL_SPECIAL_TEXT;
     if (!r->words[0]) return usage_error("no INPUT is given");
     if (!r->tokenizer || !*r->tokenizer) return usage_error("--tokenizer is missing");
+    if (!strcmp(r->tokenizer, "chars") || !strncmp(r->tokenizer, "train:", 6))
+        return value_error("--tokenizer", r->tokenizer,
+                           "bytes or a path: `tally train` makes this one from its data, `tally tokenizer train` makes "
+                           "one from texts");
     if (!r->o.out || !*r->o.out) return usage_error("--out FILE is missing");
     if (r->format && !word_read(r->format, formats, 3, &format))
         return value_error("--format", r->format, "auto, text or jsonl");
@@ -230,8 +234,8 @@ static int figures_print(const struct request *r, const struct tokenize_figures 
     char a[32], b[32];
     int64_t tokens = f->tokens[TOKENIZE_TRAIN] + f->tokens[TOKENIZE_VAL];
     for (int k = 0; k < TOKENIZE_OUTPUTS && paths[k]; k++)
-        printf("%s: %s tokens in %s documents\n", paths[k], grouped_text((uint64_t)f->tokens[k], a),
-               grouped_text((uint64_t)f->recorded[k], b));
+        printf("%s: %s tokens in %s document%s\n", paths[k], grouped_text((uint64_t)f->tokens[k], a),
+               grouped_text((uint64_t)f->recorded[k], b), f->recorded[k] == 1 ? "" : "s");
     printf("  text           %.1f MB in %zu file%s, %.2f bytes per token\n", 1e-6 * (double)f->text_bytes, r->inputs.n,
            r->inputs.n == 1 ? "" : "s", per((double)f->text_bytes, (double)tokens));
     printf("  longest        %s tokens\n", grouped_text((uint64_t)f->longest, a));

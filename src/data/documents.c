@@ -56,8 +56,13 @@ static bool is_jsonl(const char *path) {
     return found >= 0;
 }
 
+/* The state of another `tally tokenize` is no text. */
+static const char *const own[] = {".partial.json", NULL};
+
 static bool is_known(const char *name) {
     int a, b, c, any;
+    ending_cut(name, strlen(name), own, &any);
+    if (any >= 0) return false;
     size_t n = ending_cut(name, strlen(name), packed, &any);
     ending_cut(name, n, lines, &a);
     ending_cut(name, n, texts, &b);
