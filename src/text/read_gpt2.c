@@ -91,6 +91,7 @@ tl_tokenizer *tokenizer_read_gpt2(const char *vocabulary_path, const char *merge
     char *text = file_get(vocabulary_path, TOKENIZER_MOST_BYTES, &bytes);
     char *merges = text ? file_get(merges_path, TOKENIZER_MOST_BYTES, &merge_bytes) : NULL;
     tl_tokenizer *t = merges ? tokenizer_new() : NULL;
+    if (t) vocabulary_limit(&t->vocabulary, bytes);
     bool ok = t && vocabulary_read(t, text, bytes, vocabulary_path) && merges_read(t, merges, merge_bytes, merges_path);
     memory_free(text);
     memory_free(merges);

@@ -35,8 +35,10 @@ struct reader {
     struct token_entry *added;
     size_t n_added, added_capacity;
     char type[32];
+    int n_patterns; /* regular expressions: each takes some 50 KB, however short it is */
     bool has_model, has_vocabulary, has_merges, is_byte_level;
 };
+enum { MOST_PATTERNS = 64 }; /* real files have up to six */
 
 /* "FILE: the WHAT "NAME" is not known (need LIST)". Always false. */
 static bool refuse(const struct reader *r, const char *what, const char *name, const char *known) {
@@ -210,7 +212,7 @@ static bool with_set(const struct reader *r, struct step *step, const struct tre
 }
 
 /* Sets a step's pattern: {"String": text}, or {"Regex": text}, for which there may be a scanner. */
-static bool pattern_set(const struct reader *r, struct step *step, const struct tree *t, const struct node *n) {
+static bool pattern_set(struct reader *r, struct step *step, const struct tree *t, const struct node *n) {
     const struct node *pattern = tree_get(t, n, "pattern");
     const struct node *text = tree_get(t, pattern, "String"), *regex = tree_get(t, pattern, "Regex");
     if (text && text->kind == NODE_TEXT && text->bytes) {
@@ -221,6 +223,8 @@ static bool pattern_set(const struct reader *r, struct step *step, const struct 
     if (!regex || regex->kind != NODE_TEXT || strlen(regex->text) != regex->bytes)
         return error_set(TL_ERROR_USE, "%s: a \"%s\" without a pattern", r->path, tree_text(t, n, "type"));
     step->scan = step->kind == STEP_SPLIT ? scanner_find_ruby(regex->text) : NULL;
+    if (!step->scan && r->n_patterns++ == MOST_PATTERNS)
+        return error_set(TL_ERROR_USE, "%s: more than %d patterns", r->path, MOST_PATTERNS);
     if (!step->scan) step->regex = regex_new(regex->text, true, r->path);
     return step->scan || step->regex;
 }
@@ -289,7 +293,7 @@ static bool normalizer_read(struct reader *r, const struct tree *t, const struct
     return refuse(r, "normalizer", type, "NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip or a Sequence of them");
 }
 
-static bool split_read(const struct reader *r, struct steps *to, const struct tree *t, const struct node *n) {
+static bool split_read(struct reader *r, struct steps *to, const struct tree *t, const struct node *n) {
     static const char *const behaviors[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious",
                                             "MergedWithNext"};
     const char *behavior = tree_text(t, n, "behavior");
@@ -502,6 +506,7 @@ static bool file_make(struct reader *r, const struct model *m) {
 tl_tokenizer *tokenizer_read_json(char *text, size_t bytes, const char *path) {
     struct reader r = {.t = tokenizer_new(), .path = path, .s = scan_begin(text, bytes)};
     struct model m = {{0}, false};
+    if (r.t) vocabulary_limit(&r.t->vocabulary, bytes);
     const bool ok = r.t && file_scan(&r, &m) && file_make(&r, &m);
     for (int i = 0; i < N_SECTIONS; i++) tree_free(&r.trees[i]);
     memory_free(r.merges);

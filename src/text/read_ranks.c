@@ -122,10 +122,11 @@ static char *line_read(tl_tokenizer *t, char *line, char *end, const char *path,
     return vocabulary_add(&t->vocabulary, rank, line, bytes, false, path) ? next : NULL;
 }
 
-/* Every cut of every token into two tokens is a merge. The search for the first part goes over growing prefixes. */
-bool tokenizer_merges_from_ranks(tl_tokenizer *t) {
-    struct vocabulary *v = &t->vocabulary;
-    if (!vocabulary_index(v, "the vocabulary")) return false;
+/* Every cut of every token into two tokens is a merge; *n counts them, and they are put into the table, or only
+ * counted. */
+static bool cuts_take(tl_tokenizer *t, bool is_count, size_t *n) {
+    const struct vocabulary *v = &t->vocabulary;
+    *n = 0;
     for (int32_t id = 0; id < v->n; id++) {
         const struct token *token = &v->tokens[id];
         if (token->at == UINT32_MAX || token->is_hidden) continue;
@@ -136,9 +137,20 @@ bool tokenizer_merges_from_ranks(tl_tokenizer *t) {
         for (uint32_t cut = 1; cut < token->length; cut++) {
             const int32_t a = vocabulary_find(v, bytes, cut);
             const int32_t b = a < 0 ? -1 : vocabulary_find(v, bytes + cut, token->length - cut);
-            if (b >= 0 && !pairs_put(&t->merges, a, b, (uint32_t)id, id, true)) return false;
+            *n += b >= 0;
+            if (b >= 0 && !is_count && !pairs_put(&t->merges, a, b, (uint32_t)id, id, true)) return false;
         }
     }
+    return true;
+}
+
+/* A table that grows needs half its memory again, so it gets its size first. */
+bool tokenizer_merges_from_ranks(tl_tokenizer *t) {
+    struct vocabulary *v = &t->vocabulary;
+    size_t n;
+    if (!vocabulary_index(v, "the vocabulary") || !cuts_take(t, true, &n) || !pairs_make(&t->merges, n) ||
+        !cuts_take(t, false, &n))
+        return false;
     for (int i = 0; i < 256; i++)
         if (vocabulary_find(v, &(uint8_t){(uint8_t)i}, 1) < 0)
             return error_set(TL_ERROR_USE, "no token is the byte %d (need all 256)", i);

@@ -12,6 +12,7 @@
 
 /* Steps of one match. Real patterns take a few per character; what takes this many never ends in practice. */
 enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 20000, HEAP_LIMIT_KIB = 64 << 10, MOST_PATTERN = 16 << 10 };
+enum { MOST_SPELLED = 1 << 20 }; /* bytes of a pattern whose classes are ranges; \w has 10 KB */
 
 struct regex {
     pcre2_code *code;
@@ -35,7 +36,7 @@ struct writer {
 static void put(struct writer *w, const char *text, size_t bytes) {
     if (w->n + bytes + 1 > w->capacity) {
         const size_t capacity = 2 * (w->n + bytes) + 1024;
-        char *grown = w->has_failed ? NULL : memory_resize(w->text, capacity);
+        char *grown = w->has_failed || w->n > MOST_SPELLED ? NULL : memory_resize(w->text, capacity);
         if (!grown) {
             w->has_failed = true;
             return;
@@ -125,7 +126,9 @@ static char *classes_spell(const char *pattern, bool is_ruby, const char *where)
     }
     if (!w.has_failed) return w.text;
     memory_free(w.text);
-    return error_memory(w.capacity, "a pattern"), NULL;
+    if (w.n <= MOST_SPELLED) error_memory(w.capacity, "a pattern");
+    else error_set(TL_ERROR_USE, "%s: the character classes of a pattern are more than %d bytes", where, MOST_SPELLED);
+    return NULL;
 }
 
 /* ---- Compiling and matching ---- */

@@ -12,7 +12,8 @@
  * during encoding is in an encoder, one per thread, which keeps a cache of words.
  *
  * Files are not trusted. A file has at most TOKENIZER_MOST_BYTES; reading it takes at most 40 times its bytes, plus
- * 16 MiB, since ids may leave only small gaps (vocabulary_add).
+ * 16 MiB: ids may leave only small gaps (vocabulary_add), steps and patterns are few, and tables have the size that
+ * they need (tests/test_bounds.c).
  */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H

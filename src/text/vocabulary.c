@@ -34,8 +34,9 @@ static bool ids_room(struct vocabulary *v, int32_t n) {
 
 bool vocabulary_add(struct vocabulary *v, int64_t id, const void *bytes, size_t length, bool is_hidden,
                     const char *where) {
-    const int64_t most = (int64_t)v->n_tokens * VOCABULARY_GAP + VOCABULARY_SLACK;
-    if (id < 0 || id > INT32_MAX / 2 || (id >= v->n && id > most && id - v->n > VOCABULARY_SLACK * 64))
+    const int64_t gaps = (int64_t)v->n_tokens * VOCABULARY_GAP + VOCABULARY_SLACK,
+                  most = v->most > gaps ? v->most : gaps;
+    if (id < 0 || id > INT32_MAX / 2 || (id >= v->n && id > most))
         return error_set(TL_ERROR_USE, "%s: token id %lld is out of range (need 0 to %lld after %d tokens)", where,
                          (long long)id, (long long)most, v->n_tokens);
     if (!ids_room(v, v->n > (int32_t)id + 1 ? v->n : (int32_t)id + 1)) return false;
@@ -102,14 +103,18 @@ static bool pairs_resize(struct pairs *p, size_t n) {
     return true;
 }
 
+/* Real vocabularies have up to half a million pairs, in tables that are at most half full. Tables of hostile files may
+ * be fuller, so that their memory stays within what tokenizer.h promises. */
+static bool is_full(size_t n, size_t slots) { return slots >> 21 ? 5 * n > 4 * slots : 2 * n >= slots; }
+
 bool pairs_make(struct pairs *p, size_t n) {
     size_t slots = 16;
-    while (slots < 2 * n) slots *= 2;
+    while (is_full(n, slots)) slots *= 2;
     return pairs_resize(p, slots);
 }
 
 bool pairs_put(struct pairs *p, int32_t a, int32_t b, uint32_t rank, int32_t id, bool is_first) {
-    if (2 * (p->n + 1) > p->mask && !pairs_resize(p, 2 * (p->mask + 1))) return false;
+    if (is_full(p->n + 1, p->mask + 1) && !pairs_resize(p, 2 * (p->mask + 1))) return false;
     const uint64_t key = pair_key(a, b);
     size_t slot = pair_hash(key) & p->mask;
     while (p->slots[slot].key != PAIR_NONE && p->slots[slot].key != key) slot = (slot + 1) & p->mask;

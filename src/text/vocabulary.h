@@ -18,17 +18,21 @@ struct vocabulary {
     struct token *tokens;
     int32_t n; /* ids are smaller */
     int32_t n_tokens;
+    int64_t most; /* ids that a file of its size may have, in any order (vocabulary_limit) */
     uint8_t *bytes;
     size_t capacity, n_bytes, bytes_capacity;
     uint32_t *slots; /* id + 1; 0: empty */
     size_t mask;
 };
 
-/* Adds a token. False: the id is negative, taken, or far beyond the number of tokens (each token may leave a gap of
- * VOCABULARY_GAP), or memory is short; recorded, with `where` (a file's name) in front. */
-enum { VOCABULARY_GAP = 16, VOCABULARY_SLACK = 4096 };
+/* Adds a token. False: the id is negative, taken, or beyond both limits, so that few bytes cannot ask for much
+ * memory: VOCABULARY_GAP ids for each token so far, and those of vocabulary_limit; or memory is short. Recorded,
+ * with `where` (a file's name) in front. */
+enum { VOCABULARY_GAP = 16, VOCABULARY_SLACK = 1 << 18 };
 bool vocabulary_add(struct vocabulary *v, int64_t id, const void *bytes, size_t length, bool is_hidden,
                     const char *where);
+/* For files that list ids in any order: half as many ids as the file has bytes; a token has at least six. */
+static inline void vocabulary_limit(struct vocabulary *v, size_t file_bytes) { v->most = (int64_t)(file_bytes / 2); }
 /* Sets what a token decodes to. False: no memory, recorded. */
 bool vocabulary_set_text(struct vocabulary *v, int32_t id, const void *bytes, size_t length);
 /* Makes the table for vocabulary_find. Two tokens with the same bytes are an error (unless one is hidden), recorded. */
