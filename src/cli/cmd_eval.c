@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/trained_options.h"
+#include "data/documents.h"
 #include "step/source.h"
 #include "train/choices.h"
 #include "train/identity.h"
@@ -24,8 +25,8 @@ const char help_eval[] =
     "is evaluated on its held-out data; it is an error if that has changed since training.\n"
     "\n"
     "  --checkpoint FOLDER  (or --model FOLDER) the model\n"
-    "  --data FILE          text, tokens in any format of `tally data`, or JSON lines (FILE.jsonl): each line is a\n"
-    "                       document, an object with a field \"text\"\n"
+    "  --data FILE          text, tokens in any format of `tally data`, or JSON lines (FILE.jsonl, FILE.jsonl.gz,\n"
+    "                       FILE.jsonl.zst): each line is a document, an object with a field \"text\"\n"
     "  --batch N            sequences at once (default: the run's, else 8); affects the result only by rounding\n"
     "  --seq N              tokens per window (default: the run's, else the model's context)\n"
     "  --stride N           tokens by which windows advance (default: as --seq). Each token is scored once, in the\n"
@@ -42,7 +43,8 @@ const char help_eval[] =
     "tokenizer of a Hugging Face folder puts one before it\n"
     "  --per-document       the loss of every document, one per line, and of all\n"
     "  --field NAME         the field of JSON lines with the text (default: text)\n"
-    "  --document-token N   the id that begins or ends each document of a token file; it is not scored\n"
+    "  --document-token N   the id that begins or ends each document of a token file; it is not scored. Files of\n"
+    "                       `tally tokenize` record their documents\n"
     "  --limit N            stop after N documents, or items of --choices\n"
     "\n"
     "multiple choice in HellaSwag's form: the share of items whose right ending is the most probable one\n"
@@ -180,10 +182,7 @@ static bool tell(double done, double total, void *context) {
 
 /* ---- The loss on data ---- */
 
-static bool is_lines(const struct request *r) {
-    const size_t n = r->data ? strlen(r->data) : 0;
-    return r->data && (r->field || (n > 6 && !strcmp(r->data + n - 6, ".jsonl")));
-}
+static bool is_lines(const struct request *r) { return r->data && (r->field || documents_is_jsonl(r->data)); }
 
 /* The part that is measured: a whole file, or what the run held out. */
 __attribute__((noinline)) static bool part_open(const struct request *r, struct opened *o, struct source *source,

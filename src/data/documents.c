@@ -50,7 +50,7 @@ static const char *const lines[] = {".jsonl", ".ndjson", ".json", NULL};
 static const char *const texts[] = {".txt", ".text", ".md", NULL};
 static const char *const foreign[] = {".parquet", NULL}; /* refused when it is read, with a hint */
 
-static bool is_jsonl(const char *path) {
+bool documents_is_jsonl(const char *path) {
     int found;
     ending_cut(path, ending_cut(path, strlen(path), packed, &found), lines, &found);
     return found >= 0;
@@ -193,7 +193,8 @@ void documents_free(struct documents *d) {
 static bool input_open(struct documents *d) {
     const char *path = d->inputs->at[d->input].path;
     d->stream = byte_stream_open(path, d->options.stop);
-    d->is_jsonl = d->options.format == DOCUMENTS_JSONL || (d->options.format == DOCUMENTS_AUTO && is_jsonl(path));
+    d->is_jsonl =
+        d->options.format == DOCUMENTS_JSONL || (d->options.format == DOCUMENTS_AUTO && documents_is_jsonl(path));
     d->is_begun = !d->is_jsonl && !d->options.separator;
     d->is_ended = false;
     d->n_documents = d->line = 0;
@@ -319,12 +320,20 @@ static bool is_blank(const char *line, size_t bytes) {
     return bytes == 0;
 }
 
+/* The next line that is not blank. */
+static char *line_find(struct documents *d, size_t *bytes) {
+    char *line;
+    while ((line = line_take(d, bytes))) {
+        if (d->line == 1 && *bytes >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) line += 3, *bytes -= 3; /* UTF-8's mark */
+        if (!is_blank(line, *bytes)) return line;
+    }
+    return NULL;
+}
+
 static bool line_next(struct documents *d, struct documents_text *to, enum documents_part *part) {
     size_t bytes, n, at;
     const char *problem;
-    for (char *line; (line = line_take(d, &bytes));) {
-        if (d->line == 1 && bytes >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) line += 3, bytes -= 3; /* a mark of UTF-8 */
-        if (is_blank(line, bytes)) continue;
+    for (char *line; (line = line_find(d, &bytes));) {
         char *text = documents_line(line, bytes, d->options.field, &n, &problem, &at);
         if (!text && !line_bad(d, problem, at)) return false;
         if (!text) continue;
@@ -416,6 +425,16 @@ bool documents_next(struct documents *d, struct documents_text *to, size_t most,
     }
     *part = DOCUMENTS_NONE;
     return true;
+}
+
+bool documents_next_line(struct documents *d, char **line, size_t *bytes, uint64_t *number) {
+    *line = NULL;
+    for (; d->input < d->inputs->n; input_end(d)) {
+        if (!d->stream && !input_open(d)) return false;
+        if ((*line = line_find(d, bytes)) || tl_error() != TL_OK) break;
+    }
+    *number = d->line;
+    return tl_error() == TL_OK;
 }
 
 struct documents_position documents_where(const struct documents *d) {

@@ -70,6 +70,11 @@ enum documents_part {
  * and line. */
 bool documents_next(struct documents *d, struct documents_text *to, size_t most, enum documents_part *part);
 
+/* For other objects than documents: the next line of JSONL that is not empty, with a 0 behind it, and its number in its
+ * file. The caller may change it, and has it until the next call. *line NULL: there are no more. False: recorded. */
+bool documents_next_line(struct documents *d, char **line, size_t *bytes, uint64_t *number);
+bool documents_is_jsonl(const char *path); /* by the ending of the name, of which .gz and .zst are no part */
+
 /* Where the reader is. */
 struct documents_position {
     size_t input;

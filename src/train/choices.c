@@ -237,7 +237,7 @@ static bool item_encode(struct taker *t, const struct lines *l, const struct ite
     bool ok = true;
     for (int i = 0; ok && i < item->n; i++) {
         const struct score_text about = {.index = index,
-                                         .line = l->number,
+                                         .line = (int64_t)l->number,
                                          .bytes = (int64_t)strlen(item->endings[i]),
                                          .characters = characters(item->endings[i]),
                                          .choice = i,
@@ -289,7 +289,7 @@ __attribute__((noinline)) static bool line_take(struct taker *t, struct lines *l
     char *text = texts_make(&item, t->o->is_harness, &context_bytes);
     const bool ok = text && item_encode(t, l, &item, text, context_bytes, index);
     memory_free(text);
-    scorer_progress(t->scorer, (double)l->at, (double)l->bytes);
+    scorer_progress(t->scorer, lines_used(l), lines_total(l));
     return ok;
 }
 
@@ -297,10 +297,10 @@ bool choices_check(const char *path, bool is_harness, int64_t most) {
     struct lines l;
     struct item item;
     int64_t n = 0;
-    bool ok = lines_open(&l, path, MOST_LINE), is_end = false;
+    bool ok = lines_open(&l, path, MOST_LINE);
     while (ok && (!most || n < most)) {
-        ok = lines_next(&l, &is_end);
-        if (!ok || is_end) break;
+        ok = lines_next(&l);
+        if (!ok || !l.line) break;
         size_t bytes;
         char *text = item_read(&l, &item, is_harness) ? texts_make(&item, is_harness, &bytes) : NULL;
         ok = text != NULL;
@@ -320,10 +320,10 @@ bool choices_score(const char *path, const struct choices_options *o, struct cho
     *t = (struct taker){.o = o, .result = result};
     t->scorer =
         scorer_new(&(struct score_options){o->model, o->batch, ending_take, o->progress ? progress_pass : NULL, t});
-    bool ok = t->scorer && lines_open(&l, path, MOST_LINE), is_end = false;
+    bool ok = t->scorer && lines_open(&l, path, MOST_LINE);
     for (int64_t i = 0; ok && (!o->most || i < o->most); i++) {
-        ok = lines_next(&l, &is_end);
-        if (!ok || is_end) break;
+        ok = lines_next(&l);
+        if (!ok || !l.line) break;
         ok = line_take(t, &l, i);
     }
     ok = ok && scorer_finish(t->scorer);

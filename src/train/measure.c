@@ -132,6 +132,18 @@ static bool separated_add(struct meter *m, tl_tokenizer *tokenizer, const struct
     return true;
 }
 
+/* Those that the file records; the part may begin and end inside one. */
+static bool recorded_add(struct meter *m, tl_tokenizer *tokenizer, const struct source_part *part) {
+    int64_t document = tl_token_file_document_at(part->file, part->first);
+    for (int64_t first = part->first, index = 0, next; first < part->last; first = next, document++, index++) {
+        next = tl_token_file_document_begin(part->file, document + 1);
+        if (next < 0 || next > part->last) next = part->last;
+        if (m->o->most && index >= m->o->most) break;
+        if (!document_add(m, tokenizer, part, first, next, index)) return false;
+    }
+    return true;
+}
+
 bool measure_documents(tl_module *model, tl_tokenizer *tokenizer, const struct source_part *part,
                        const struct measure_options *o, struct measured *result) {
     struct meter m;
@@ -140,6 +152,7 @@ bool measure_documents(tl_module *model, tl_tokenizer *tokenizer, const struct s
     const bool is_text = ok && (part->text || info.format == TL_TOKENS_BYTES);
     m.total = (double)(part->last - part->first);
     if (ok && o->document_token >= 0) ok = separated_add(&m, tokenizer, part);
+    else if (ok && info.documents) ok = recorded_add(&m, tokenizer, part);
     else if (ok && is_text) ok = document_add(&m, tokenizer, part, part->first, part->last, 0);
     else if (ok)
         ok = error_set(TL_ERROR_USE,
@@ -153,20 +166,12 @@ bool measure_documents(tl_module *model, tl_tokenizer *tokenizer, const struct s
 
 /* The field of the line's object; the text is in the line's buffer. */
 static bool text_find(struct lines *l, const char *field, const char **text, size_t *bytes) {
-    struct scan *s = &l->scan;
+    const char *problem;
     char shown[64];
-    *text = NULL;
-    for (bool more = scan_open(s, '{'); more; more = scan_next(s, '}')) {
-        const char *key = scan_key(s);
-        if (!key) break;
-        if (strcmp(key, field)) scan_skip(s);
-        else if (*text) return lines_fail(l, "\"%s\" occurs twice", text_show(shown, sizeof shown, field));
-        else if (scan_is_next(s, '"')) *text = scan_text(s, bytes);
-        else return lines_fail(l, "\"%s\" is not a string", text_show(shown, sizeof shown, field));
-    }
-    if (!lines_end(l)) return false;
-    return *text || lines_fail(l, "no field \"%s\" (--field NAME names the one with the text)",
-                               text_show(shown, sizeof shown, field));
+    size_t at;
+    *text = documents_line(l->line, l->bytes, field, bytes, &problem, &at);
+    return *text || lines_fail(l, "column %zu: %s; the text is in the field \"%s\" (--field NAME names another)",
+                               at + 1, problem, text_show(shown, sizeof shown, field));
 }
 
 /* The tokens of a text behind those of the template; memory_free them. */
@@ -189,13 +194,13 @@ static bool line_add(struct meter *m, struct lines *l, tl_tokenizer *t, const ch
     size_t bytes = 0;
     int32_t *ids = NULL;
     struct tokens_at at = {0};
-    struct score_text d = {.index = index, .line = l->number};
+    struct score_text d = {.index = index, .line = (int64_t)l->number};
     if (!text_find(l, field, &text, &bytes)) return false;
     if (!text_encode(t, text, bytes, m->o->has_template, &ids, &at.last)) return lines_blame(l);
     at.ids = ids;
     bool ok = (at.last < 2 || tokens_bytes(t, ids + 1, at.last - 1, &d.bytes)) && scorer_begin(m->scorer, &d) &&
               windows_add(m, &at, 0, false) && scorer_end(m->scorer);
-    scorer_progress(m->scorer, (double)l->at, m->total);
+    scorer_progress(m->scorer, lines_used(l), m->total);
     memory_free(ids);
     return ok;
 }
@@ -203,12 +208,12 @@ static bool line_add(struct meter *m, struct lines *l, tl_tokenizer *t, const ch
 /* Before the first window: a mistake in the last line should not come to light after an hour. */
 static bool lines_check(const char *path, const char *field, int64_t most) {
     struct lines l;
-    bool ok = lines_open(&l, path, TOKENIZER_MOST_TEXT), is_end = false;
+    bool ok = lines_open(&l, path, TOKENIZER_MOST_TEXT);
     for (int64_t i = 0; ok && (!most || i < most); i++) {
         const char *text;
         size_t bytes;
-        ok = lines_next(&l, &is_end);
-        if (!ok || is_end) break;
+        ok = lines_next(&l);
+        if (!ok || !l.line) break;
         ok = text_find(&l, field, &text, &bytes);
     }
     lines_close(&l);
@@ -220,11 +225,11 @@ bool measure_lines(tl_module *model, tl_tokenizer *tokenizer, const char *path, 
     struct meter m;
     struct lines l = {0};
     if (!lines_check(path, field, o->most)) return false;
-    bool is_end = false, ok = meter_begin(&m, model, o, result) && lines_open(&l, path, TOKENIZER_MOST_TEXT);
-    m.total = (double)l.bytes;
+    bool ok = meter_begin(&m, model, o, result) && lines_open(&l, path, TOKENIZER_MOST_TEXT);
+    m.total = lines_total(&l);
     for (int64_t i = 0; ok && (!o->most || i < o->most); i++) {
-        ok = lines_next(&l, &is_end);
-        if (!ok || is_end) break;
+        ok = lines_next(&l);
+        if (!ok || !l.line) break;
         ok = line_add(&m, &l, tokenizer, field, i);
     }
     lines_close(&l);

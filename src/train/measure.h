@@ -37,8 +37,9 @@ struct measured {
 /* A part of a file as one text. False: recorded, here and below. */
 bool measure(tl_module *model, const struct source_part *part, const struct measure_options *options,
              struct measured *result);
-/* Every document by itself: no context crosses from one to the next. Documents of a file of tokens are cut before each
- * separator (document_token), which is the context of the first token, and is not scored. A text is one document.
+/* Every document by itself: no context crosses from one to the next. Documents are those that a file of tokens records;
+ * or it is cut before each separator (document_token), which is the context of the first token, and is not scored. A
+ * text is one document.
  * `tokenizer` (NULL: not known) says how many bytes tokens stand for. */
 bool measure_documents(tl_module *model, tl_tokenizer *tokenizer, const struct source_part *part,
                        const struct measure_options *options, struct measured *result);

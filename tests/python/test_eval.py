@@ -1,5 +1,6 @@
 """`tally eval` beside PyTorch on a small random GPT-2: sliding windows, documents and multiple choice."""
 
+import gzip
 import json
 import math
 import random
@@ -108,6 +109,26 @@ def test_documents_are_scored_alone(gpt2, evaluate, tmp_path):
     assert whole["loss"] == pytest.approx(sum(want) / whole["tokens"], rel=2e-6)
     [again] = evaluate(*common, "--json")  # without the lines
     assert again == {**whole, "seconds": again["seconds"]}
+    (tmp_path / "texts.jsonl.gz").write_bytes(gzip.compress((tmp_path / "texts.jsonl").read_bytes()))
+    [packed] = evaluate(*common, "--data", tmp_path / "texts.jsonl.gz", "--json")
+    assert packed == {**whole, "seconds": packed["seconds"]}
+
+
+def test_documents_that_a_file_records(gpt2, evaluate, tmp_path, library_path):
+    folder, model, hf = gpt2
+    texts = [" ".join(WORDS * k) for k in (1, 4, 2)]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    subprocess.run(
+        [library_path.parent / "tally", "tokenize", tmp_path / "texts.jsonl", "--tokenizer", folder, "--out",
+         tmp_path / "texts.tok"], check=True, capture_output=True,
+    )  # fmt: skip
+    *documents, whole = evaluate("--model", folder, "--data", tmp_path / "texts.tok", "--per-document", "--json")
+    ids = [[*hf.encode(text).ids, hf.token_to_id(END)] for text in texts]
+    assert [d["tokens"] for d in documents] == [len(i) - 1 for i in ids]
+    for d, i, text in zip(documents, ids, texts):
+        assert d["loss"] == pytest.approx(nats(model, i, CONTEXT, CONTEXT) / (len(i) - 1), rel=2e-6)
+        assert d["bytes"] == len(text) - len(hf.decode(i[:1]))
+    assert whole["documents"] == 3 and whole["tokens"] == sum(len(i) - 1 for i in ids)
 
 
 @pytest.mark.parametrize("comes_first", [True, False])
@@ -252,9 +273,8 @@ def test_bad_documents_are_refused_with_file_and_line(gpt2, evaluate, tmp_path):
     path = tmp_path / "texts.jsonl"
     good = '{"text": "the man walks his dog"}'
     for line, problem in [
-        ('{"text": 7}', '"text" is not a string'),
-        ('{"texts": "a"}', 'no field "text"'),
-        ('{"text": "a", "text": "b"}', '"text" occurs twice'),
+        ('{"text": 7}', "the field is not a string"),
+        ('{"texts": "a"}', 'no such field; the text is in the field "text"'),
         ('{"text": "a"', "neither , nor }"),
         ("text", "need an object"),
         ('{"text": "\x01"}', "a control character"),
