@@ -6,7 +6,8 @@
 
 A token reads every weight once, so decoding is bound by bytes / bandwidth. Bytes per step are the ledger's, the
 bandwidth is that of a sum over as many bytes with the same threads, measured between the rounds of the same run. All
-figures are the best of several rounds: on a shared machine the others are the neighbours'. Batches decode `--batch`
+figures are those of the fastest step of all rounds, and of the fastest sum: on a shared machine the slower ones are the
+neighbours'. Batches decode `--batch`
 texts in each step and are compared with as many texts one after the other. --peers also runs transformers (torch) on
 the same weights, if it is installed.
 """
@@ -60,20 +61,17 @@ class Session:
 
 
 def decode(model, rows, tokens):
-    """Seconds of one step, and its bytes."""
+    """Seconds of the fastest step, and its bytes."""
     session = Session(model, rows, tokens)
     n_bytes = session.bytes()
-    began = time.perf_counter()
-    for _ in range(tokens - 8):
-        session.step()
-    took = (time.perf_counter() - began) / (tokens - 8)
+    took = best([], session.step, tokens - 8)
     session.close()
     return took, n_bytes
 
 
 def bandwidth(n_bytes):
     x = tally.ones(int(n_bytes) // 4)
-    return 4 * (int(n_bytes) // 4) / best([], lambda: x.sum().item(), 5)
+    return 4 * (int(n_bytes) // 4) / best([], lambda: x.sum().item(), 20)
 
 
 def main():
@@ -88,7 +86,7 @@ def main():
     tally.set_num_threads(a.threads)
     config = structs["tl_model_config"]()
     assert c.tl_model_preset(a.model.encode(), ctypes.byref(config))
-    print(f"{a.model}, {a.threads} threads, prompt of {PROMPT} tokens, {a.tokens} more; best of {a.rounds} rounds")
+    print(f"{a.model}, {a.threads} threads, prompt of {PROMPT} tokens, {a.tokens} more; fastest step of {a.rounds} rounds")
     with tally.no_grad():
         for name in ("float32", "bfloat16"):
             model = c.tl_model_new(ctypes.byref(config), getattr(tally, name).code, None)
@@ -132,11 +130,11 @@ def peer(model, name, a):
         for _ in range(max(a.rounds // 2, 1)):
             out = theirs(ids, use_cache=True)
             past, last = out.past_key_values, out.logits[:, -1:].argmax(-1)
-            began = time.perf_counter()
             for _ in range(a.tokens - 8):
+                began = time.perf_counter()
                 out = theirs(last, past_key_values=past, use_cache=True)
                 past, last = out.past_key_values, out.logits[:, -1:].argmax(-1)
-            seconds.append((time.perf_counter() - began) / (a.tokens - 8))
+                seconds.append(time.perf_counter() - began)
     print(f"{'':9} transformers {transformers.__version__}, torch {torch.__version__}: {1 / min(seconds):.1f} tokens/s")
 
 

@@ -186,6 +186,26 @@ static void batches_give_the_bits_of_their_matrices(void **state) {
         }
 }
 
+/* Up to eight rows: texts that are generated together depend on it (step/session.c). */
+static void a_row_has_the_same_bits_alone_and_among_eight(void **state) {
+    (void)state;
+    static const int64_t sizes[][2] = {{70, 1100}, {64, 4100}, {200, 64}, {131, 33}, {3, 40}}; /* n, k */
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int i = 0; i < 3; i++)
+            for (int is_turned = 0; is_turned < 2; is_turned++) {
+                const int64_t n = sizes[s][0], k = sizes[s][1];
+                tl_tensor *a = tl_cast(tl_uniform(TL_SHAPE(8, k), -1, 1, TL_F32, NULL), dtypes[i]);
+                tl_tensor *b = tl_cast(tl_uniform(TL_SHAPE(n, k), -1, 1, TL_F32, NULL), dtypes[i]);
+                tl_tensor *right = is_turned ? tl_contiguous(tl_transpose(b, 0, 1)) : tl_transpose(b, 0, 1);
+                tl_tensor *all = tl_matmul(a, right);
+                for (int64_t m = 1; m < 8; m += m == 1 ? 1 : 3)
+                    for (int64_t r = 0; r + m <= 8; r++)
+                        expect_same_bits(tl_matmul(tl_slice(a, 0, r, r + m, 1), right),
+                                         tl_contiguous(tl_slice(all, 0, r, r + m, 1)));
+                tl_scope_reset();
+            }
+}
+
 /* Peak and workspace on cpu and on meta, for every kind of product. */
 static void price_and_receipt_agree_on_the_workspace(void **state) {
     (void)state;
@@ -219,6 +239,7 @@ int main(void) {
         TEST(precision_is_a_setting_of_the_process),
         TEST(what_is_not_finite_spreads_along_its_row_and_column),
         TEST(batches_give_the_bits_of_their_matrices),
+        TEST(a_row_has_the_same_bits_alone_and_among_eight),
         TEST(price_and_receipt_agree_on_the_workspace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
  *
  * Without a cache the n-th token of a text costs a forward pass over n tokens, and a text of T tokens O(T^2) of
  * them. A token's keys and values depend only on it and the tokens before it, so they are computed once and kept: L
- * layers x 2 x Hkv x D numbers per token.
+ * layers x 2 x Hkv x D numbers per token. The keys of a head follow each other, since a token reads them head by head.
  *
  * Rows of different lengths (a view) are kept as they are, each from position 0 on. Whatever mixes tokens of a row,
  * positions and attention, runs for each span of rows of equal length; everything else runs for all rows at once. So a
@@ -28,7 +28,7 @@ static bool store_make(tl_cache *cache, tl_module *model, const tl_model_config 
     const struct model *s = model->state;
     tl_scope scope = tl_scope_enter("cache");
     if (!scope.depth) return false;
-    tl_tensor *store = tl_empty(TL_SHAPE(c->n_layers, 2, cache->batch, cache->capacity, c->n_kv_heads, c->head_size),
+    tl_tensor *store = tl_empty(TL_SHAPE(c->n_layers, 2, cache->batch, c->n_kv_heads, cache->capacity, c->head_size),
                                 product_dtype(model), tl_device_of(tl_module_tensor(s->embedding, 0)));
     cache->store = tl_keep(tl_set_purpose(store, TL_ACTIVATION));
     return tl_scope_end(scope) && cache->store;
@@ -88,7 +88,7 @@ static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, stru
                        int64_t end) {
     tl_tensor *all = tl_select(tl_select(cache->store, 0, layer), 0, which);
     if (span.n != cache->batch) all = tl_slice(all, 0, span.row, span.row + span.n, 1);
-    return tl_slice(all, 1, from, end, 1);
+    return tl_transpose(tl_slice(all, 2, from, end, 1), 1, 2);
 }
 
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,

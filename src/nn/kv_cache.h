@@ -20,7 +20,7 @@ struct tl_cache {
     const tl_module *model;
     int64_t batch, capacity, length; /* capacity, length: tokens of each row; with a view, its spans have the lengths */
     const struct cache_view *view;   /* during a pass over some rows; NULL otherwise */
-    tl_tensor *store;                /* (L, 2, B, capacity, Hkv, D) */
+    tl_tensor *store;                /* (L, 2, B, Hkv, capacity, D) */
 };
 
 /* The spans of a pass, in the order of its rows; index 0 .. cache_n_spans - 1. */

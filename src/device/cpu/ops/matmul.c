@@ -4,9 +4,10 @@
  *
  *   gemm     f32, f16 and bf16, alone or mixed: gemm.c, on the chip's best instructions. Large matrices one after
  *            the other, each on all threads; small ones side by side, each on one.
- *   library  f64 in a layout that CBLAS can express, and f32 where gemm.c has no kernel that beats it. The output is
- *            cut into rectangles of a fixed size, each one library call on one thread. The library's own threads stay
- *            off: there is one thread pool in this process, and the cuts, hence the bits, do not depend on its size.
+ *   library  f64 in a layout that CBLAS can express, and f32 where gemm.c has no kernel that beats it and the product
+ *            is not of a few rows, whose bits must not depend on how many they are. The output is cut into rectangles
+ *            of a fixed size, each one library call on one thread. The library's own threads stay off: there is one
+ *            thread pool in this process, and the cuts, hence the bits, do not depend on its size.
  *   tiles    the rest of f64: small matrices and odd strides (matmul_f64.h).
  */
 #include "base/scratch.h"
@@ -172,7 +173,7 @@ static bool use_library(struct product *p) {
     if ((dtype != TL_F32 && dtype != TL_F64) || p->a.operand->dtype != dtype || p->b.operand->dtype != dtype) {
         return false;
     }
-    if (dtype == TL_F32 && gemm_beats_blas()) {
+    if (dtype == TL_F32 && (gemm_beats_blas() || gemm_is_thin(p->m, p->n))) {
         return false;
     }
     if (p->k > INT_MAX || p->n > INT_MAX || p->k < 1 || (double)p->m * (double)p->n * (double)p->k < LIBRARY_WORK) {

@@ -1,15 +1,19 @@
 /* gemm_thin.h: products with an operand of a few rows. A part of gemm.c.
  *
  * A vector times a matrix reads every number of the matrix once, so packing would cost more than the product, and the
- * memory's bandwidth is the bound. The matrix is read in place, four lines at a time from beginning to end, f32 or
- * bf16 as it is and other dtypes through a buffer; the few rows of the other operand are converted to f32 first. Sums
- * run in BLOCK_LANES lanes over THIN_K terms, or in order, whichever axis is dense. The order of a sum depends neither
- * on threads nor on how many rows there are: a row gives the same bits alone and among GEMM_THIN_ROWS.
+ * memory's bandwidth is the bound. The matrix is read in place, f32 or bf16 as it is and other dtypes through a buffer;
+ * the few rows of the other operand are converted to f32 first. Sums run in BLOCK_LANES lanes over THIN_K terms, or in
+ * order, whichever axis is dense. The order of a sum depends neither on threads nor on how many rows there are: a row
+ * gives the same bits alone and among GEMM_THIN_ROWS.
+ *
+ * Four lines are read at a time, each from another quarter of a run of lines: the chip then sees four streams that go
+ * straight on. Four neighbouring lines would be several streams in one page, which it does not follow; that is a tenth
+ * slower in f32, a quarter in bf16.
  */
 
-/* Terms of a partial sum; lines of an item of work; terms of the rows that are ready at a time; lines at once; rows at
- * once, as many as the registers hold. */
-enum { THIN_K = 512, THIN_RUN = 64, THIN_PANEL = 8 * THIN_K, THIN_LINES = 4 };
+/* Terms of a partial sum; lines of a run; terms of the rows that are ready at a time; lines at once; bytes, or terms,
+ * from what is read to what is fetched. THIN_GROUP: rows at once, as many as the registers hold. */
+enum { THIN_K = 512, THIN_RUN = 64, THIN_PANEL = 8 * THIN_K, THIN_LINES = 4, THIN_AHEAD = 1024, THIN_FAR = 8 };
 #if defined(__AVX512F__)
 enum { THIN_BYTES = 64, THIN_GROUP = 4 };
 #elif defined(__AVX2__)
@@ -22,6 +26,7 @@ typedef float thin_vector __attribute__((vector_size(THIN_BYTES), aligned(4), ma
 typedef uint32_t thin_words __attribute__((vector_size(THIN_BYTES)));
 typedef uint16_t thin_halves __attribute__((vector_size(THIN_BYTES / 2), aligned(2), may_alias));
 typedef float thin_row[THIN_PANEL], thin_sums[THIN_RUN];
+_Static_assert(BLOCK_LANES == 16 && THIN_LINES == 4, "thin_totals adds four by four");
 #define THIN_INLINE static inline __attribute__((always_inline))
 
 /* out (few, lines), or its transpose. */
@@ -30,6 +35,7 @@ struct thin {
     const struct gemm_side *few, *many;
     int64_t n_few, n_many;
     int64_t out_few, out_many; /* strides of the output */
+    thin_row *rows;            /* the few rows, if all their terms are a panel; NULL: each run converts them */
 };
 
 /* n_k terms from k on of all the few rows. */
@@ -42,19 +48,72 @@ static void thin_rows(thin_row *rows, const struct thin *t, int64_t k, int64_t n
 
 /* THIN_WIDTH numbers of a line, from the i-th. bf16 is the upper half of f32. */
 THIN_INLINE void thin_load(thin_vector *to, const void *line, bool is_bf16, int64_t i) {
-    if (is_bf16)
-        *to = (thin_vector)(__builtin_convertvector(*(const thin_halves *)((const uint16_t *)line + i), thin_words)
-                            << 16);
-    else *to = *(const thin_vector *)((const float *)line + i);
+    if (!is_bf16) {
+        *to = *(const thin_vector *)((const float *)line + i);
+        return;
+    }
+    const thin_halves *halves = (const thin_halves *)((const uint16_t *)line + i);
+#if defined(__AVX512F__) /* gcc converts half a vector at a time */
+    *to = (thin_vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)halves)), 16);
+#else
+    *to = (thin_vector)(__builtin_convertvector(*halves, thin_words) << 16);
+#endif
 }
 
 THIN_INLINE float thin_number(const void *line, bool is_bf16, int64_t i) {
     return is_bf16 ? f32_of_bits((uint32_t)((const uint16_t *)line)[i] << 16) : ((const float *)line)[i];
 }
 
-/* Products of n_rows rows with four lines, so that each number is loaded once for all of them. */
+/* lane += factor number: fused where the chip can, which makes eight rows twice as fast. */
+THIN_INLINE void thin_add(thin_vector *lane, const thin_vector *factor, const thin_vector *number) {
+#if defined(__AVX512F__)
+    *lane = (thin_vector)_mm512_fmadd_ps((__m512)*factor, (__m512)*number, (__m512)*lane);
+#elif defined(__AVX2__)
+    *lane = (thin_vector)_mm256_fmadd_ps((__m256)*factor, (__m256)*number, (__m256)*lane);
+#elif defined(__aarch64__)
+    *lane = (thin_vector)vfmaq_f32((float32x4_t)*lane, (float32x4_t)*factor, (float32x4_t)*number);
+#else
+    *lane += *factor * *number;
+#endif
+}
+
+THIN_INLINE float thin_add_one(float lane, float factor, float number) {
+#if defined(__AVX2__) || defined(__aarch64__)
+    return __builtin_fmaf(factor, number, lane);
+#else
+    return lane + factor * number;
+#endif
+}
+
+/* The last n terms of all lines, fewer than BLOCK_LANES. */
+static __attribute__((noinline)) void thin_tail(float lanes[THIN_LINES][BLOCK_LANES], const float *row,
+                                                const void *const *line, bool is_bf16, int64_t i, int64_t n) {
+    for (int x = 0; x < THIN_LINES; x++)
+        for (int64_t p = 0; p < n; p++)
+            lanes[x][p] = thin_add_one(lanes[x][p], row[p], thin_number(line[x], is_bf16, i + p));
+}
+
+/* sums[x] += block_total_f32(lanes[x]), in the same order of additions, four lines at a time. */
+THIN_INLINE void thin_totals(float *sums, float lanes[THIN_LINES][BLOCK_LANES]) {
+    typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+    quad total[THIN_LINES];
+#pragma GCC unroll 4
+    for (int x = 0; x < THIN_LINES; x++) {
+        const quad *lane = (const quad *)lanes[x];
+        total[x] = (lane[0] + lane[2]) + (lane[1] + lane[3]);
+    }
+    const quad low = __builtin_shufflevector(total[0], total[1], 0, 4, 1, 5),
+               high = __builtin_shufflevector(total[0], total[1], 2, 6, 3, 7),
+               low_2 = __builtin_shufflevector(total[2], total[3], 0, 4, 1, 5),
+               high_2 = __builtin_shufflevector(total[2], total[3], 2, 6, 3, 7);
+    const quad a = low + high, b = low_2 + high_2; /* (0+2, 0+2, 1+3, 1+3) of two lines each */
+    *(quad *)sums += __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+}
+
+/* Products of n_rows rows with four lines, so that each number is loaded once for all of them. What is `ahead` bytes
+ * further is fetched meanwhile. */
 THIN_INLINE void thin_dots(thin_sums *sums, int64_t j, const float *rows, int n_rows, const void *const *line,
-                           bool is_bf16, int64_t n) {
+                           bool is_bf16, int64_t n, int64_t ahead) {
     thin_vector lane[THIN_GROUP][THIN_LINES][THIN_VECTORS] = {{{{0}}}};
     int64_t i = 0;
     for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
@@ -63,63 +122,118 @@ THIN_INLINE void thin_dots(thin_sums *sums, int64_t j, const float *rows, int n_
             const int64_t at = i + THIN_WIDTH * v;
             thin_vector number[THIN_LINES];
 #pragma GCC unroll 4
-            for (int x = 0; x < THIN_LINES; x++) thin_load(&number[x], line[x], is_bf16, at);
+            for (int x = 0; x < THIN_LINES; x++) {
+                thin_load(&number[x], line[x], is_bf16, at);
+                if (ahead && v == 0 && (!is_bf16 || i % (2 * BLOCK_LANES) == 0))
+                    __builtin_prefetch((const char *)line[x] + i * (is_bf16 ? 2 : 4) + ahead);
+            }
 #pragma GCC unroll 4
             for (int r = 0; r < n_rows; r++) {
                 const thin_vector factor = *(const thin_vector *)(rows + r * THIN_PANEL + at);
 #pragma GCC unroll 4
-                for (int x = 0; x < THIN_LINES; x++) lane[r][x][v] += factor * number[x];
+                for (int x = 0; x < THIN_LINES; x++) thin_add(&lane[r][x][v], &factor, &number[x]);
             }
         }
     }
-    for (int r = 0; r < n_rows; r++)
-        for (int x = 0; x < THIN_LINES; x++) {
-            float lanes[BLOCK_LANES];
-            memcpy(lanes, lane[r][x], sizeof lanes);
-            for (int64_t p = i; p < n; p++) lanes[p - i] += rows[r * THIN_PANEL + p] * thin_number(line[x], is_bf16, p);
-            sums[r][j + x] += block_total_f32(lanes);
-        }
+    for (int r = 0; r < n_rows; r++) {
+        float lanes[THIN_LINES][BLOCK_LANES];
+        memcpy(lanes, lane[r], sizeof lanes);
+        if (i < n) thin_tail(lanes, rows + r * THIN_PANEL + i, line, is_bf16, i, n - i);
+        thin_totals(sums[r] + j, lanes);
+    }
 }
 
 /* All rows with four lines. */
 THIN_INLINE void thin_four(thin_sums *sums, int64_t j, const float *rows, int64_t n_rows, const void *const *line,
-                           bool is_bf16, int64_t n) {
-    for (; n_rows >= THIN_GROUP; n_rows -= THIN_GROUP, rows += THIN_GROUP * THIN_PANEL, sums += THIN_GROUP)
-        thin_dots(sums, j, rows, THIN_GROUP, line, is_bf16, n);
-    for (; n_rows > 0; n_rows--, rows += THIN_PANEL, sums++) thin_dots(sums, j, rows, 1, line, is_bf16, n);
+                           bool is_bf16, int64_t n, int64_t ahead) {
+    for (; n_rows >= THIN_GROUP; n_rows -= THIN_GROUP, rows += THIN_GROUP * THIN_PANEL, sums += THIN_GROUP, ahead = 0)
+        thin_dots(sums, j, rows, THIN_GROUP, line, is_bf16, n, ahead);
+    for (; THIN_GROUP > 2 && n_rows >= 2; n_rows -= 2, rows += 2 * THIN_PANEL, sums += 2, ahead = 0)
+        thin_dots(sums, j, rows, THIN_GROUP > 2 ? 2 : 1, line, is_bf16, n, ahead);
+    for (; n_rows > 0; n_rows--, rows += THIN_PANEL, sums++, ahead = 0)
+        thin_dots(sums, j, rows, 1, line, is_bf16, n, ahead);
 }
 
-/* Lines are dense in the terms: dot products. */
+/* Lines are dense in the terms: dot products. Line x of the j-th four is j + x quarter, and its sum is 4 j + x. */
 static void thin_along(const struct thin *t, thin_sums *sums, int64_t first, int64_t n, thin_row *rows, int64_t k,
                        int64_t n_k) {
     const struct gemm_side *s = t->many;
     const bool is_ready = (s->dtype == TL_F32 || s->dtype == TL_BF16) && s->k_stride == 1;
+    const int64_t quarter = (n + THIN_LINES - 1) / THIN_LINES;
+    /* along the lines if these follow each other, and else to the next one */
+    const int64_t ahead = s->stride == t->g->k ? THIN_AHEAD : s->stride * (s->dtype == TL_BF16 ? 2 : 4);
     SCRATCH_ARRAY(float, buffer, THIN_LINES *THIN_K);
-    for (int64_t j = 0; j < n; j += THIN_LINES)
+    for (int64_t j = 0; j < quarter; j++)
         for (int64_t at = 0; at < n_k; at += THIN_K) {
             const int64_t length = block_min(THIN_K, n_k - at);
             const void *line[THIN_LINES];
-            for (int64_t x = 0; x < THIN_LINES; x++) { /* beyond the last line: that one again */
-                line[x] =
-                    block_at(s->data, s->dtype, (first + block_min(j + x, n - 1)) * s->stride + (k + at) * s->k_stride);
+            for (int64_t x = 0; x < THIN_LINES; x++) { /* beyond the last line: that one again, for nothing */
+                const int64_t index = first + block_min(j + x * quarter, n - 1);
+                line[x] = block_at(s->data, s->dtype, index * s->stride + (k + at) * s->k_stride);
                 if (is_ready) continue;
                 convert_to_f32(buffer + x * THIN_K, line[x], s->dtype, s->k_stride, length);
                 line[x] = buffer + x * THIN_K;
             }
-            if (is_ready && s->dtype == TL_BF16) thin_four(sums, j, rows[0] + at, t->n_few, line, true, length);
-            else thin_four(sums, j, rows[0] + at, t->n_few, line, false, length);
+            if (is_ready && s->dtype == TL_BF16)
+                thin_four(sums, THIN_LINES * j, rows[0] + at, t->n_few, line, true, length, ahead);
+            else thin_four(sums, THIN_LINES * j, rows[0] + at, t->n_few, line, false, length, is_ready ? ahead : 0);
         }
+}
+
+/* From thin_along's order of sums to that of the lines. */
+static void thin_order(float *sums, int64_t n) {
+    const int64_t quarter = (n + THIN_LINES - 1) / THIN_LINES;
+    thin_sums by_four;
+    memcpy(by_four, sums, sizeof by_four);
+    for (int64_t x = 0; x < THIN_LINES; x++)
+        for (int64_t j = 0; j < quarter && x * quarter + j < n; j++)
+            sums[x * quarter + j] = by_four[THIN_LINES * j + x];
+}
+
+/* n_rows rows with a whole run of lines, whose sums stay in registers. `step`: from term to term, in numbers. */
+THIN_INLINE void thin_columns(thin_sums *sums, thin_row *rows, int n_rows, const void *line, bool is_bf16, int64_t step,
+                              int64_t n_k) {
+    enum { THIN_RUN_VECTORS = THIN_RUN / THIN_WIDTH };
+    thin_vector lane[THIN_GROUP][THIN_RUN_VECTORS];
+    for (int r = 0; r < n_rows; r++) memcpy(lane[r], sums[r], sizeof lane[r]);
+    for (int64_t p = 0; p < n_k; p++, line = (const char *)line + step * (is_bf16 ? 2 : 4)) {
+        for (int x = 0; x < THIN_RUN * (is_bf16 ? 2 : 4); x += 64)
+            __builtin_prefetch((const char *)line + THIN_FAR * step * (is_bf16 ? 2 : 4) + x);
+#pragma GCC unroll 16
+        for (int v = 0; v < THIN_RUN_VECTORS; v++) {
+            thin_vector number;
+            thin_load(&number, line, is_bf16, THIN_WIDTH * v);
+#pragma GCC unroll 4
+            for (int r = 0; r < n_rows; r++) {
+                const float factor = rows[r][p];
+                const thin_vector factors = factor - (thin_vector){0};
+                thin_add(&lane[r][v], &factors, &number);
+            }
+        }
+    }
+    for (int r = 0; r < n_rows; r++) memcpy(sums[r], lane[r], sizeof lane[r]);
 }
 
 /* Terms are dense in the lines: multiples of these are added. */
 static void thin_across(const struct thin *t, thin_sums *sums, int64_t first, int64_t n, thin_row *rows, int64_t k,
                         int64_t n_k) {
     const struct gemm_side *s = t->many;
+    const void *from = block_at(s->data, s->dtype, first + k * s->k_stride);
     float buffer[THIN_RUN];
+    int64_t i = 0;
+    if (n == THIN_RUN && (s->dtype == TL_F32 || s->dtype == TL_BF16)) {
+        for (; i + THIN_GROUP <= t->n_few; i += THIN_GROUP)
+            if (s->dtype == TL_BF16) thin_columns(sums + i, rows + i, THIN_GROUP, from, true, s->k_stride, n_k);
+            else thin_columns(sums + i, rows + i, THIN_GROUP, from, false, s->k_stride, n_k);
+        for (; i < t->n_few; i++)
+            if (s->dtype == TL_BF16) thin_columns(sums + i, rows + i, 1, from, true, s->k_stride, n_k);
+            else thin_columns(sums + i, rows + i, 1, from, false, s->k_stride, n_k);
+        return;
+    }
     for (int64_t p = 0; p < n_k; p++) {
         const float *line = block_read_f32(buffer, s->data, s->dtype, first + (k + p) * s->k_stride, n);
-        for (int64_t i = 0; i < t->n_few; i++)
-            for (int64_t j = 0; j < n; j++) sums[i][j] += rows[i][p] * line[j];
+        for (i = 0; i < t->n_few; i++)
+            for (int64_t j = 0; j < n; j++) sums[i][j] = thin_add_one(sums[i][j], rows[i][p], line[j]);
     }
 }
 
@@ -141,23 +255,24 @@ static void thin_range(void *context, int64_t first, int64_t last) {
     const struct thin *t = context;
     const int64_t k = t->g->k;
     const bool is_across = t->many->stride == 1 && t->many->k_stride != 1;
-    SCRATCH_ARRAY(thin_row, rows, t->n_few);
-    SCRATCH_ARRAY(thin_sums, sums, t->n_few + THIN_GROUP);
+    SCRATCH_ARRAY(thin_row, own, t->rows ? 0 : t->n_few);
+    SCRATCH_ARRAY(thin_sums, sums, t->n_few);
     for (int64_t run = first; run < last; run++) {
         const int64_t at = run * THIN_RUN, n = block_min(THIN_RUN, t->n_many - at);
         memset(sums, 0, (size_t)t->n_few * sizeof *sums);
         for (int64_t p = 0; p < k; p += THIN_PANEL) {
             const int64_t n_k = block_min(THIN_PANEL, k - p);
-            if (run == first || k > THIN_PANEL) thin_rows(rows, t, p, n_k); /* else they are there */
-            if (is_across) thin_across(t, sums, at, n, rows, p, n_k);
-            else thin_along(t, sums, at, n, rows, p, n_k);
+            if (!t->rows) thin_rows(own, t, p, n_k);
+            if (is_across) thin_across(t, sums, at, n, t->rows ? t->rows : own, p, n_k);
+            else thin_along(t, sums, at, n, t->rows ? t->rows : own, p, n_k);
         }
+        for (int64_t i = 0; i < t->n_few && !is_across; i++) thin_order(sums[i], n);
         thin_store(t, sums, at, n);
     }
 }
 
 static void multiply_thin(const struct gemm *g, int n_threads) {
-    const bool is_row = g->m <= g->n;
+    const bool is_row = g->m <= GEMM_THIN_ROWS; /* whatever n is: the bits must not depend on m */
     struct thin t = {.g = g,
                      .few = is_row ? &g->a : &g->b,
                      .many = is_row ? &g->b : &g->a,
@@ -165,6 +280,11 @@ static void multiply_thin(const struct gemm *g, int n_threads) {
                      .n_many = is_row ? g->n : g->m,
                      .out_few = is_row ? g->out_step : 1,
                      .out_many = is_row ? 1 : g->out_step};
+    SCRATCH_ARRAY(thin_row, rows, g->k <= THIN_PANEL ? t.n_few : 0);
+    if (g->k <= THIN_PANEL) {
+        thin_rows(rows, &t, 0, g->k);
+        t.rows = rows;
+    }
     parallel_for((t.n_many - 1) / THIN_RUN + 1, parallel_grain(t.n_few * THIN_RUN * g->k / 2), n_threads, thin_range,
                  &t);
 }
