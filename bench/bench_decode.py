@@ -86,7 +86,8 @@ def main():
     tally.set_num_threads(a.threads)
     config = structs["tl_model_config"]()
     assert c.tl_model_preset(a.model.encode(), ctypes.byref(config))
-    print(f"{a.model}, {a.threads} threads, prompt of {PROMPT} tokens, {a.tokens} more; fastest step of {a.rounds} rounds")
+    print(f"{a.model}, {a.threads} threads, prompt of {PROMPT} tokens, {a.tokens} more; fastest step of "
+          f"{a.rounds} rounds")
     with tally.no_grad():
         for name in ("float32", "bfloat16"):
             model = c.tl_model_new(ctypes.byref(config), getattr(tally, name).code, None)
