@@ -38,7 +38,7 @@ void speed_bound(struct speed *v, tl_device *device, bool may_measure) {
         v->bandwidth = machine_bandwidth_of(&profile, speed_step_bytes(v));
         machine_free(&profile);
     } else if (may_measure) {
-        v->bandwidth = calibrate_read_bandwidth(device, speed_step_bytes(v));
+        v->bandwidth = calibrate_bandwidth(device, speed_step_bytes(v));
     }
 }
 

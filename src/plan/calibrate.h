@@ -18,8 +18,9 @@ bool calibrate(const struct calibrate_options *o, struct machine *p);
 /* The roof alone: peaks, products of f32 and bf16, memory. Seconds. */
 bool calibrate_roof(const struct calibrate_options *o, struct machine *p);
 
-/* Bytes per second that a sum over so many bytes (at most 1 GB) reads, measured now. 0: it could not be measured. */
-double calibrate_read_bandwidth(tl_device *device, double bytes);
+/* Bytes per second that ops over a working set of so many bytes (at most 1 GB) move, measured now. 0: it could not be
+ * measured. */
+double calibrate_bandwidth(tl_device *device, double bytes);
 
 /* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1, on a
  * GPU large ones, to CALIBRATE_LARGE - 1. */
