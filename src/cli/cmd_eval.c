@@ -72,6 +72,8 @@ static int usage(const char *problem) {
     return EXIT_USAGE;
 }
 
+static bool is_lines(const struct request *r) { return r->data && (r->field || documents_is_jsonl(r->data)); }
+
 static int request_check(const struct request *r) {
     const bool is_choices = r->choices != NULL;
     if (is_choices && r->data) return usage("--data and --choices: give one of them");
@@ -79,6 +81,11 @@ static int request_check(const struct request *r) {
         return usage("--choices takes none of --per-document, --field, --document-token, --stride, --batches and "
                      "--bytes");
     if (!is_choices && (r->is_harness || r->is_per_item)) return usage("--harness and --per-item need --choices");
+    const bool has_documents = is_lines(r) || r->is_per_document || r->document_token >= 0;
+    if (!is_choices && r->limit && !has_documents)
+        return usage("--limit counts documents or items: give --per-document, --document-token, JSON lines or "
+                     "--choices");
+    if (has_documents && r->batches) return usage("--batches is for one text: --limit N stops after N documents");
     return 0;
 }
 
@@ -181,8 +188,6 @@ static bool tell(double done, double total, void *context) {
 }
 
 /* ---- The loss on data ---- */
-
-static bool is_lines(const struct request *r) { return r->data && (r->field || documents_is_jsonl(r->data)); }
 
 /* The part that is measured: a whole file, or what the run held out. */
 __attribute__((noinline)) static bool part_open(const struct request *r, struct opened *o, struct source *source,
