@@ -21,6 +21,8 @@ struct feed {
     struct documents_text rest;       /* text that was read and is in no batch yet */
     bool is_open, is_later, is_whole; /* is_later: some of it was in a batch; is_whole: `rest` is all that is missing */
     uint64_t taken;                   /* bytes of it that were in batches */
+    tl_status status;                 /* an error behind the documents of the last batch */
+    char message[1024];
     bool has_thread;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -84,7 +86,17 @@ static bool rest_keep(struct feed *f, struct batch *b, size_t cut, bool is_later
     return documents_text_add(&f->rest, b->text.at + cut, b->text.n - cut);
 }
 
+/* An error behind whole documents: they are a batch, so that they can be saved, and the error comes after it. */
+static bool error_keep(struct feed *f, struct batch *b, bool is_open) {
+    if (atomic_load(&f->stop) || b->n <= (size_t)is_open) return false;
+    f->status = tl_error();
+    text_copy(f->message, sizeof f->message, tl_error_message());
+    tl_error_clear();
+    return true;
+}
+
 static bool batch_fill(struct feed *f, struct batch *b) {
+    if (f->status != TL_OK) return error_set(f->status, "%s", f->message);
     bool is_open = f->is_open && !f->is_whole, is_later = f->is_open && f->is_later;
     size_t target = f->batch_bytes > 2 * f->rest.n ? f->batch_bytes : 2 * f->rest.n, cut;
     b->text.n = b->n = b->parts.n = 0;
@@ -92,7 +104,12 @@ static bool batch_fill(struct feed *f, struct batch *b) {
     if (f->is_open && (!begin_put(b, 0) || !documents_text_add(&b->text, f->rest.at, f->rest.n))) return false;
     f->is_open = f->is_whole = false;
     for (;; target = target < FEED_MOST_HELD / 2 ? 2 * target : FEED_MOST_HELD + 1) {
-        if (!documents_read(f, b, target, &is_open)) return false;
+        if (!documents_read(f, b, target, &is_open)) {
+            if (!error_keep(f, b, is_open)) return false;
+            cut = is_open ? b->begins[--b->n] : b->text.n;
+            is_open = false;
+            break;
+        }
         cut = b->text.n;
         if (!is_open || open_cut(f, b, &cut)) break;
         if (b->text.n > FEED_MOST_HELD)
