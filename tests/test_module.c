@@ -356,6 +356,28 @@ static void packed_documents_are_as_if_alone(void **state) {
         }
 }
 
+static tl_count rope_bytes(tl_module *m, tl_tensor *tokens, tl_tensor *begin) {
+    tl_ledger *ledger = tl_ledger_begin("rope");
+    assert_non_null(tl_model_document_logits(m, tokens, begin));
+    tl_ledger_end(ledger);
+    const tl_count bytes = tl_ledger_total(ledger, TL_FORWARD, "rope").bytes_read;
+    tl_ledger_free(ledger);
+    return bytes;
+}
+
+/* Rotations are relative, so inside a document a common offset shows in rounding only: positions that start again are
+ * seen by what is read, 4 bytes per token for q and for k of each layer. */
+static void rotary_positions_start_again_in_each_document(void **state) {
+    (void)state;
+    tl_model_config c = small(TL_LLAMA);
+    c.context = DOCUMENT_TIME;
+    tl_module *m = tl_model_new(&c, TL_F32, NULL);
+    tl_tensor *tokens = tl_integers(TL_SHAPE(DOCUMENT_ROWS, DOCUMENT_TIME), 0, 11, TL_I64, NULL);
+    const tl_count whole = rope_bytes(m, tokens, NULL), packed = rope_bytes(m, tokens, document_begins());
+    expect_equal(packed.low - whole.low, 2 * c.n_layers * DOCUMENT_ROWS * DOCUMENT_TIME * 4);
+    tl_module_free(m);
+}
+
 /* Two passes before their gradients, with different documents: a block that runs again has those of its own pass. */
 static void checkpoints_remember_their_documents(void **state) {
     (void)state;
@@ -585,6 +607,7 @@ int main(void) {
         TEST(the_loss_is_that_of_the_logits),
         TEST(checkpointing_leaves_every_bit_of_the_gradients),
         TEST(packed_documents_are_as_if_alone),
+        TEST(rotary_positions_start_again_in_each_document),
         TEST(checkpoints_remember_their_documents),
         TEST(documents_of_another_shape_are_refused),
         TEST(residual_sums_are_one_op_with_the_norm_behind_them),
