@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "file/gguf.h"
 #include "text/tokenizer.h"
 
@@ -50,8 +51,12 @@ static bool tokens_read(tl_tokenizer *t, const tl_gguf *file, const char *path, 
         int64_t type = type_of(file, id);
         bool is_added = type == TYPE_CONTROL || type == TYPE_ADDED;
         const char *text = tl_gguf_text(file, TOKENS, id);
-        if (!text) return error_set(TL_ERROR_USE, "%s: %s[%lld] is not a text", path, TOKENS, (long long)id);
+        if (!text || !text_is_utf8(text))
+            return error_set(TL_ERROR_USE, "%s: %s[%lld] is not UTF-8 text", path, TOKENS, (long long)id);
         if (type == TYPE_UNUSED || is_added != are_added) continue;
+        if (are_added && added_find(&t->added, text, strlen(text)) >= 0)
+            return error_set(TL_ERROR_USE, "%s: %s[%lld] is the text of another special token", path, TOKENS,
+                             (long long)id);
         if (!(are_added
                   ? tokenizer_add_special(t, text, strlen(text), (int32_t)id, type == TYPE_CONTROL ? ADDED_SPECIAL : 0)
                   : vocabulary_add(&t->vocabulary, id, text, strlen(text), false, path)))
