@@ -325,8 +325,8 @@ MPI_mpich   := mpich
 MPIS        := $(foreach m,openmpi mpich,$(if $(call has,$(MPI_$(m))),$(m)))
 mpi: $(MPIS:%=$(BUILD)/libtally_%.so)
 $(MPIS:%=$(BUILD)/libtally_%.so): $(BUILD)/libtally_%.so: $(MPI_SRC) src/comm/comm.h include/tally.h $(BUILD)/flags
-	$(call say,CC,$@)mkdir -p $(@D) && $(CC) -shared $(ALL_CFLAGS) -Wno-stringop-overflow $(call cflags,$(MPI_$*)) \
-	    -o $@ $< $(SANLINK) \
+	$(call say,CC,$@)mkdir -p $(@D) && $(CC) -shared $(ALL_CFLAGS) -Wno-unknown-warning-option \
+	    -Wno-stringop-overflow $(call cflags,$(MPI_$*)) -o $@ $< $(SANLINK) \
 	    $(shell $(pkg) --libs $(MPI_$*))
 
 # One C function per function of tally.h, for Python's stable interface: the same file serves every Python from 3.10 on.

@@ -7,6 +7,7 @@
  * the tokenizer again, with the next line. */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,6 +29,15 @@ struct lines {
 enum { MOST_LINE = 1 << 20 };
 enum line { LINE_READ, LINE_END, LINE_INTERRUPTED, LINE_FAILED };
 
+/* Waits for input; false: a signal came first. It looks every tenth of a second, since a signal that arrives just
+ * before the wait begins, or in another thread, does not end the wait. */
+static bool input_wait(void) {
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    while (!is_interrupted)
+        if (poll(&input, 1, 100) != 0 && !is_interrupted) return true;
+    return false;
+}
+
 /* The next line, without its end; valid until the next call. */
 static enum line line_read(struct lines *l, char **line) {
     for (size_t looked = 0;;) {
@@ -46,8 +56,9 @@ static enum line line_read(struct lines *l, char **line) {
         if (l->begin) memmove(l->text, l->text + l->begin, looked);
         l->begin = 0, l->n = looked;
         if (!memory_grow((void **)&l->text, &l->capacity, l->n, 1)) return LINE_FAILED;
-        ssize_t n = l->is_at_end ? 0 : read(STDIN_FILENO, l->text + l->n, l->capacity - l->n);
-        if (n < 0 && errno == EINTR) {
+        bool is_given_up = !l->is_at_end && !input_wait();
+        ssize_t n = l->is_at_end || is_given_up ? 0 : read(STDIN_FILENO, l->text + l->n, l->capacity - l->n);
+        if (is_given_up || (n < 0 && errno == EINTR)) {
             l->n = 0; /* the terminal has dropped its line too */
             return LINE_INTERRUPTED;
         }

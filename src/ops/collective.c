@@ -12,7 +12,6 @@
  *
  * The gradients are those of the sum of all ranks' losses.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -49,13 +48,12 @@ struct staged {
     bool is_copy;
 };
 
-static bool staged_new(struct staged *s, tl_tensor *x, char *error) {
+static bool staged_new(struct staged *s, tl_tensor *x) {
     *s = (struct staged){.device = x->storage->device, .tensor = x, .data = tensor_data(x), .bytes = tl_bytes(x)};
     if (device_is_host(s->device) || !s->bytes) return true;
     s->data = memory_new(s->bytes);
     s->is_copy = s->data != NULL;
-    if (!s->data) snprintf(error, COMM_ERROR, "out of memory for %zu bytes on the host", s->bytes);
-    return s->is_copy;
+    return s->is_copy || error_memory(s->bytes, "a copy on the host");
 }
 static void staged_free(struct staged *s) {
     if (s->is_copy) memory_free(s->data);
@@ -77,7 +75,7 @@ static bool messages_send(const tl_call *c, route_rule rule, const struct staged
                           char *error) {
     tl_comm *comm = comm_of(c);
     struct comm_message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);
-    if (!messages) return snprintf(error, COMM_ERROR, "out of memory for the messages of %d ranks", comm->size), false;
+    if (!messages) return error_memory(2 * (size_t)comm->size * sizeof *messages, "the messages of a collective");
     int n = 0;
     for (int k = 0; k < comm->size; k++) { /* everybody begins with another rank */
         int peer = (comm->rank + k) % comm->size;
@@ -97,8 +95,8 @@ static bool messages_send(const tl_call *c, route_rule rule, const struct staged
 
 static bool collective_run(const tl_call *c, route_rule rule, char *error) {
     struct staged in, out = {0};
-    bool ok = staged_new(&in, c->input[0], error);
-    ok = ok && staged_new(&out, c->output[0], error);
+    bool ok = staged_new(&in, c->input[0]);
+    ok = ok && staged_new(&out, c->output[0]);
     ok = ok && staged_copy(&in, COPY_TO_HOST, error) && messages_send(c, rule, &in, &out, error) &&
          staged_copy(&out, COPY_TO_DEVICE, error);
     staged_free(&in);
