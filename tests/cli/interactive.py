@@ -91,6 +91,17 @@ def texts():
     check("Ctrl-D", t.code() == 0)
 
 
+def given_up():
+    """Ctrl-C as soon as the prompt is there, which is before the program waits for input, sometimes."""
+    t = Terminal("--tokens", "5")
+    t.until(b"> ")
+    for _ in range(150):
+        t.send(b"x\x03")
+        t.until(b"\r\n> ", 20)
+    t.send(b"/quit\n")
+    check("/quit after Ctrl-C", t.code() == 0)
+
+
 def interrupted():
     t = Terminal("--tokens", "10000000")
     t.until(b"> ")
@@ -116,7 +127,7 @@ def stopped():
     check("the end after a stop", t.code() == 0)
 
 
-for case in texts, interrupted, stopped:
+for case in texts, given_up, interrupted, stopped:
     try:
         case()
     except (AssertionError, UnicodeDecodeError, OSError) as problem:
