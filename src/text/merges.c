@@ -58,7 +58,7 @@ struct merge_ids *tokenizer_merges(const tl_tokenizer *t, size_t *n) {
     if (!list) error_memory(most * (sizeof *sorted + sizeof *list), "the merges of a tokenizer");
     for (size_t i = 0; list && i < slots; i++)
         if (t->merges.slots[i].key != PAIR_NONE) sorted[found++] = t->merges.slots[i];
-    qsort(sorted, found, sizeof *sorted, by_rank);
+    if (found) qsort(sorted, found, sizeof *sorted, by_rank);
     for (size_t i = 0, end; i < found; i = end) {
         for (end = i + 1; end < found && sorted[end].rank == sorted[i].rank;) end++;
         struct merge_ids merge = {(int32_t)(sorted[i].key >> 32), (int32_t)(uint32_t)sorted[i].key};

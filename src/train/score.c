@@ -123,7 +123,7 @@ static bool pool_tell(const struct scorer *s, size_t rows) {
 static bool pool_empty(struct scorer *s) {
     const size_t batch = (size_t)s->o.batch, n_done = s->n_texts - s->is_open;
     bool ok = true, grad = tl_set_grad_mode(false);
-    qsort(s->windows, s->n_windows, sizeof *s->windows, window_compare);
+    if (s->n_windows) qsort(s->windows, s->n_windows, sizeof *s->windows, window_compare);
     for (size_t at = 0, rows; ok && at < s->n_windows; at += rows) {
         rows = s->n_windows - at < batch ? s->n_windows - at : batch;
         ok = batch_score(s, s->windows + at, rows) && pool_tell(s, at + rows);
