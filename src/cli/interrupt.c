@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-#define SAME_REQUEST_S 0.5
+#define SAME_REQUEST_S 1.0
 
 volatile sig_atomic_t is_interrupted;
 static struct timespec first;
