@@ -193,27 +193,28 @@ static bool has_plugin(const char *name) {
     return access(plugin, R_OK) == 0;
 }
 
-static void launch(const char *launcher, int n) {
+static int launch(const char *launcher, int n, const char *what) {
     char command[4400];
-    snprintf(command, sizeof command, "OMP_NUM_THREADS=1 timeout 120 %s -n %d %s", launcher, n, program);
-    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "OMP_NUM_THREADS=1 timeout 120 %s -n %d %s", launcher, n, what);
+    return system(command);
 }
 
-static void launch_all(const char *plugin, const char *check, const char *launcher) {
-    if (!has_plugin(plugin) || system(check) != 0) skip();
-    for (int n = 1; n <= 4; n++) launch(launcher, n);
+/* Skipped where the launcher is not installed, or cannot start anything. */
+static void launch_all(const char *plugin, const char *launcher) {
+    if (!has_plugin(plugin) || launch(launcher, 2, "true >/dev/null 2>&1") != 0) skip();
+    for (int n = 1; n <= 4; n++) assert_int_equal(launch(launcher, n, program), 0);
 }
 
 static void several_processes_with_open_mpi(void **state) {
     (void)state;
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    launch_all("openmpi", "mpirun.openmpi --version >/dev/null 2>&1", "mpirun.openmpi --oversubscribe --bind-to none");
+    launch_all("openmpi", "mpirun.openmpi --oversubscribe --bind-to none");
 }
 
 static void several_processes_with_mpich(void **state) {
     (void)state;
-    launch_all("mpich", "mpirun.mpich --version >/dev/null 2>&1", "mpirun.mpich");
+    launch_all("mpich", "mpirun.mpich");
 }
 
 static void a_process_alone_is_a_group_of_one(void **state) {
