@@ -1,13 +1,12 @@
 #include "comm/comm.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/plugin.h"
 
 /* ---- Which launcher, and which plugin ---- */
 
@@ -33,29 +32,11 @@ static const char *plugin_name(void) {
     return NULL;
 }
 
-/* Beside the library, or on the loader's path. RTLD_GLOBAL: Open MPI loads parts of itself that need its symbols. */
-static void *plugin_load(const char *name, char *why, size_t size) {
-    char path[4096], file[64];
-    Dl_info info;
-    void *plugin = NULL;
-    snprintf(file, sizeof file, "libtally_%.32s.so", name);
-    if (dladdr((void *)(uintptr_t)plugin_load, &info) && info.dli_fname) {
-        const char *slash = strrchr(info.dli_fname, '/');
-        int n =
-            snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - info.dli_fname + 1) : 0, info.dli_fname, file);
-        if (slash && n < (int)sizeof path) plugin = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    }
-    if (!plugin) plugin = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
-    if (!plugin) snprintf(why, size, "%s", dlerror());
-    return plugin;
-}
-
 static bool plugin_open(const char *name, tl_comm *world) {
     char why[280] = "", error[COMM_ERROR] = "";
     comm_open_fn open = NULL;
-    void *plugin = plugin_load(name, why, sizeof why), *symbol = plugin ? dlsym(plugin, COMM_OPEN) : NULL;
-    memcpy(&open, &symbol, sizeof open); /* ISO C has no cast from object to function pointer */
-    if (!open)
+    void *plugin = plugin_load(name, true, why, sizeof why); /* Open MPI loads parts of itself that need its symbols */
+    if (!plugin || !plugin_symbol(plugin, COMM_OPEN, &open, sizeof open))
         return error_set(TL_ERROR_DEVICE,
                          "comm_world: this process was started by an MPI launcher, and libtally_%.32s.so is not there "
                          "or does not load (%s); build it with `make mpi`",

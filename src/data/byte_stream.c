@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -12,6 +11,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/thread.h"
 
 enum { INPUT_BYTES = 256 << 10, SLOTS = 4, SLOT_BYTES = 256 << 10, SMALL_BYTES = 4096 };
 enum packing { PACKED_NOT, PACKED_GZIP, PACKED_ZSTD };
@@ -223,8 +223,7 @@ static void *ahead_main(void *stream) {
     return NULL;
 }
 
-/* Without a thread it works all the same, and a small file is decompressed before a thread has started. Signals are for
- * the program's own threads. */
+/* Without a thread it works all the same, and a small file is decompressed before a thread has started. */
 static bool ahead_begin(struct byte_stream *s, size_t file_bytes) {
     if (s->packing == PACKED_NOT || file_bytes <= SMALL_BYTES) return true;
     struct ahead *a = memory_new(sizeof *a);
@@ -234,14 +233,10 @@ static bool ahead_begin(struct byte_stream *s, size_t file_bytes) {
     pthread_cond_init(&a->filled_more, NULL);
     pthread_cond_init(&a->taken_more, NULL);
     s->ahead = a;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&a->thread, NULL, ahead_main, s)) {
+    if (thread_begin(&a->thread, ahead_main, s)) {
         memory_free(a);
         s->ahead = NULL;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return true;
 }
 

@@ -1,14 +1,13 @@
 #include "data/feed.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/thread.h"
 
 enum { BATCHES = 3, LEAST_PIECE = 64 << 10 };
 
@@ -186,20 +185,13 @@ static void *thread_main(void *feed) {
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static bool thread_start(struct feed *f) {
-    sigset_t all, before;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->filled_more, NULL);
     pthread_cond_init(&f->given_more, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int reason = memory_fault() ? ENOMEM : pthread_create(&f->thread, NULL, thread_main, f);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int reason = thread_begin(&f->thread, thread_main, f);
     f->has_thread = reason == 0;
-    if (reason == ENOMEM) return error_set(TL_ERROR_MEMORY, "no thread can be started: %s", strerror(reason));
-    return f->has_thread ||
-           error_set(TL_ERROR_SYSTEM, "no thread can be started: %s (`ulimit -u` shows the limit)", strerror(reason));
+    return f->has_thread || thread_refused("", reason);
 }
 
 struct feed *feed_new(const struct inputs *inputs, const struct documents_options *options,

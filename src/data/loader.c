@@ -19,15 +19,14 @@
  * target computes in host memory; otherwise batches and their transfer (the ring is then the host's, not the
  * device's).
  */
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "data/order.h"
 #include "data/token_file.h"
 #include "tensor/device.h"
@@ -162,22 +161,14 @@ static void *thread_main(void *loader) {
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static bool thread_start(tl_loader *l) {
-    sigset_t all, before;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
     l->generation = process_generation();
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int reason = memory_fault() ? ENOMEM : pthread_create(&l->thread, NULL, thread_main, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int reason = thread_begin(&l->thread, thread_main, l);
     l->has_thread = reason == 0;
-    if (reason == ENOMEM) return error_set(TL_ERROR_MEMORY, "loader: no thread can be started: %s", strerror(reason));
-    return l->has_thread ||
-           error_set(TL_ERROR_SYSTEM, "loader: no thread can be started: %s (`ulimit -u` shows the limit)",
-                     strerror(reason));
+    return l->has_thread || thread_refused("loader: ", reason);
 }
 
 /* ---- Making one ---- */

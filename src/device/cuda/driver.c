@@ -1,42 +1,23 @@
 /* driver.c: opening a GPU. The kernels are in a separate library, libtally_cuda.so, which is loaded on first use, so
  * that the same program runs with and without a GPU. This file is part of libtally. */
-#include <dlfcn.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/memory.h"
+#include "base/plugin.h"
 #include "base/process.h"
 #include "device/cuda/rules.h"
 
-/* The plugin is beside the library, or on the loader's path. */
-static void *plugin_find(char *why, size_t size) {
-    char path[4096];
-    Dl_info info;
-    void *plugin = NULL;
-    if (dladdr((void *)(uintptr_t)plugin_find, &info) && info.dli_fname) {
-        const char *slash = strrchr(info.dli_fname, '/');
-        int n = snprintf(path, sizeof path, "%.*slibtally_cuda.so", slash ? (int)(slash - info.dli_fname + 1) : 0,
-                         info.dli_fname);
-        if (slash && n < (int)sizeof path) plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (!plugin) plugin = dlopen("libtally_cuda.so", RTLD_NOW | RTLD_LOCAL);
-    if (!plugin) snprintf(why, size, "%s", dlerror());
-    return plugin;
-}
-
-/* ISO C has no cast from object to function pointer, so the bytes are copied. */
 static bool symbol_find(void *plugin, const char *name, void *function, size_t bytes, char *error) {
-    void *symbol = dlsym(plugin, name);
-    memcpy(function, &symbol, bytes);
-    if (!symbol) snprintf(error, 400, "libtally_cuda.so does not offer %s; build it with `make cuda`", name);
-    return symbol != NULL;
+    if (plugin_symbol(plugin, name, function, bytes)) return true;
+    snprintf(error, 400, "libtally_cuda.so does not offer %s; build it with `make cuda`", name);
+    return false;
 }
 
 /* Called with the lock of devices held: one thread at a time. */
 static bool plugin_open(cuda_card_fn *card, cuda_open_fn *open, char *error) {
     static void *plugin;
     char why[280] = "";
-    if (!plugin) plugin = plugin_find(why, sizeof why);
+    if (!plugin) plugin = plugin_load("cuda", false, why, sizeof why);
     if (!plugin)
         snprintf(error, 400, "libtally_cuda.so is not there or does not load (%s); build it with `make cuda`", why);
     return plugin && symbol_find(plugin, CUDA_CARD, card, sizeof *card, error) &&
