@@ -38,7 +38,7 @@ TRUTH(fast, IDENTITY, false, "faster kernels that are not deterministic (cuda: t
 
 GROUP("Length")
 INTEGER(steps, LENGTH, 1900, 1, 1000000000000, "optimizer steps in total; a resumed run may have another number above the steps already done")
-INTEGER(batch, IDENTITY, 2, 1, 1000000000, "sequences in a micro-batch")
+INTEGER(batch, IDENTITY, 2, 1, 1000000000, "sequences in a micro-batch, over all processes")
 INTEGER(seq, IDENTITY, 512, 1, 1000000000, "tokens in a sequence")
 INTEGER(accum, IDENTITY, 1, 1, 1000000, "micro-batches in a step; their gradients are averaged")
 
@@ -63,6 +63,14 @@ CHOICE(checkpointing, IDENTITY, "none", "none|every-k|sqrt|full|nothing|selectiv
 INTEGER(checkpoint_k, IDENTITY, 2, 1, 100000, "every-k: layers per group")
 REAL(dropout, IDENTITY, 0, 0, 0.99, "dropout probability, of embeddings, attention weights and what each sub-layer adds")
 TEXT(memory_limit, PRICED, "", "limit of the device's memory pool: 2GiB, 800MB; default: the device's memory")
+
+GROUP("Several processes (docs/processes.md)")
+INTEGER(dp, PRICED, 0, 0, 1000000, "ranks that divide each micro-batch; 0: as many as were started, after the other axes")
+INTEGER(tp, PRICED, 1, 1, 4096, "ranks that divide the matrices of each layer (not yet)")
+INTEGER(cp, PRICED, 1, 1, 4096, "ranks that divide each sequence (not yet)")
+INTEGER(pp, PRICED, 1, 1, 4096, "ranks that divide the layers (not yet)")
+TRUTH(sp, PRICED, false, "tp: also divide what is between the matrices, along the sequence (not yet)")
+CHOICE(shard, PRICED, "none", "none|zero1|zero2|zero3", "what each rank of dp keeps only a part of: zero1 the optimizer's state, zero2 also gradients, zero3 also parameters")
 
 GROUP("Random seeds: one for everything, or one per use (-1: from seed)")
 INTEGER(seed, IDENTITY, 1, 0, 9007199254740991, "everything")

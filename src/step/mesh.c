@@ -1,0 +1,117 @@
+#include "step/mesh.h"
+
+#include <inttypes.h>
+
+#include "base/error.h"
+
+enum { MOST_RANKS = 1 << 24 };
+
+static const char *const names[MESH_AXES] = {"tp", "cp", "dp", "pp"};
+const char *mesh_axis_name(enum mesh_axis axis) { return names[axis]; }
+
+/* ---- Sizes ---- */
+
+static int64_t setting_of(const struct settings *s, enum mesh_axis axis) {
+    const int64_t sizes[MESH_AXES] = {s->tp, s->cp, s->dp, s->pp};
+    return sizes[axis];
+}
+
+/* What no layer can do yet. */
+static bool parts_check(const struct settings *s) {
+    for (int axis = 0; axis < MESH_AXES; axis++)
+        if (axis != MESH_DP && setting_of(s, (enum mesh_axis)axis) > 1)
+            return error_set(TL_ERROR_USE, "%s: %" PRId64 " is not possible yet (need --%s 1)", names[axis],
+                             setting_of(s, (enum mesh_axis)axis), names[axis]);
+    return !s->sp || error_set(TL_ERROR_USE, "sp: is not possible yet (need --sp false)");
+}
+
+static bool product_check(const struct settings *s, int64_t others, int world) {
+    int64_t size = s->dp * others;
+    if (s->dp ? !world || size == world : world % others == 0) return true;
+    if (!s->dp)
+        return error_set(TL_ERROR_USE,
+                         "tp: --tp %" PRId64 " --cp %" PRId64 " --pp %" PRId64
+                         " do not divide %d process%s (start %" PRId64 " of them, or a multiple: mpirun -n %" PRId64
+                         " tally train ...)",
+                         s->tp, s->cp, s->pp, world, world == 1 ? "" : "es", others, others);
+    if (others == 1)
+        return error_set(TL_ERROR_USE,
+                         "dp: --dp %" PRId64 " needs as many processes, and %d %s started (mpirun -n %" PRId64
+                         " tally train ..., or --dp %d)",
+                         s->dp, world, world == 1 ? "was" : "were", s->dp, world);
+    return error_set(TL_ERROR_USE,
+                     "dp: --dp %" PRId64 " --tp %" PRId64 " --cp %" PRId64 " --pp %" PRId64 " need %" PRId64
+                     " processes, and %d %s started (mpirun -n %" PRId64 " tally train ...)",
+                     s->dp, s->tp, s->cp, s->pp, size, world, world == 1 ? "was" : "were", size);
+}
+
+bool mesh_sizes(const struct settings *s, int world, int size[MESH_AXES]) {
+    int64_t others = s->tp * s->cp * s->pp; /* each at most 4096 */
+    if (!parts_check(s) || !product_check(s, others, world)) return false;
+    int64_t dp = s->dp ? s->dp : world ? world / others : 1;
+    if (dp > MOST_RANKS / others)
+        return error_set(TL_ERROR_USE, "dp: --dp %" PRId64 " with %" PRId64 " ranks each (need at most %d in all)", dp,
+                         others, MOST_RANKS);
+    if (s->batch % dp)
+        return error_set(TL_ERROR_USE,
+                         "batch: %" PRId64 " sequences cannot be divided among %" PRId64
+                         " ranks (need a multiple of %" PRId64 ", such as --batch %" PRId64 ")",
+                         s->batch, dp, dp, (s->batch + dp - 1) / dp * dp);
+    for (int axis = 0; axis < MESH_AXES; axis++)
+        size[axis] = axis == MESH_DP ? (int)dp : (int)setting_of(s, (enum mesh_axis)axis);
+    return true;
+}
+
+/* ---- Groups ---- */
+
+/* Ranks with the same color differ on the axes in `along` (a bit each) alone, and have their order. */
+static void place_find(const int size[MESH_AXES], int rank, unsigned along, int *color, int *place, int *n) {
+    int before = 1;
+    *color = *place = 0, *n = 1;
+    for (int axis = 0; axis < MESH_AXES; axis++) {
+        int at = rank / before % size[axis];
+        if (along >> axis & 1) *place += at * *n, *n *= size[axis];
+        else *color += at * before;
+        before *= size[axis];
+    }
+}
+
+static bool group_make(const struct mesh *m, const int size[MESH_AXES], unsigned along, struct mesh_group *group) {
+    int color;
+    place_find(size, m->rank, along, &color, &group->rank, &group->size);
+    group->comm = m->is_price ? tl_comm_price(group->rank, group->size) : tl_comm_split(m->world, color, group->rank);
+    return group->comm != NULL;
+}
+
+static bool groups_make(struct mesh *m, const int size[MESH_AXES]) {
+    bool ok = true;
+    for (int axis = 0; ok && axis < MESH_AXES; axis++) ok = group_make(m, size, 1u << axis, &m->axis[axis]);
+    ok = ok && group_make(m, size, 1u << MESH_DP | 1u << MESH_CP, &m->reduced);
+    if (!ok) mesh_close(m);
+    return ok;
+}
+
+bool mesh_open(struct mesh *m, const struct settings *s) {
+    int size[MESH_AXES];
+    *m = (struct mesh){.world = tl_comm_world()};
+    if (!m->world) return false;
+    m->rank = tl_comm_rank(m->world);
+    m->size = tl_comm_size(m->world);
+    return mesh_sizes(s, m->size, size) && groups_make(m, size);
+}
+
+bool mesh_price(struct mesh *m, const struct settings *s, int rank) {
+    int size[MESH_AXES];
+    *m = (struct mesh){.rank = rank, .size = 1, .is_price = true};
+    if (!mesh_sizes(s, 0, size)) return false;
+    for (int axis = 0; axis < MESH_AXES; axis++) m->size *= size[axis];
+    m->world = tl_comm_price(rank, m->size);
+    return m->world && groups_make(m, size);
+}
+
+void mesh_close(struct mesh *m) {
+    for (int axis = 0; axis < MESH_AXES; axis++) tl_comm_free(m->axis[axis].comm);
+    tl_comm_free(m->reduced.comm);
+    tl_comm_free(m->world); /* which stays where its processes exist */
+    *m = (struct mesh){0};
+}

@@ -1,0 +1,49 @@
+/* mesh.h: how the processes of a run divide its work: the groups that a rank belongs to.
+ *
+ * Ranks are numbered along four axes, the first fastest:
+ *
+ *     rank = tp + TP (cp + CP (dp + DP pp))
+ *
+ *     tp   parts of each layer's matrices          dp   sequences of a micro-batch
+ *     cp   parts of each sequence                  pp   layers
+ *
+ * The group of an axis are the ranks that differ on this axis alone, in its order. Gradients of a parameter are summed
+ * over `reduced`: the ranks that hold the same part of the model and see other tokens, dp and cp together. A mesh is
+ * made of the processes that were launched, or of processes that do not exist: then one process prices every rank. */
+#ifndef STEP_MESH_H
+#define STEP_MESH_H
+
+#include "step/settings.h"
+#include "tally.h"
+
+enum mesh_axis { MESH_TP, MESH_CP, MESH_DP, MESH_PP, MESH_AXES };
+
+struct mesh {
+    int rank, size; /* of all processes of the run */
+    tl_comm *world; /* they; never freed by the mesh if they exist */
+    struct mesh_group {
+        int rank, size;
+        tl_comm *comm;
+    } axis[MESH_AXES], reduced;
+    bool is_price; /* the other ranks do not exist */
+};
+
+const char *mesh_axis_name(enum mesh_axis axis); /* "tp", and the setting's name */
+
+/* The sizes of the axes, for `world` processes; 0: as many as the settings name. Where the settings have dp 0, it is
+ * what the others leave. False: recorded, if they do not multiply to `world`, or the work cannot be divided by them. */
+bool mesh_sizes(const struct settings *s, int world, int size[MESH_AXES]);
+
+/* The mesh of the processes that were launched, which all call it; of this process, if it was started alone. The
+ * caller closes it. False: recorded, and there is nothing to close; so too below. */
+bool mesh_open(struct mesh *m, const struct settings *s);
+/* The mesh as one rank of it sees it, without other processes: for tensors on meta. */
+bool mesh_price(struct mesh *m, const struct settings *s, int rank);
+void mesh_close(struct mesh *m); /* once more is allowed */
+
+/* Sequences of a micro-batch that this rank has. */
+static inline int64_t mesh_batch(const struct mesh *m, const struct settings *s) {
+    return s->batch / m->axis[MESH_DP].size;
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* test_mesh.c: how the processes of a run divide its work. Several processes are in test_train_ranks.c. */
+#include "support/check.h"
+#include "support/runs.h"
+
+#include "step/mesh.h"
+
+static struct settings with(const char *dp, const char *batch) {
+    struct settings s = settings_default();
+    set(&s, "dp", dp);
+    set(&s, "batch", batch);
+    return s;
+}
+
+static void every_rank_can_be_priced(void **state) {
+    (void)state;
+    struct settings s = with("6", "12");
+    for (int rank = 0; rank < 6; rank++) {
+        struct mesh m;
+        expect_true(mesh_price(&m, &s, rank));
+        assert_int_equal(m.rank, rank);
+        assert_int_equal(m.size, 6);
+        assert_int_equal(m.axis[MESH_DP].rank, rank);
+        assert_int_equal(m.axis[MESH_DP].size, 6);
+        assert_int_equal(m.axis[MESH_TP].size * m.axis[MESH_CP].size * m.axis[MESH_PP].size, 1);
+        assert_int_equal(m.reduced.rank, rank);
+        assert_int_equal(tl_comm_size(m.reduced.comm), 6);
+        assert_int_equal(mesh_batch(&m, &s), 2);
+        mesh_close(&m);
+    }
+    struct mesh m;
+    expect_refused(mesh_price(&m, &s, 6), "comm_price: rank 6 of 6 (need 0 to size - 1)");
+}
+
+static void a_process_alone_is_a_mesh_of_one(void **state) {
+    (void)state;
+    struct settings s = settings_default();
+    struct mesh m;
+    expect_true(mesh_open(&m, &s));
+    assert_int_equal(m.size, 1);
+    assert_false(m.is_price);
+    assert_ptr_equal(m.world, tl_comm_world());
+    assert_int_equal(m.axis[MESH_DP].size, 1);
+    mesh_close(&m);
+    mesh_close(&m);
+}
+
+static void sizes_must_multiply_to_the_processes(void **state) {
+    (void)state;
+    int size[MESH_AXES];
+    struct settings s = with("0", "12");
+    expect_true(mesh_sizes(&s, 4, size));
+    assert_int_equal(size[MESH_DP], 4);
+    expect_true(mesh_sizes(&s, 0, size));
+    assert_int_equal(size[MESH_DP], 1);
+    s = with("3", "12");
+    expect_refused(mesh_sizes(&s, 4, size),
+                   "dp: --dp 3 needs as many processes, and 4 were started (mpirun -n 3 tally train ..., or --dp 4)");
+    expect_refused(mesh_sizes(&s, 1, size), "dp: --dp 3 needs as many processes, and 1 was started");
+    s = with("0", "6");
+    expect_refused(mesh_sizes(&s, 4, size), "batch: 6 sequences cannot be divided among 4 ranks (need a multiple of 4, "
+                                            "such as --batch 8)");
+    s = with("1000000", "1000000");
+    set(&s, "tp", "1");
+    expect_true(mesh_sizes(&s, 0, size));
+    set(&s, "tp", "2");
+    expect_refused(mesh_sizes(&s, 0, size), "tp: 2 is not possible yet (need --tp 1)");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(every_rank_can_be_priced), TEST(a_process_alone_is_a_mesh_of_one),
+                                       TEST(sizes_must_multiply_to_the_processes)};
+    return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
+}
