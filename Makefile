@@ -324,7 +324,8 @@ MPI_mpich   := mpich
 # MPICH's MPI_STATUSES_IGNORE is a pointer that gcc takes for an array without elements.
 MPIS        := $(foreach m,openmpi mpich,$(if $(call has,$(MPI_$(m))),$(m)))
 mpi: $(MPIS:%=$(BUILD)/libtally_%.so)
-$(MPIS:%=$(BUILD)/libtally_%.so): $(BUILD)/libtally_%.so: $(MPI_SRC) src/comm/comm.h include/tally.h $(BUILD)/flags
+$(MPIS:%=$(BUILD)/libtally_%.so): $(BUILD)/libtally_%.so: \
+  $(MPI_SRC) src/comm/comm.h src/tensor/device.h include/tally.h $(BUILD)/flags
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) -shared $(ALL_CFLAGS) -Wno-unknown-warning-option \
 	    -Wno-stringop-overflow $(call cflags,$(MPI_$*)) -o $@ $< $(SANLINK) \
 	    $(shell $(pkg) --libs $(MPI_$*))

@@ -17,20 +17,29 @@ static tl_comm *world(void) {
 
 /* ---- Checks that every rank makes ---- */
 
+/* The cpu, or what TALLY_TEST_DEVICE names. */
+static tl_device *device(void) {
+    const char *name = getenv("TALLY_TEST_DEVICE");
+    tl_device *found = name ? tl_device_find(name) : check_cpu();
+    assert_non_null(found);
+    return found;
+}
+
 /* Element i of rank r; sums of these are exact in every float. */
 static float value(int rank, int64_t i) { return (float)((rank + 1) * 3 + i % 7); }
 
 static tl_tensor *filled(int64_t rows, int64_t columns, int rank) {
     float *data = malloc((size_t)(rows * columns + 1) * sizeof *data);
     for (int64_t i = 0; i < rows * columns; i++) data[i] = value(rank, i);
-    tl_tensor *x = tl_from_data(data, TL_SHAPE(rows, columns), TL_F32, NULL);
+    tl_tensor *x = tl_from_data(data, TL_SHAPE(rows, columns), TL_F32, device());
     free(data);
     return x;
 }
 
-static void check(const tl_tensor *x, int64_t i, double expected) {
-    assert_float_equal(((const float *)tl_data(x))[i], expected, 0);
-}
+/* The values of a tensor, on the host. */
+static const float *values(tl_tensor *x) { return tl_data(tl_to(x, check_cpu())); }
+
+static void check(tl_tensor *x, int64_t i, double expected) { assert_float_equal(values(x)[i], expected, 0); }
 
 static void ranks_are_numbered(void) {
     tl_comm *comm = world();
@@ -47,13 +56,14 @@ static void sums_are_everybodys(void) {
     for (int k = 0; k < 4; k++) {
         tl_tensor *x = filled(3, columns[k], comm->rank), *sum = tl_all_reduce(x, comm);
         assert_non_null(sum);
+        const float *found = values(sum);
         for (int64_t i = 0; i < 3 * columns[k]; i++) {
             float expected = 0;
             for (int r = 0; r < n; r++) expected += value(r, i);
-            check(sum, i, expected);
+            assert_float_equal(found[i], expected, 0);
         }
         assert_ptr_equal(tl_all_reduce_(x, comm), x);
-        for (int64_t i = 0; i < 3 * columns[k]; i++) check(x, i, ((const float *)tl_data(sum))[i]);
+        assert_memory_equal(values(x), found, (size_t)(3 * columns[k]) * sizeof *found);
     }
 }
 
@@ -64,7 +74,7 @@ static void sums_are_in_the_order_of_ranks(void) {
     float sum = 0;
     for (int r = 0; r < comm->size; r++) sum += terms[r];
     for (int64_t length = 1; length < 40; length += 7) {
-        tl_tensor *x = tl_all_reduce(tl_full(TL_SHAPE(length), terms[comm->rank], TL_F32, NULL), comm);
+        tl_tensor *x = tl_all_reduce(tl_full(TL_SHAPE(length), terms[comm->rank], TL_F32, device()), comm);
         for (int64_t i = 0; i < length; i++) check(x, i, sum);
     }
 }
@@ -114,7 +124,7 @@ static void groups_can_be_split(void) {
     int size = (comm->size + (comm->rank % 2 == 0)) / 2;
     assert_int_equal(half->size, size);
     assert_int_equal(half->rank, size - 1 - comm->rank / 2);
-    tl_tensor *sum = tl_all_reduce(tl_full(TL_SHAPE(5), comm->rank, TL_F32, NULL), half);
+    tl_tensor *sum = tl_all_reduce(tl_full(TL_SHAPE(5), comm->rank, TL_F32, device()), half);
     float expected = 0;
     for (int r = comm->rank % 2; r < comm->size; r += 2) expected += (float)r;
     check(sum, 4, expected);
@@ -122,10 +132,10 @@ static void groups_can_be_split(void) {
 }
 
 /* What one process says that each rank will cost is what it cost. */
-static tl_ledger *everything(tl_comm *comm, tl_device *device) {
+static tl_ledger *everything(tl_comm *comm, tl_device *on) {
     tl_scope scope = tl_scope_begin();
-    tl_tensor *x = tl_zeros(TL_SHAPE(7, 13), TL_F32, device);
-    tl_tensor *rows = tl_zeros(TL_SHAPE(6 * comm->size, 2), TL_BF16, device);
+    tl_tensor *x = tl_zeros(TL_SHAPE(7, 13), TL_F32, on);
+    tl_tensor *rows = tl_zeros(TL_SHAPE(6 * comm->size, 2), TL_BF16, on);
     tl_requires_grad(x, true);
     tl_ledger *ledger = tl_ledger_begin("collectives");
     tl_backward(tl_sum(tl_all_reduce(x, comm), NULL, 0, false), NULL, 0);
@@ -139,9 +149,11 @@ static tl_ledger *everything(tl_comm *comm, tl_device *device) {
 
 static void receipts_are_the_price(void) {
     tl_comm *comm = world(), *price = tl_comm_price(comm->rank, comm->size);
-    tl_device *cpu = check_cpu(), *meta = tl_device_find("meta:cpu");
-    tl_ledger *paid = everything(comm, cpu), *priced = everything(price, meta);
-    char *a = tl_ledger_json(priced, meta), *b = tl_ledger_json(paid, cpu), *report = NULL;
+    char name[64];
+    snprintf(name, sizeof name, "meta:%s", device()->target->name);
+    tl_device *meta = tl_device_find(name);
+    tl_ledger *paid = everything(comm, device()), *priced = everything(price, meta);
+    char *a = tl_ledger_json(priced, meta), *b = tl_ledger_json(paid, device()), *report = NULL;
     int differences = tl_ledger_diff(a, b, &report);
     if (differences) fprintf(stderr, "%s", report ? report : tl_error_message());
     assert_int_equal(differences, 0);
@@ -156,9 +168,9 @@ static void receipts_are_the_price(void) {
 static void long_messages_arrive(void) {
     tl_comm *comm = world();
     int64_t n = (int64_t)9 << 20; /* bytes, beyond what is sent eagerly */
-    tl_tensor *all = tl_all_gather(tl_full(TL_SHAPE(n), comm->rank + 1, TL_U8, NULL), comm);
+    tl_tensor *all = tl_all_gather(tl_full(TL_SHAPE(n), comm->rank + 1, TL_U8, device()), comm);
     for (int r = 0; r < comm->size; r++) {
-        const unsigned char *rows = (const unsigned char *)tl_data(all) + r * n;
+        const unsigned char *rows = (const unsigned char *)values(all) + r * n;
         assert_int_equal(rows[0], r + 1);
         assert_int_equal(rows[n - 1], r + 1);
     }

@@ -87,6 +87,7 @@ tl_comm *tl_comm_split(tl_comm *comm, int color, int key) {
 
 void tl_comm_free(tl_comm *comm) {
     if (!comm || comm == tl_comm_world()) return;
+    comm_link_close(comm);
     if (comm->functions) comm->functions->close(comm);
     memory_free(comm);
 }
@@ -103,7 +104,7 @@ bool comm_check(const tl_comm *comm, const char *what) {
     return true;
 }
 
-bool comm_exchange(tl_comm *comm, const struct comm_message *messages, int n, char *error) {
+bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error) {
     return n == 0 || comm->functions->exchange(comm, messages, n, error);
 }
 
@@ -113,8 +114,8 @@ bool tl_comm_barrier(tl_comm *comm) {
     bool ok = comm_check(comm, "comm_barrier");
     for (int step = 1; ok && step < comm->size; step *= 2) {
         char sent = 0, received;
-        const struct comm_message both[] = {{(comm->rank + step) % comm->size, true, &sent, 1},
-                                            {(comm->rank + comm->size - step) % comm->size, false, &received, 1}};
+        const struct message both[] = {{(comm->rank + step) % comm->size, true, &sent, 1},
+                                       {(comm->rank + comm->size - step) % comm->size, false, &received, 1}};
         if (!comm_exchange(comm, both, 2, error)) ok = error_set(TL_ERROR_DEVICE, "comm_barrier: %s", error);
     }
     return ok;

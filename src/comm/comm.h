@@ -11,22 +11,15 @@
 #define COMM_COMM_H
 
 #include "tally.h"
+#include "tensor/device.h"
 
 enum { COMM_ERROR = 200 }; /* bytes of an error text */
 
-/* Host memory that is sent to another rank, or received from it. */
-struct comm_message {
-    int peer;
-    bool is_sent;
-    void *data;
-    size_t bytes;
-};
-
 struct comm_functions {
     const char *name; /* of the library that carries messages: "Open MPI" */
-    /* Sends and receives all of these at once, and returns when all are done. Two messages between the same two ranks
-     * arrive in their order. False: why is in `error`. */
-    bool (*exchange)(tl_comm *comm, const struct comm_message *messages, int n, char *error);
+    /* Sends and receives all of these, in host memory, at once, and returns when all are done. Two messages between
+     * the same two ranks arrive in their order. False: why is in `error`. */
+    bool (*exchange)(tl_comm *comm, const struct message *messages, int n, char *error);
     /* Fills in a group of the ranks that give the same color, ordered by key. All ranks call it. */
     bool (*split)(tl_comm *comm, int color, int key, tl_comm *part, char *error);
     void (*close)(tl_comm *comm);
@@ -37,6 +30,9 @@ struct tl_comm {
     bool is_price;                          /* its other ranks do not exist */
     const struct comm_functions *functions; /* NULL: there is nobody to send to */
     void *own;                              /* the plugin's */
+    /* Between the devices of the ranks; link.c */
+    tl_device *link_device; /* NULL: not asked for yet */
+    void *link;             /* NULL: messages go through the host */
 };
 
 /* What the plugin exports: fills in the group of all processes that were launched together. */
@@ -44,7 +40,11 @@ struct tl_comm {
 typedef bool (*comm_open_fn)(tl_comm *world, char *error);
 
 /* Exchanges messages; those to the own rank are not allowed. False: why is in `error`. */
-bool comm_exchange(tl_comm *comm, const struct comm_message *messages, int n, char *error);
+bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error);
+/* The link between the devices of all ranks, opened when it is first asked for; all ranks ask for it together. NULL in
+ * *link: there is none, so messages go through the host. False: why is in `error`. */
+bool comm_link(tl_comm *comm, tl_device *device, void **link, char *error);
+void comm_link_close(tl_comm *comm);
 /* Whether ops on tensors with data can use the group; false: recorded, with the caller's name. */
 bool comm_check(const tl_comm *comm, const char *what);
 

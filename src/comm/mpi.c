@@ -23,11 +23,11 @@ static bool fail(int code, const char *what, char *error) {
 
 /* ---- Messages ---- */
 
-static int parts_of(const struct comm_message *m) {
+static int parts_of(const struct message *m) {
     return (int)(m->bytes / MOST_BYTES) + (m->bytes % MOST_BYTES != 0 || m->bytes == 0);
 }
 
-static int part_begin(MPI_Comm comm, const struct comm_message *m, int part, MPI_Request *request) {
+static int part_begin(MPI_Comm comm, const struct message *m, int part, MPI_Request *request) {
     size_t from = (size_t)part * MOST_BYTES, left = m->bytes - from;
     int bytes = (int)(left < MOST_BYTES ? left : MOST_BYTES);
     char *data = (char *)m->data + from;
@@ -48,7 +48,7 @@ static int wait_all(int n, MPI_Request *requests) {
     return code;
 }
 
-static bool mpi_exchange(tl_comm *comm, const struct comm_message *messages, int n, char *error) {
+static bool mpi_exchange(tl_comm *comm, const struct message *messages, int n, char *error) {
     MPI_Comm own = *(MPI_Comm *)comm->own;
     size_t total = 0;
     for (int i = 0; i < n; i++) total += (size_t)parts_of(&messages[i]);

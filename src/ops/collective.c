@@ -37,9 +37,9 @@ static bool collective_check(tl_call *c) {
            call_fail_need(c, "a group for a price has no other processes", "tensors on meta");
 }
 
-/* ---- Data on the host ---- */
+/* ---- Messages ---- */
 
-/* A tensor as the host sees it: its own memory, or a copy. */
+/* A tensor as messages see it: its own memory, or a copy on the host. */
 struct staged {
     tl_device *device;
     tl_tensor *tensor;
@@ -48,9 +48,9 @@ struct staged {
     bool is_copy;
 };
 
-static bool staged_new(struct staged *s, tl_tensor *x) {
+static bool staged_new(struct staged *s, tl_tensor *x, bool is_linked) {
     *s = (struct staged){.device = x->storage->device, .tensor = x, .data = tensor_data(x), .bytes = tl_bytes(x)};
-    if (device_is_host(s->device) || !s->bytes) return true;
+    if (is_linked || device_is_host(s->device) || !s->bytes) return true;
     s->data = memory_new(s->bytes);
     s->is_copy = s->data != NULL;
     return s->is_copy || error_memory(s->bytes, "a copy on the host");
@@ -71,33 +71,47 @@ struct route {
 };
 typedef struct route (*route_rule)(const tl_call *c, const tl_comm *comm, int peer, size_t bytes_in, size_t bytes_out);
 
+/* What a rank keeps for itself. */
+static bool own_copy(const struct route *r, const struct staged *in, const struct staged *out, bool is_linked,
+                     char *error) {
+    if (!r->receive_bytes) return true;
+    char *to = out->data + r->receive_at, *from = in->data + r->send_from;
+    if (is_linked) return in->device->functions->copy(in->device, to, from, r->receive_bytes, COPY_INSIDE, error);
+    memcpy(to, from, r->receive_bytes);
+    return true;
+}
+
+/* `link` is NULL for data on the host. */
 static bool messages_send(const tl_call *c, route_rule rule, const struct staged *in, const struct staged *out,
-                          char *error) {
+                          void *link, char *error) {
     tl_comm *comm = comm_of(c);
-    struct comm_message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);
+    struct message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);
     if (!messages) return error_memory(2 * (size_t)comm->size * sizeof *messages, "the messages of a collective");
     int n = 0;
-    for (int k = 0; k < comm->size; k++) { /* everybody begins with another rank */
+    bool ok = true;
+    for (int k = 0; ok && k < comm->size; k++) { /* everybody begins with another rank */
         int peer = (comm->rank + k) % comm->size;
         struct route r = rule(c, comm, peer, in->bytes, out->bytes);
         if (peer == comm->rank) {
-            if (r.receive_bytes) memcpy(out->data + r.receive_at, in->data + r.send_from, r.receive_bytes);
+            ok = own_copy(&r, in, out, link, error);
             continue;
         }
-        if (r.send_bytes) messages[n++] = (struct comm_message){peer, true, in->data + r.send_from, r.send_bytes};
-        if (r.receive_bytes)
-            messages[n++] = (struct comm_message){peer, false, out->data + r.receive_at, r.receive_bytes};
+        if (r.send_bytes) messages[n++] = (struct message){peer, true, in->data + r.send_from, r.send_bytes};
+        if (r.receive_bytes) messages[n++] = (struct message){peer, false, out->data + r.receive_at, r.receive_bytes};
     }
-    bool ok = comm_exchange(comm, messages, n, error);
+    if (ok && link) ok = in->device->functions->link->exchange(in->device, link, messages, n, error);
+    else if (ok) ok = comm_exchange(comm, messages, n, error);
     memory_free(messages);
     return ok;
 }
 
 static bool collective_run(const tl_call *c, route_rule rule, char *error) {
     struct staged in, out = {0};
-    bool ok = staged_new(&in, c->input[0]);
-    ok = ok && staged_new(&out, c->output[0]);
-    ok = ok && staged_copy(&in, COPY_TO_HOST, error) && messages_send(c, rule, &in, &out, error) &&
+    void *link;
+    if (!comm_link(comm_of(c), c->device, &link, error)) return false;
+    bool ok = staged_new(&in, c->input[0], link);
+    ok = ok && staged_new(&out, c->output[0], link);
+    ok = ok && staged_copy(&in, COPY_TO_HOST, error) && messages_send(c, rule, &in, &out, link, error) &&
          staged_copy(&out, COPY_TO_DEVICE, error);
     staged_free(&in);
     staged_free(&out);

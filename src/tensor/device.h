@@ -77,6 +77,27 @@ struct device_health {
     char limit[96];
 };
 
+/* Memory that is sent to another process, or received from it; the process by its rank in a group. */
+struct message {
+    int peer;
+    bool is_sent;
+    void *data;
+    size_t bytes;
+};
+
+/* Messages between processes that go from device to device without the host: NCCL's. A link joins the ranks of one
+ * group. One rank makes a key for it, and all open it with that key. `error` as below. */
+enum { LINK_KEY = 128, LINK_DEVICE = 64 };
+struct link_functions {
+    /* Names the physical device, so that ranks can tell whether they share one. False: there is no link library. */
+    bool (*device)(tl_device *device, char name[LINK_DEVICE], char *error);
+    bool (*key)(char key[LINK_KEY], char *error);
+    bool (*open)(tl_device *device, const char key[LINK_KEY], int rank, int size, void **link, char *error);
+    /* Queued like a kernel. Two messages between the same two ranks arrive in their order. */
+    bool (*exchange)(tl_device *device, void *link, const struct message *messages, int n, char *error);
+    void (*close)(tl_device *device, void *link);
+};
+
 /* `error` has room for 200 bytes. */
 struct device_functions {
     bool (*segment_new)(tl_device *device, uint64_t bytes, void **data, char *error);
@@ -105,6 +126,7 @@ struct device_functions {
     void (*describe)(tl_device *device, char *chip, char *libraries);
     /* (optional) Asked of the driver; false: it does not say. Takes a millisecond or so. */
     bool (*health)(const tl_device *device, struct device_health *health);
+    const struct link_functions *link; /* (optional) */
 };
 
 struct tl_device {

@@ -183,6 +183,7 @@ static const struct device_functions cuda_functions = {
     .mark_seconds = mark_seconds,
     .describe = describe,
     .health = cuda_health,
+    .link = &cuda_link,
 };
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */

@@ -98,6 +98,9 @@ void attention_describe(char *text, size_t size);
 /* health.c: clock, power and temperature, from the driver. */
 struct device_health;
 bool cuda_health(const tl_device *device, struct device_health *health);
+/* nccl.c: messages between GPUs of several processes. */
+struct link_functions;
+extern const struct link_functions cuda_link;
 
 /* The caches of matmul.c; made when the device is opened. */
 struct matmul_cache *matmul_cache_new(char *error);
