@@ -1116,11 +1116,21 @@ typedef struct tl_comm tl_comm;
 TL_API tl_comm *tl_comm_world(void); /* all processes of the launch; never freed. NULL: recorded */
 /* The ranks that give the same color, ordered by key. All ranks of the group call it. */
 TL_API tl_comm *tl_comm_split(tl_comm *comm, int color, int key);
+/* The n ranks of the group that are listed, in this order. All ranks of the group call it with the same list, also
+ * those that are not in it: theirs has rank -1 and takes part in nothing. Of a group for a price it is one too. */
+TL_API tl_comm *tl_comm_group(tl_comm *comm, const int *ranks, int n);
 TL_API tl_comm *tl_comm_price(int rank, int size); /* no other ranks: for tensors on meta alone */
 TL_API void tl_comm_free(tl_comm *comm);           /* NULL and tl_comm_world's are allowed */
 TL_API int tl_comm_rank(const tl_comm *comm);
 TL_API int tl_comm_size(const tl_comm *comm);
 TL_API bool tl_comm_barrier(tl_comm *comm); /* returns when every rank has called it */
+/* The host (machine or container) that a rank runs on. Hosts are numbered from 0 by their first rank in the world;
+ * ranks of a price are on one. -1: there is no such rank. */
+TL_API int tl_comm_host(const tl_comm *comm, int rank);
+/* This process's number among the ranks of the group that share its host, and how many these are: which of a machine's
+ * GPUs to take. */
+TL_API int tl_comm_local_rank(const tl_comm *comm);
+TL_API int tl_comm_local_size(const tl_comm *comm);
 
 /* n ranks. The sum over all ranks; any shape. */
 TL_API tl_tensor *tl_all_reduce(tl_tensor *x, tl_comm *comm);
@@ -1133,6 +1143,15 @@ TL_API tl_tensor *tl_reduce_scatter(tl_tensor *x, tl_comm *comm);
 TL_API tl_tensor *tl_all_to_all(tl_tensor *x, tl_comm *comm);
 /* x of rank `root`, on every rank. It has no gradient. */
 TL_API tl_tensor *tl_broadcast(tl_tensor *x, int root, tl_comm *comm);
+
+/* One tensor from one rank to another. The receiver names the shape and dtype, which must be the sender's; each call
+ * returns when its own part is done, and a send may wait for the receiver. Two ranks that both send first wait for each
+ * other, so an exchange is tl_send_recv. Neither call has a gradient: x may need one, and what is received does not. */
+TL_API bool tl_send(tl_tensor *x, int to, tl_comm *comm);
+TL_API tl_tensor *tl_recv(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device, int from, tl_comm *comm);
+/* Sends x to one rank and, at once, receives a tensor of the same shape and dtype from another. Its gradient travels
+ * the other way, so in a ring every rank calls backward as well. */
+TL_API tl_tensor *tl_send_recv(tl_tensor *x, int to, int from, tl_comm *comm);
 
 /* ---- Modules ----------------------------------------------------------------------------------------------------- */
 

@@ -131,6 +131,60 @@ static void groups_can_be_split(void) {
     tl_comm_free(half);
 }
 
+/* The ranks of a list, in its order; those that are not in it call too. */
+static void groups_can_be_listed(void) {
+    tl_comm *comm = world();
+    int n = comm->size, ranks[4] = {n - 1, 0}, members = n < 2 ? 1 : 2, me = comm->rank;
+    tl_comm *ends = tl_comm_group(comm, ranks, members);
+    assert_non_null(ends);
+    assert_int_equal(ends->size, members);
+    assert_int_equal(ends->rank, me == ranks[0] ? 0 : me == 0 ? 1 : -1);
+    if (ends->rank >= 0) {
+        tl_tensor *all = tl_all_gather(tl_full(TL_SHAPE(1), me, TL_F32, device()), ends);
+        for (int i = 0; i < members; i++) check(all, i, ranks[i]);
+        int one = members - 1; /* a group of a group: its own ranks are listed */
+        tl_comm *last = tl_comm_group(ends, &one, 1);
+        assert_int_equal(comm_world_rank(last, 0), ranks[one]);
+        assert_int_equal(last->rank, ends->rank == one ? 0 : -1);
+        tl_comm_free(last);
+    } else {
+        expect_refused(tl_all_gather(filled(1, 1, 0), ends), "all_gather: this process is none of the 2 of the group");
+        expect_refused(tl_comm_barrier(ends), "comm_barrier: this process is none of the 2 of the group");
+    }
+    tl_comm_free(ends);
+}
+
+/* They are all on this machine. */
+static void neighbours_are_known(void) {
+    tl_comm *comm = world();
+    assert_int_equal(tl_comm_local_rank(comm), comm->rank);
+    assert_int_equal(tl_comm_local_size(comm), comm->size);
+    for (int r = 0; r < comm->size; r++) assert_int_equal(tl_comm_host(comm, r), 0);
+    assert_int_equal(tl_comm_host(comm, comm->size), -1);
+}
+
+/* A token goes round by send and recv, and a ring turns in both directions. */
+static void tensors_go_from_rank_to_rank(void) {
+    tl_comm *comm = world();
+    int n = comm->size, me = comm->rank, next = (me + 1) % n, before = (me + n - 1) % n;
+    if (n > 1) {
+        tl_tensor *token = me ? tl_recv(TL_SHAPE(2, 3), TL_F32, device(), before, comm) : filled(2, 3, 0);
+        if (me) token = tl_add(token, tl_full(0, NULL, 1, TL_F32, device()));
+        assert_true(tl_send(tl_requires_grad(token, true), next, comm));
+        if (!me) token = tl_recv(TL_SHAPE(2, 3), TL_F32, device(), before, comm);
+        for (int64_t i = 0; i < 6; i++) check(token, i, value(0, i) + (float)(me ? me : n - 1));
+        assert_true(tl_send(tl_transpose(filled(3, 2, me), 0, 1), next, comm)); /* not dense; sent eagerly */
+        check(tl_recv(TL_SHAPE(2, 3), TL_F32, device(), before, comm), 1, value(before, 2));
+        expect_refused(tl_send(token, me, comm), "is this process");
+        expect_refused(tl_recv(TL_SHAPE(2), TL_F32, device(), n, comm), "recv: there is no rank");
+    }
+    tl_tensor *x = tl_requires_grad(filled(300, 500, me), true), *y = tl_send_recv(x, next, before, comm);
+    for (int64_t i = 0; i < 150000; i += 977) check(y, i, value(before, i));
+    assert_true(tl_backward(tl_sum(tl_mul(y, filled(300, 500, me)), NULL, 0, false), NULL, 0));
+    for (int64_t i = 0; i < 150000; i += 977) check(tl_grad_of(x), i, value(next, i));
+    tl_zero_grad(x, false);
+}
+
 /* What one process says that each rank will cost is what it cost. */
 static tl_ledger *everything(tl_comm *comm, tl_device *on) {
     tl_scope scope = tl_scope_begin();
@@ -141,6 +195,13 @@ static tl_ledger *everything(tl_comm *comm, tl_device *on) {
     tl_backward(tl_sum(tl_all_reduce(x, comm), NULL, 0, false), NULL, 0);
     tl_all_gather(tl_reduce_scatter(rows, comm), comm);
     tl_broadcast(rows, comm->size - 1, comm);
+    int n = comm->size, me = comm->rank, last = n - 1, ends[] = {0, last};
+    if (n > 1 && me == 0) tl_send(rows, last, comm);
+    if (n > 1 && me == last) tl_recv(TL_SHAPE(6 * n, 2), TL_BF16, on, 0, comm);
+    tl_send_recv(x, (me + 1) % n, (me + n - 1) % n, comm);
+    tl_comm *pair = tl_comm_group(comm, ends, n > 1 ? 2 : 1);
+    if (pair->rank >= 0) tl_all_gather(rows, pair);
+    tl_comm_free(pair);
     tl_ledger_end(ledger);
     tl_zero_grad(x, false);
     tl_scope_end(scope);
@@ -159,6 +220,8 @@ static void receipts_are_the_price(void) {
     assert_int_equal(differences, 0);
     int64_t n = comm->size, vector = (91 + n - 1) / n * 4, bf16 = 24;
     int64_t sent = (n - 1) * (4 * vector + 2 * bf16 + (comm->rank == n - 1 ? n * bf16 : 0));
+    if (n > 1) sent += 91 * 4; /* the ring; then the two ends, of which the first sends once more */
+    if (n > 1 && (comm->rank == 0 || comm->rank == n - 1)) sent += n * bf16 * (comm->rank == 0 ? 2 : 1);
     assert_int_equal(tl_ledger_sent_bytes(paid).low, sent);
     free(a), free(b), free(report);
     tl_ledger_free(paid), tl_ledger_free(priced);
@@ -177,13 +240,18 @@ static void long_messages_arrive(void) {
 }
 
 static int rank_run(void) {
+    world(); /* says what is wrong, and aborts */
+    tl_set_error_policy(TL_RETURN);
     static void (*const checks[])(void) = {ranks_are_numbered,
                                            sums_are_everybodys,
                                            sums_are_in_the_order_of_ranks,
                                            rows_are_gathered_scattered_and_exchanged,
                                            gradients_come_back,
                                            groups_can_be_split,
+                                           groups_can_be_listed,
+                                           neighbours_are_known,
                                            receipts_are_the_price,
+                                           tensors_go_from_rank_to_rank,
                                            long_messages_arrive};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         tl_scope scope = tl_scope_begin();
@@ -242,6 +310,8 @@ static void a_process_alone_is_a_group_of_one(void **state) {
     tl_comm *part = tl_comm_split(comm, 3, 0);
     assert_int_equal(tl_comm_size(part), 1);
     tl_comm_free(part);
+    assert_int_equal(tl_comm_local_rank(comm), 0);
+    assert_int_equal(tl_comm_local_size(comm), 1);
     tl_comm_free(comm); /* stays */
     assert_int_equal(tl_comm_size(tl_comm_world()), 1);
     tl_scope_end(scope);
@@ -258,6 +328,14 @@ static void wrong_use_is_an_error(void **state) {
     expect_refused(tl_comm_price(3, 3), "comm_price: rank 3 of 3 (need 0 to size - 1)");
     expect_refused(tl_broadcast(x, 1, world()), "broadcast: root 1 (need 0 to 0)");
     expect_refused(tl_comm_barrier(price), "comm_barrier: a group for a price has no other processes");
+    const int twice[] = {0, 1, 0}, two[] = {2, 1};
+    expect_refused(tl_comm_group(price, twice, 3), "comm_group: rank 0 is listed twice");
+    expect_refused(tl_comm_group(price, twice, 4), "comm_group: 4 ranks of a group of 3");
+    expect_refused(tl_comm_group(world(), two, 1), "comm_group: rank 2 (need 0 to 0)");
+    tl_comm *pair = tl_comm_group(price, two, 2);
+    assert_int_equal(tl_comm_rank(pair), 1);
+    expect_refused(tl_all_gather(x, pair), "all_gather: a group for a price has no other processes");
+    tl_comm_free(pair);
     tl_comm_free(price);
     tl_scope_end(scope);
 }

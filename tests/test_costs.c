@@ -1114,6 +1114,9 @@ static void collectives_move_bytes(void **state) {
     COST(tl_all_gather(x, comm), "all_gather", 0, 96, 4 * 96);
     COST(tl_all_to_all(x, comm), "all_to_all", 0, 96, 96);
     COST(tl_broadcast(x, 0, comm), "broadcast", 0, 96, 96);
+    COST(tl_send(x, 2, comm), "send", 0, 96, 0);
+    COST(tl_recv(TL_SHAPE(5), TL_BF16, meta, 0, comm), "recv", 0, 0, 10);
+    COST(tl_send_recv(x, 2, 0, comm), "send_recv", 0, 96, 96);
     tl_comm_free(comm);
 }
 

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -44,15 +46,63 @@ static bool plugin_open(const char *name, tl_comm *world) {
     return open(world, error) || error_set(TL_ERROR_DEVICE, "comm_world: %s", error);
 }
 
+static void comm_close(tl_comm *comm) {
+    comm_link_close(comm);
+    if (comm->functions) comm->functions->close(comm);
+    memory_free(comm->ranks);
+}
+
+/* ---- Hosts ---- */
+
+static void place_of_this_process(struct comm_place *place) {
+    *place = (struct comm_place){.host = "?"};
+    gethostname(place->host, sizeof place->host - 1);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(place->boot, sizeof place->boot, f)) place->boot[0] = 0;
+    if (f) fclose(f);
+}
+
+/* Every rank learns where all are. */
+static bool places_fill(tl_comm *world) {
+    struct comm_place mine, *all = memory_new((size_t)world->size * sizeof *all);
+    char error[COMM_ERROR] = "";
+    if (!all) return error_memory((size_t)world->size * sizeof *all, "the hosts of all processes");
+    place_of_this_process(&mine);
+    world->places = all;
+    if (!comm_gather(world, &mine, all, sizeof mine, error)) return error_set(TL_ERROR_DEVICE, "comm_world: %s", error);
+    for (int i = 0, n = 0; i < world->size; i++) {
+        int k = 0;
+        while (k < i && (strcmp(all[k].host, all[i].host) || strcmp(all[k].boot, all[i].boot))) k++;
+        all[i].number = k < i ? all[k].number : n++;
+    }
+    return true;
+}
+
+int tl_comm_host(const tl_comm *comm, int rank) {
+    if (rank < 0 || rank >= tl_comm_size(comm)) return -1;
+    return comm && comm->places ? comm->places[comm_world_rank(comm, rank)].number : 0;
+}
+
+/* How many of the first `n` ranks are on this process's host. */
+static int neighbours(const tl_comm *comm, int n) {
+    int found = 0, host = comm ? tl_comm_host(comm, comm->rank) : 0;
+    for (int i = 0; i < n; i++) found += tl_comm_host(comm, i) == host;
+    return found;
+}
+int tl_comm_local_rank(const tl_comm *comm) { return neighbours(comm, tl_comm_rank(comm)); }
+int tl_comm_local_size(const tl_comm *comm) { return neighbours(comm, tl_comm_size(comm)); }
+
 /* ---- Groups ---- */
 
 tl_comm *tl_comm_world(void) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static tl_comm world;
+    static bool is_ready;
     pthread_mutex_lock(&lock);
-    const char *plugin = world.size ? NULL : plugin_name();
-    bool ok = !plugin || plugin_open(plugin, &world);
+    const char *plugin = is_ready || world.size ? NULL : plugin_name();
+    bool ok = is_ready || ((!plugin || plugin_open(plugin, &world)) && (world.size < 2 || places_fill(&world)));
     if (ok && !world.size) world.size = 1;
+    is_ready = ok;
     pthread_mutex_unlock(&lock);
     return ok ? &world : NULL;
 }
@@ -74,21 +124,67 @@ tl_comm *tl_comm_price(int rank, int size) {
     return comm;
 }
 
-tl_comm *tl_comm_split(tl_comm *comm, int color, int key) {
+static bool ranks_new(tl_comm *part) {
+    size_t bytes = (size_t)part->size * sizeof *part->ranks;
+    part->ranks = memory_new(bytes);
+    return part->ranks || error_memory(bytes, "the ranks of a group");
+}
+
+/* A group through the plugin. */
+static bool part_open(tl_comm *comm, int color, int key, tl_comm *part, const char *what) {
     char error[COMM_ERROR] = "";
+    int mine = comm_world_rank(comm, comm->rank);
+    part->places = comm->places;
+    bool ok = comm->functions->split(comm, color, key, part, error);
+    if (ok && !ranks_new(part)) return false;
+    ok = ok && comm_gather(part, &mine, part->ranks, sizeof mine, error);
+    return ok || error_set(TL_ERROR_DEVICE, "%s: %s", what, error);
+}
+
+tl_comm *tl_comm_split(tl_comm *comm, int color, int key) {
     if (!comm_check(comm, "comm_split")) return NULL;
     tl_comm *part = comm_new();
-    if (!part || !comm->functions) return part;
-    if (comm->functions->split(comm, color, key, part, error)) return part;
-    memory_free(part);
-    error_set(TL_ERROR_DEVICE, "comm_split: %s", error);
+    if (!part || !comm->functions || part_open(comm, color, key, part, "comm_split")) return part;
+    tl_comm_free(part);
+    return NULL;
+}
+
+/* The place of a rank in the list, -1 for none; -2 if the list is no group. */
+static int listed(const tl_comm *comm, const int *ranks, int n) {
+    int place = -1;
+    if (!ranks || n < 1 || n > comm->size)
+        return error_set(TL_ERROR_USE, "comm_group: %d ranks of a group of %d", n, comm->size), -2;
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->size)
+            return error_set(TL_ERROR_USE, "comm_group: rank %d (need 0 to %d)", ranks[i], comm->size - 1), -2;
+        for (int k = 0; k < i; k++)
+            if (ranks[k] == ranks[i])
+                return error_set(TL_ERROR_USE, "comm_group: rank %d is listed twice", ranks[i]), -2;
+        if (ranks[i] == comm->rank) place = i;
+    }
+    return place;
+}
+
+tl_comm *tl_comm_group(tl_comm *comm, const int *ranks, int n) {
+    if (!comm) return error_set(TL_ERROR_USE, "comm_group: got NULL instead of a group of processes"), NULL;
+    int place = listed(comm, ranks, n);
+    tl_comm *part = place < -1 || (!comm->is_price && !comm_check(comm, "comm_group")) ? NULL : comm_new();
+    if (!part) return NULL;
+    bool ok = comm->functions ? part_open(comm, place < 0, place < 0 ? comm->rank : place, part, "comm_group") : true;
+    if (ok && (place < 0 || !comm->functions)) { /* through the plugin, the others got a group of all others */
+        comm_close(part);
+        *part = (tl_comm){.rank = place, .size = n, .is_price = comm->is_price, .places = comm->places};
+        ok = ranks_new(part);
+        for (int i = 0; ok && i < n; i++) part->ranks[i] = comm_world_rank(comm, ranks[i]);
+    }
+    if (ok) return part;
+    tl_comm_free(part);
     return NULL;
 }
 
 void tl_comm_free(tl_comm *comm) {
     if (!comm || comm == tl_comm_world()) return;
-    comm_link_close(comm);
-    if (comm->functions) comm->functions->close(comm);
+    comm_close(comm);
     memory_free(comm);
 }
 
@@ -101,11 +197,28 @@ bool comm_check(const tl_comm *comm, const char *what) {
     if (!comm) return error_set(TL_ERROR_USE, "%s: got NULL instead of a group of processes", what);
     if (comm->is_price)
         return error_set(TL_ERROR_USE, "%s: a group for a price has no other processes (need tensors on meta)", what);
-    return true;
+    return comm->rank >= 0 ||
+           error_set(TL_ERROR_USE, "%s: this process is none of the %d of the group", what, comm->size);
 }
 
 bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error) {
     return n == 0 || comm->functions->exchange(comm, messages, n, error);
+}
+
+bool comm_gather(tl_comm *comm, const void *mine, void *all, size_t bytes, char *error) {
+    struct message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);
+    char *place = (char *)all + (size_t)comm->rank * bytes;
+    int n = 0;
+    if (!messages) return snprintf(error, COMM_ERROR, "out of memory for messages to %d ranks", comm->size), false;
+    memcpy(place, mine, bytes);
+    for (int k = 1; k < comm->size; k++) {
+        int to = (comm->rank + k) % comm->size, from = (comm->rank + comm->size - k) % comm->size;
+        messages[n++] = (struct message){to, true, place, bytes};
+        messages[n++] = (struct message){from, false, (char *)all + (size_t)from * bytes, bytes};
+    }
+    bool ok = comm_exchange(comm, messages, n, error);
+    memory_free(messages);
+    return ok;
 }
 
 /* In round k every rank hears from the one 2^k before it, and so, after all rounds, has heard from all. */

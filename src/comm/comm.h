@@ -26,14 +26,26 @@ struct comm_functions {
 };
 
 struct tl_comm {
-    int rank, size;
+    int rank, size;                         /* rank -1: this process is none of the group's */
     bool is_price;                          /* its other ranks do not exist */
     const struct comm_functions *functions; /* NULL: there is nobody to send to */
     void *own;                              /* the plugin's */
+    int *ranks;                             /* the world's ranks of all, or NULL: they are their own numbers */
+    const struct comm_place *places;        /* by rank of the world; NULL: all on one host */
     /* Between the devices of the ranks; link.c */
     tl_device *link_device; /* NULL: not asked for yet */
     void *link;             /* NULL: messages go through the host */
 };
+
+/* Where a rank of the world runs. */
+struct comm_place {
+    char host[64];
+    char boot[40]; /* differs between machines of the same name */
+    int number;    /* hosts are numbered by their first rank */
+};
+
+/* What a rank is in the world. */
+static inline int comm_world_rank(const tl_comm *comm, int rank) { return comm->ranks ? comm->ranks[rank] : rank; }
 
 /* What the plugin exports: fills in the group of all processes that were launched together. */
 #define COMM_OPEN "tally_comm_open"
@@ -41,9 +53,12 @@ typedef bool (*comm_open_fn)(tl_comm *world, char *error);
 
 /* Exchanges messages; those to the own rank are not allowed. False: why is in `error`. */
 bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error);
-/* The link between the devices of all ranks, opened when it is first asked for; all ranks ask for it together. NULL in
- * *link: there is none, so messages go through the host. False: why is in `error`. */
-bool comm_link(tl_comm *comm, tl_device *device, void **link, char *error);
+/* The same bytes of every rank, one after another, in `all`. */
+bool comm_gather(tl_comm *comm, const void *mine, void *all, size_t bytes, char *error);
+/* The link between the devices of all ranks, opened when all ranks first ask for it together; others, who do not open
+ * it, get what was opened before. NULL in *link: there is none, so messages go through the host. False: why is in
+ * `error`. */
+bool comm_link(tl_comm *comm, tl_device *device, bool may_open, void **link, char *error);
 void comm_link_close(tl_comm *comm);
 /* Whether ops on tensors with data can use the group; false: recorded, with the caller's name. */
 bool comm_check(const tl_comm *comm, const char *what);

@@ -30,22 +30,6 @@ static void word_fill(struct word *word, tl_device *device) {
     if (!device->functions->link->device(device, word->device, error)) word->device[0] = 0;
 }
 
-/* The same bytes of every rank, one after another, in `all`. */
-static bool gather(tl_comm *comm, const void *mine, size_t bytes, char *all, char *error) {
-    struct message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);
-    if (!messages) return snprintf(error, COMM_ERROR, "out of memory for a link of %d ranks", comm->size), false;
-    int n = 0;
-    memcpy(all + (size_t)comm->rank * bytes, mine, bytes);
-    for (int k = 1; k < comm->size; k++) {
-        int to = (comm->rank + k) % comm->size, from = (comm->rank + comm->size - k) % comm->size;
-        messages[n++] = (struct message){to, true, all + (size_t)comm->rank * bytes, bytes};
-        messages[n++] = (struct message){from, false, all + (size_t)from * bytes, bytes};
-    }
-    bool ok = comm_exchange(comm, messages, n, error);
-    memory_free(messages);
-    return ok;
-}
-
 static bool is_linkable(const struct word *words, int n) {
     for (int i = 0; i < n; i++) {
         if (!words[i].device[0]) return false;
@@ -72,7 +56,7 @@ static bool link_open(tl_comm *comm, tl_device *device, char *error) {
     struct word mine, *words = memory_new((size_t)comm->size * sizeof *words);
     if (!words) return snprintf(error, COMM_ERROR, "out of memory for a link of %d ranks", comm->size), false;
     word_fill(&mine, device);
-    bool ok = gather(comm, &mine, sizeof mine, (char *)words, error), is_wanted = ok && is_linkable(words, comm->size);
+    bool ok = comm_gather(comm, &mine, words, sizeof mine, error), is_wanted = ok && is_linkable(words, comm->size);
     memory_free(words);
     char key[LINK_KEY] = "";
     if (!is_wanted) return ok;
@@ -80,10 +64,10 @@ static bool link_open(tl_comm *comm, tl_device *device, char *error) {
            functions->open(device, key, comm->rank, comm->size, &comm->link, error);
 }
 
-bool comm_link(tl_comm *comm, tl_device *device, void **link, char *error) {
+bool comm_link(tl_comm *comm, tl_device *device, bool may_open, void **link, char *error) {
     *link = NULL;
     if (comm->size == 1 || !device->functions->link) return true;
-    if (!comm->link_device) {
+    if (!comm->link_device && may_open) {
         if (!link_open(comm, device, error)) return false;
         comm->link_device = device;
     }

@@ -1,7 +1,8 @@
 /* collective.c: ops over a group of processes (comm/comm.h).
  *
- * Three ops move data: all_gather, all_to_all and broadcast. Every message is decided here, so a price knows the bytes
- * that each rank sends without asking the library that carries them. Sums are ops as everywhere else: reduce_scatter
+ * Ops that move data are all_gather, all_to_all and broadcast, and send, recv and send_recv between two ranks. Every
+ * message is decided here, so a price knows the bytes that each rank sends without asking the library that carries
+ * them. Sums are ops as everywhere else: reduce_scatter
  * is all_to_all and additions of the parts of all ranks, in the order of ranks, and all_reduce gathers its results.
  * So bits depend on the number of ranks and on nothing else, neither on arrival nor on how tensors were joined before.
  *
@@ -9,6 +10,7 @@
  *     all_gather, all_to_all, reduce_scatter    (n - 1) / n S
  *     all_reduce                                2 (n - 1) / n S, S rounded up to n elements
  *     broadcast                                 (n - 1) S by the root, 0 by others
+ *     send, send_recv                           S
  *
  * The gradients are those of the sum of all ranks' losses.
  */
@@ -20,7 +22,8 @@
 
 struct attr_comm {
     tl_comm *comm;
-    int root; /* of broadcast */
+    int root;     /* of broadcast */
+    int to, from; /* of send and recv; -1 for neither */
 };
 
 static tl_comm *comm_of(const tl_call *c) { return ((const struct attr_comm *)c->attr)->comm; }
@@ -33,6 +36,7 @@ static void collective_cost(const tl_call *c, struct cost *cost, count sent) {
 
 static bool collective_check(tl_call *c) {
     const tl_comm *comm = comm_of(c);
+    if (comm->rank < 0) return call_fail(c, "this process is none of the %d of the group", comm->size);
     return !device_has_data(c->device) || !comm->is_price ||
            call_fail_need(c, "a group for a price has no other processes", "tensors on meta");
 }
@@ -49,6 +53,8 @@ struct staged {
 };
 
 static bool staged_new(struct staged *s, tl_tensor *x, bool is_linked) {
+    *s = (struct staged){0};
+    if (!x) return true; /* send has no result, recv nothing to give */
     *s = (struct staged){.device = x->storage->device, .tensor = x, .data = tensor_data(x), .bytes = tl_bytes(x)};
     if (is_linked || device_is_host(s->device) || !s->bytes) return true;
     s->data = memory_new(s->bytes);
@@ -59,8 +65,8 @@ static void staged_free(struct staged *s) {
     if (s->is_copy) memory_free(s->data);
 }
 static bool staged_copy(struct staged *s, enum copy_direction direction, char *error) {
-    void *data = tensor_data(s->tensor);
     if (!s->is_copy) return true;
+    void *data = tensor_data(s->tensor);
     return s->device->functions->copy(s->device, direction == COPY_TO_HOST ? s->data : data,
                                       direction == COPY_TO_HOST ? data : s->data, s->bytes, direction, error);
 }
@@ -99,18 +105,21 @@ static bool messages_send(const tl_call *c, route_rule rule, const struct staged
         if (r.send_bytes) messages[n++] = (struct message){peer, true, in->data + r.send_from, r.send_bytes};
         if (r.receive_bytes) messages[n++] = (struct message){peer, false, out->data + r.receive_at, r.receive_bytes};
     }
-    if (ok && link) ok = in->device->functions->link->exchange(in->device, link, messages, n, error);
+    if (ok && link) ok = c->device->functions->link->exchange(c->device, link, messages, n, error);
     else if (ok) ok = comm_exchange(comm, messages, n, error);
     memory_free(messages);
     return ok;
 }
 
+/* Two ranks call it, not all of the group. */
+static bool is_pair(const tl_call *c) { return c->op == &op_send || c->op == &op_recv || c->op == &op_send_recv; }
+
 static bool collective_run(const tl_call *c, route_rule rule, char *error) {
     struct staged in, out = {0};
     void *link;
-    if (!comm_link(comm_of(c), c->device, &link, error)) return false;
-    bool ok = staged_new(&in, c->input[0], link);
-    ok = ok && staged_new(&out, c->output[0], link);
+    if (!comm_link(comm_of(c), c->device, !is_pair(c), &link, error)) return false;
+    bool ok = staged_new(&in, c->n_inputs ? c->input[0] : NULL, link);
+    ok = ok && staged_new(&out, c->n_outputs ? c->output[0] : NULL, link);
     ok = ok && staged_copy(&in, COPY_TO_HOST, error) && messages_send(c, rule, &in, &out, link, error) &&
          staged_copy(&out, COPY_TO_DEVICE, error);
     staged_free(&in);
@@ -199,25 +208,104 @@ const tl_op op_broadcast = {RECORD(TRANSFER, broadcast, 1),
                             .cost = broadcast_cost,
                             .run = broadcast_run};
 
+/* ---- send, recv, send_recv: between two ranks ---- */
+
+static bool pair_check(tl_call *c) {
+    const struct attr_comm *a = c->attr;
+    int given[] = {a->to, a->from}, n = a->comm->size, me = a->comm->rank;
+    for (int i = 0; i < 2; i++)
+        if (given[i] < -1 || given[i] >= n) return call_fail_need(c, "there is no rank %d", "0 to %d", given[i], n - 1);
+    if (me >= 0 && (a->to == me) != (a->from == me))
+        return call_fail_need(c, "rank %d is this process", "another rank", me);
+    return collective_check(c);
+}
+static count sent_whole(const tl_call *c) {
+    const struct attr_comm *a = c->attr;
+    return c->n_inputs && a->to != a->comm->rank ? tl_bytes(c->input[0]) : 0;
+}
+static void pair_cost(const tl_call *c, struct cost *cost) { collective_cost(c, cost, sent_whole(c)); }
+static struct route pair_route(const tl_call *c, const tl_comm *comm, int peer, size_t in, size_t out) {
+    const struct attr_comm *a = c->attr;
+    (void)comm;
+    return (struct route){0, peer == a->to ? in : 0, 0, peer == a->from ? out : 0};
+}
+static bool pair_run(const tl_call *c, char *error) { return collective_run(c, pair_route, error); }
+
+const tl_op op_send = {RECORD(TRANSFER, send, 0),
+                       .shapes = "x (...) -> nothing",
+                       .dtypes = "any",
+                       .flops = "0",
+                       .shape = pair_check,
+                       .cost = pair_cost,
+                       .run = pair_run};
+
+const tl_op op_recv = {RECORD(TRANSFER, recv, 1),
+                       .shapes = "( ) -> (...) of the sender",
+                       .dtypes = "any",
+                       .flops = "0",
+                       .shape = pair_check,
+                       .cost = pair_cost,
+                       .run = pair_run};
+
+static bool send_recv_shape(tl_call *c) { return pair_check(c) && call_output_like(c, 0, 0); }
+/* y of rank `to` is x of this one. */
+static void send_recv_backward(tl_gradient *g) {
+    const struct attr_comm *a = g->node->attr;
+    g->result[0] = tl_send_recv(g->grad[0], a->from, a->to, a->comm);
+}
+const tl_op op_send_recv = {RECORD(TRANSFER, send_recv, 1),
+                            .shapes = "x (...) -> (...) of the sender",
+                            .dtypes = "any",
+                            .flops = "0",
+                            .shape = send_recv_shape,
+                            .cost = pair_cost,
+                            .backward = send_recv_backward,
+                            .run = pair_run};
+
 /* ---- Calls ---- */
 
-static tl_tensor *collective(const tl_op *op, tl_tensor *x, tl_comm *comm, int root) {
-    if (!tensor_check(x, op->name)) return NULL;
-    if (!comm) return error_set(TL_ERROR_USE, "%s: got NULL instead of a group of processes", op->name), NULL;
-    if (x->rank == 0 && op != &op_broadcast) x = tl_reshape(x, TL_SHAPE(1));
-    x = x ? tl_contiguous(x) : NULL;
-    struct attr_comm a = {comm, root};
+static bool has_comm(const tl_op *op, const tl_comm *comm) {
+    return comm || error_set(TL_ERROR_USE, "%s: got NULL instead of a group of processes", op->name);
+}
+
+static tl_tensor *collective(const tl_op *op, tl_tensor *x, struct attr_comm a) {
+    if (!tensor_check(x, op->name) || !has_comm(op, a.comm)) return NULL;
+    x = tl_contiguous(x);
     return x ? op_apply1(op, x, ATTR(a)) : NULL;
 }
 
-tl_tensor *tl_all_gather(tl_tensor *x, tl_comm *comm) { return collective(&op_all_gather, x, comm, 0); }
-tl_tensor *tl_all_to_all(tl_tensor *x, tl_comm *comm) { return collective(&op_all_to_all, x, comm, 0); }
+/* Of rows; a scalar is one. */
+static tl_tensor *rows_collective(const tl_op *op, tl_tensor *x, tl_comm *comm) {
+    if (x && tensor_check(x, op->name) && x->rank == 0 && !(x = tl_reshape(x, TL_SHAPE(1)))) return NULL;
+    return collective(op, x, (struct attr_comm){.comm = comm});
+}
+
+tl_tensor *tl_all_gather(tl_tensor *x, tl_comm *comm) { return rows_collective(&op_all_gather, x, comm); }
+tl_tensor *tl_all_to_all(tl_tensor *x, tl_comm *comm) { return rows_collective(&op_all_to_all, x, comm); }
 tl_tensor *tl_broadcast(tl_tensor *x, int root, tl_comm *comm) {
     if (comm && (root < 0 || root >= comm->size)) {
         error_set(TL_ERROR_USE, "broadcast: root %d (need 0 to %d)", root, comm->size - 1);
         return NULL;
     }
-    return collective(&op_broadcast, x, comm, root);
+    return collective(&op_broadcast, x, (struct attr_comm){.comm = comm, .root = root});
+}
+
+bool tl_send(tl_tensor *x, int to, tl_comm *comm) {
+    bool mode = tl_set_grad_mode(false);
+    tl_scope scope = tl_scope_begin(); /* of a copy that is dense */
+    bool ok = scope.depth && collective(&op_send, x, (struct attr_comm){.comm = comm, .to = to, .from = -1});
+    ok = (!scope.depth || tl_scope_end(scope)) && ok;
+    tl_set_grad_mode(mode);
+    return ok;
+}
+
+tl_tensor *tl_recv(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device, int from, tl_comm *comm) {
+    struct attr_comm a = {.comm = comm, .to = -1, .from = from};
+    return has_comm(&op_recv, comm) ? op_create(&op_recv, rank, shape, dtype, device, ATTR(a)) : NULL;
+}
+
+tl_tensor *tl_send_recv(tl_tensor *x, int to, int from, tl_comm *comm) {
+    return collective(&op_send_recv, x, (struct attr_comm){.comm = comm, .to = to, .from = from});
 }
 
 /* The parts of all ranks lie behind each other. They are added one by one, since tl_sum may take another order on each

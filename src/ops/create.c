@@ -41,8 +41,8 @@ static bool shape_check(const char *what, int rank, const int64_t *shape, tl_dty
     return true;
 }
 
-static tl_tensor *make(const tl_op *op, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device,
-                       const void *attr, size_t attr_bytes) {
+tl_tensor *op_create(const tl_op *op, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device,
+                     const void *attr, size_t attr_bytes) {
     int64_t numel;
     tl_call c;
     if (!shape_check(op->name, rank, shape, dtype, &numel)) return NULL;
@@ -66,7 +66,7 @@ tl_tensor *tl_empty(int rank, const int64_t *shape, tl_dtype dtype, tl_device *d
 
 tl_tensor *tl_full(int rank, const int64_t *shape, double value, tl_dtype dtype, tl_device *device) {
     struct attr_full a = {value};
-    return make(&op_full, rank, shape, dtype, device, ATTR(a));
+    return op_create(&op_full, rank, shape, dtype, device, ATTR(a));
 }
 
 tl_tensor *tl_zeros(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
@@ -88,7 +88,7 @@ tl_tensor *tl_ones_like(tl_tensor *x) {
 
 tl_tensor *tl_arange(double start, double step, int64_t n, tl_dtype dtype, tl_device *device) {
     struct attr_arange a = {start, step};
-    return make(&op_arange, 1, &n, dtype, device, ATTR(a));
+    return op_create(&op_arange, 1, &n, dtype, device, ATTR(a));
 }
 
 /* The generator counts 32-bit words, four to a Philox block. Integers and f64 numbers are made of two words each and
@@ -99,7 +99,7 @@ static tl_tensor *make_random(int rank, const int64_t *shape, struct attr_random
     uint64_t words = a->kind == RANDOM_INTEGERS || dtype == TL_F64 ? 2 : 1;
     a->generator = s->generator;
     a->generator.index = (s->generator.index + 3) / 4 * 4 / words; /* rounded: a state may have been set by hand */
-    tl_tensor *x = make(&op_random, rank, shape, dtype, device, a, sizeof *a);
+    tl_tensor *x = op_create(&op_random, rank, shape, dtype, device, a, sizeof *a);
     if (x) s->generator.index = (a->generator.index * words + (uint64_t)x->numel * words + 3) / 4 * 4;
     return x;
 }

@@ -40,6 +40,9 @@ bool call_needs_index(const tl_call *c, int i); /* i64 or i32 */
 
 /* For creation functions: the device, or the thread's default. */
 tl_device *device_or_default(tl_device *device);
+/* Calls an op without inputs, whose result has this shape. */
+tl_tensor *op_create(const tl_op *op, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device,
+                     const void *attr, size_t attr_bytes);
 
 /* Bills the transfer of x's bytes from the device to a file, without doing it: on meta as elsewhere. */
 bool transfer_bill(const tl_tensor *x);

@@ -35,6 +35,9 @@ OP(TRANSFER, transfer)
 OP(TRANSFER, all_gather)
 OP(TRANSFER, all_to_all)
 OP(TRANSFER, broadcast)
+OP(TRANSFER, send)
+OP(TRANSFER, recv)
+OP(TRANSFER, send_recv)
 
 /* The elementwise ops have a list of their own. */
 #define UNARY(name, ...) OP(KERNEL, name)

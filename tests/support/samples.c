@@ -456,6 +456,22 @@ const struct sample samples_transfer[] = {
 static tl_tensor *gather_alone(tl_tensor *x) { return tl_all_gather(x, tl_comm_world()); }
 static tl_tensor *exchange_alone(tl_tensor *x) { return tl_all_to_all(x, tl_comm_world()); }
 static tl_tensor *broadcast_alone(tl_tensor *x) { return tl_broadcast(x, 0, tl_comm_world()); }
+static tl_tensor *send_recv_alone(tl_tensor *x) { return tl_send_recv(x, 0, 0, tl_comm_world()); }
+/* A process alone has nobody to send to, so these are priced; on a device that is not counted here. */
+static int pair_price(const struct sample *s, tl_tensor **in, tl_tensor **out, bool is_sent) {
+    tl_scope scope = tl_scope_begin();
+    tl_comm *comm = scope.depth ? tl_comm_price(0, 2) : NULL;
+    tl_device *meta = tl_device_find("meta:h200");
+    tl_dtype dtype = tl_dtype_of(in[0]);
+    tl_tensor *x = comm && is_sent ? tl_empty((int)s->n[1], s->n + 2, dtype, meta) : NULL;
+    bool ok = is_sent ? x && tl_send(x, (int)s->n[0], comm)
+                      : comm && tl_recv((int)s->n[1], s->n + 2, dtype, meta, (int)s->n[0], comm);
+    tl_comm_free(comm);
+    if (scope.depth) tl_scope_end(scope);
+    return ok ? one(out, in[0]) : 0;
+}
+CALL(send_price) { return pair_price(s, in, out, true); }
+CALL(recv_price) { return pair_price(s, in, out, false); }
 const struct sample samples_all_gather[] = {
     {"matrix", GRAD, .unary = gather_alone, .in = {F(3, 4)}},
     {"permuted: made dense first", GRAD, .unary = gather_alone, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
@@ -471,6 +487,26 @@ const struct sample samples_broadcast[] = {
     {"matrix", 0, .unary = broadcast_alone, .in = {F(3, 4)}},
     {"scalar", 0, .unary = broadcast_alone, .in = {SCALAR(FLOAT)}},
     {"permuted: made dense first", 0, .unary = broadcast_alone, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
+    END};
+
+const struct sample samples_send[] = {
+    {"to another", NO_DATA, .call = send_price, .in = {F(2)}, .n = {1, 2, 3, 4}},
+    {"to another, a vector", NO_DATA, .call = send_price, .in = {F(2)}, .n = {1, 1, 6}},
+    {"to another, nothing", NO_DATA, .call = send_price, .in = {F(2)}, .n = {1, 1, 0}},
+    {"to nobody", NO_DATA, .call = send_price, .in = {F(2)}, .n = {2, 1, 4}, .error = "send: there is no rank 2"},
+    {"to itself", NO_DATA, .call = send_price, .in = {F(2)}, .n = {0, 1, 4}, .error = "send: rank 0 is this process"},
+    END};
+const struct sample samples_recv[] = {
+    {"from another", NO_DATA, .call = recv_price, .in = {F(2)}, .n = {1, 2, 3, 4}},
+    {"from another, a vector", NO_DATA, .call = recv_price, .in = {F(2)}, .n = {1, 1, 6}},
+    {"from another, nothing", NO_DATA, .call = recv_price, .in = {F(2)}, .n = {1, 1, 0}},
+    {"from itself", NO_DATA, .call = recv_price, .in = {F(2)}, .n = {0, 1, 4}, .error = "recv: rank 0 is this process"},
+    {"from nobody", NO_DATA, .call = recv_price, .in = {F(2)}, .n = {2, 1, 4}, .error = "recv: there is no rank 2"},
+    END};
+const struct sample samples_send_recv[] = {
+    {"a ring of one", GRAD, .unary = send_recv_alone, .in = {F(3, 4)}},
+    {"permuted: made dense first", GRAD, .unary = send_recv_alone, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
+    {"scalar", GRAD, .unary = send_recv_alone, .in = {SCALAR(FLOAT)}},
     END};
 
 /* ---- elementwise.c ---- */
@@ -1758,7 +1794,7 @@ const struct sample samples_logsumexp[] = {
     {"of bool", 0, .call = call_, .in = {IN(BOOL, DENSE, 3, 4)}, .n = {1}},                                      \
     {"of i16", 0, .call = call_, .in = {IN(I16, PERMUTED, 3, 4)}, .n = {1}},                                     \
     {"in place", GRAD, DT_FLOATS, .call = place_, .twin = call_, .in = {IN(kind_, DENSE, 3, 4)}, .n = {1}},      \
-    {"no such axis", 0, .call = call_, .in = {F(3, 4)}, .n = {2}, .error = "but got 2)"}
+    {"no such axis", 0, .call = call_, .in = {F(2)}, .n = {2, 1, 4}, .error = "but got 2)"}
 CALL(cumsum_call) { return one(out, tl_cumsum(in[0], (int)s->n[0])); }
 CALL(cumsum_in_place) { return one(out, tl_cumsum_(tl_clone(in[0]), (int)s->n[0])); }
 CALL(cumprod_call) { return one(out, tl_cumprod(in[0], (int)s->n[0])); }
