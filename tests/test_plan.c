@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "plan/fit.h"
 #include "plan/infer.h"
+#include "plan/layouts.h"
 #include "plan/plan.h"
 #include "tensor/pool.h"
 #include "train/run.h"
@@ -332,26 +333,223 @@ static void what_fits_runs_and_the_next_size_does_not(void **state) {
 
 /* ---- Several devices ---- */
 
-static void cuts_share_what_is_kept(void **state) {
+/* Nothing is measured of it: nodes of 8, 100 GB/s in them and 10 between them. */
+static struct network plain_network(void) {
+    struct network net = network_of(NULL);
+    network_override(&net, 100e9, 10e9, 8);
+    return net;
+}
+
+static struct layout dp_layout(int64_t dp, int shard) {
+    return (struct layout){.tp = 1, .cp = 1, .pp = 1, .chunks = 1, .dp = dp, .shard = (enum shard_mode)shard};
+}
+
+static struct layout_estimate estimate(const struct price *p, const struct plan_target *target, struct layout l) {
+    struct network net = plain_network();
+    struct layout_estimate e;
+    if (!layout_estimate(&e, p, target, &net, &l, NULL)) fail_msg("%s", tl_error_message());
+    return e;
+}
+
+static void shards_divide_what_is_kept(void **state) {
     (void)state;
     struct price p;
     struct plan_target target;
-    assert_true(plan_target_find(&target, "cpu"));
+    assert_true(plan_target_find(&target, "H100"));
     price_model("gpt2-124m", 4, 256, &p);
     uint64_t N = (uint64_t)p.n_parameters;
+    double updates[SHARD_COUNT];
     for (int mode = 0; mode < SHARD_COUNT; mode++) {
-        struct shard_estimate one = shard_estimate(&p, &target, 1, (enum shard_mode)mode, 0);
-        struct shard_estimate e = shard_estimate(&p, &target, 8, (enum shard_mode)mode, 100e9);
-        expect_equal(one.sent_bytes, 0);
+        struct layout_estimate one = estimate(&p, &target, dp_layout(1, mode)),
+                               e = estimate(&p, &target, dp_layout(8, mode));
+        expect_equal(one.sum.inside_bytes + one.sum.between_bytes, 0);
         if (mode <= SHARD_ZERO1) expect_equal(one.total_bytes, p.reserved_bytes);
         expect_equal(e.weights_bytes, mode >= SHARD_ZERO3 ? 4 * N / 8 : 4 * N);
         expect_equal(e.gradients_bytes, mode >= SHARD_ZERO2 ? 4 * N / 8 : 4 * N);
         expect_equal(e.states_bytes, mode >= SHARD_ZERO1 ? 8 * N / 8 : 8 * N);
         static const double sent[] = {2 * 4, 4 + 4, 4 + 4, 2 * 4 + 4}; /* bytes per parameter, times 7/8 */
-        expect_near(e.sent_bytes, sent[mode] * (double)N * 7 / 8, 1);
-        expect_near(e.link_s, e.sent_bytes / 100e9, 1e-12);
+        expect_near(e.sum.inside_bytes, sent[mode] * (double)N * 7 / 8, (double)N * 1e-6);
+        expect_equal(e.sum.between_bytes, 0);
+        updates[mode] = e.roofline_s;
     }
+    /* the optimizer's work is divided as well as its bytes: 7/8 of it is gone */
+    double update_s = 0;
+    const tl_ledger *l = p.kind[KIND_STEP].ledger;
+    for (size_t i = 0; i < l->n_rows; i++)
+        if (l->rows[i].key.phase == TL_UPDATE) update_s += predict_roof(&target.speed, &l->rows[i]);
+    expect_true(update_s > 0);
+    expect_near(updates[SHARD_NONE] - updates[SHARD_ZERO1], update_s * 7 / 8, 1e-9 * update_s);
+    expect_near(updates[SHARD_ZERO1], updates[SHARD_ZERO2], 1e-12);
     price_free(&p);
+}
+
+/* Bytes by tier, and time at the speed of wires. */
+static void collectives_cost_what_their_tiers_say(void **state) {
+    (void)state;
+    struct network net = plain_network();
+    static const struct {
+        enum network_algorithm algorithm;
+        int64_t stride, size;
+        double inside, between; /* of an all-reduce, as shares of its bytes */
+    } rows[] = {
+        {NETWORK_RING, 1, 8, 2 * 7.0 / 8, 0},
+        /* a ring in the node, rings of each device between nodes */
+        {NETWORK_RING, 1, 32, 2 * 7.0 / 8, 2 * 3.0 / 4 / 8},
+        {NETWORK_RING, 8, 4, 0, 2 * 3.0 / 4}, /* one device of each node */
+        {NETWORK_RING, 2, 8, 2 * 3.0 / 4, 2 * 1.0 / 2 / 4},
+        {NETWORK_PAIRWISE, 1, 32, 2 * 7.0 / 32, 2 * 24.0 / 32},
+        {NETWORK_PAIRWISE, 4, 2, 2 * 1.0 / 2, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct network_group g = network_group_of(&net, rows[i].stride, rows[i].size);
+        struct network_cost c = network_cost(&net, rows[i].algorithm, &g, NETWORK_ALL_REDUCE, 1e9, 3);
+        struct network_cost gather = network_cost(&net, rows[i].algorithm, &g, NETWORK_ALL_GATHER, 1e9, 3);
+        double n = (double)rows[i].size;
+        expect_near(c.inside_bytes, 3e9 * rows[i].inside, 1);
+        expect_near(c.between_bytes, 3e9 * rows[i].between, 1);
+        expect_near(c.inside_bytes + c.between_bytes, 3e9 * 2 * (n - 1) / n, 1); /* as the op bills them */
+        expect_near(gather.inside_bytes, c.inside_bytes / 2, 1);
+        expect_true(c.inside_s <= c.inside_bytes / 100e9 * 1.0001 && c.between_s <= c.between_bytes / 10e9 * 1.0001);
+        expect_true(c.expected_s >= fmax(c.inside_s, c.between_s));
+    }
+    /* a switch that adds halves the least time, and twice the bytes never take less time */
+    struct network_group node = network_group_of(&net, 1, 8);
+    struct network_cost plain = network_cost(&net, NETWORK_RING, &node, NETWORK_ALL_REDUCE, 1e9, 1);
+    net.adds = true;
+    struct network_cost added = network_cost(&net, NETWORK_RING, &node, NETWORK_ALL_REDUCE, 1e9, 1);
+    expect_near(plain.inside_s / added.inside_s, 2 * 7.0 / 8, 1e-9);
+    double before = 0;
+    for (double bytes = 1024; bytes < 1e12; bytes *= 2) {
+        double s = network_cost(&net, NETWORK_RING, &node, NETWORK_ALL_REDUCE, bytes, 1).expected_s;
+        expect_true(s > before);
+        before = s;
+    }
+}
+
+/* Measured bus bandwidths, in GB/s, of 8 H200 and of 4 x 8 B200 (nccl-tests). */
+static void the_curve_of_sizes_is_near_the_measured_one(void **state) {
+    (void)state;
+    static const struct {
+        const char *chip;
+        int64_t size;
+        double mebibytes, speed;
+    } rows[] = {{"H200", 8, 4, 107},   {"H200", 8, 16, 220},   {"H200", 8, 64, 347},
+                {"H200", 8, 256, 436}, {"H200", 8, 1024, 464}, {"B200", 32, 16, 64},
+                {"B200", 32, 64, 157}, {"B200", 32, 256, 229}, {"B200", 32, 1024, 362}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct network net = network_of(hardware_find(rows[i].chip));
+        struct network_group g = network_group_of(&net, 1, rows[i].size);
+        double bytes = rows[i].mebibytes * 1048576, n = (double)rows[i].size;
+        struct network_cost c = network_cost(&net, NETWORK_RING, &g, NETWORK_ALL_REDUCE, bytes, 1);
+        double speed = 2 * (n - 1) / n * bytes / c.expected_s / 1e9;
+        if (!(fabs(speed / rows[i].speed - 1) < 0.6))
+            fail_msg("%s, %g MiB: %.0f GB/s, measured %.0f", rows[i].chip, rows[i].mebibytes, speed, rows[i].speed);
+        expect_true(fmax(c.inside_s, c.between_s) <= 2 * (n - 1) / n * bytes / rows[i].speed / 1e9);
+    }
+}
+
+/* Every chip of the table with more than one in a machine has a network, whose speeds are possible. */
+static void networks_are_complete(void **state) {
+    (void)state;
+    const struct network *net;
+    const struct hardware *h;
+    for (int i = 0; (net = network_at(i)); i++) {
+        expect_true(net->name && net->source && net->node > 0 && net->nics > 0 && net->nic > 0);
+        expect_true(net->link > 0 || net->node == 1);
+        expect_true(net->gather <= net->link && net->reduce <= (net->adds ? 1.15 : 1) * net->link);
+        expect_true(net->nic_reduce <= net->nic);
+        expect_true(network_find(net->name) == net);
+    }
+    for (int i = 0; (h = hardware_at(i)); i++) {
+        struct network own = network_of(h);
+        bool is_chip = strncmp(h->name, "M", 1) || !strncmp(h->name, "MI", 2); /* not Apple's */
+        if (is_chip && own.is_assumed && strcmp(h->name, "V100 PCIe 16GB") && strcmp(h->name, "V100 PCIe 32GB") &&
+            strcmp(h->name, "TPU v7"))
+            fail_msg("%s has no network", h->name);
+        double sheet = hardware_value(h, HARDWARE_LINK) / 2;
+        if (!own.is_assumed && sheet > 0 && own.link > sheet)
+            fail_msg("%s: %g B/s inside a node, and its links have %g", h->name, own.link, sheet);
+    }
+    expect_refused(network_find("Ethernet 11G"), "did you mean");
+}
+
+/* The parts of the model on each device, and the bubble of a pipeline. */
+static void layouts_divide_model_and_time(void **state) {
+    (void)state;
+    struct price p;
+    struct plan_target target;
+    assert_true(plan_target_find(&target, "H100"));
+    price_model("gpt2-124m", 4, 256, &p);
+    struct layout_estimate one = estimate(&p, &target, dp_layout(1, 0));
+    struct layout l = dp_layout(1, 0);
+    l.tp = 4;
+    struct layout_estimate e = estimate(&p, &target, l);
+    expect_equal(e.weights_bytes, one.weights_bytes / 4);
+    expect_near(e.axis[LAYOUT_DP].inside_bytes, 0, 0);
+    /* 12 layers x (2 + 2) + embedding and head, all-reduces of 4 x 256 x 768 floats, and 3 of the loss */
+    double S = 4.0 * 256 * 768 * 4, loss = 3 * 4.0 * 256 * 4;
+    expect_near(e.axis[LAYOUT_TP].inside_bytes, 2 * 3.0 / 4 * (50 * S + loss), 1);
+    l.sp = true;
+    struct layout_estimate sp = estimate(&p, &target, l);
+    expect_true(sp.other_bytes < e.other_bytes && e.other_bytes < one.other_bytes);
+    expect_near(sp.axis[LAYOUT_TP].inside_bytes, 3.0 / 4 * (124 * S + 2 * loss), 1);
+    /* p stages of m micro-batches wait (p - 1) / m of their work; chunks divide it, and zbv has none of it */
+    l = dp_layout(1, 0);
+    l.pp = 4, l.micro = 8;
+    e = estimate(&p, &target, l);
+    expect_near(e.bubble, 3.0 / 8, 1e-12);
+    expect_near(e.in_flight, 4, 0);
+    expect_near(e.axis[LAYOUT_PP].inside_bytes, 2 * 8 * S, 1);
+    l.schedule = SCHEDULE_INTERLEAVED, l.chunks = 3;
+    expect_near(estimate(&p, &target, l).bubble, 3.0 / 8 / 3, 1e-12);
+    l.schedule = SCHEDULE_ZBV, l.chunks = 1;
+    expect_near(estimate(&p, &target, l).bubble, 0, 0);
+    l.schedule = SCHEDULE_ZB1P;
+    double third = estimate(&p, &target, l).bubble;
+    expect_true(third > 0.3 * 3 / 8 && third < 0.4 * 3 / 8);
+    /* keys and values of 2 ranks that divide sequences */
+    l = dp_layout(1, 0);
+    l.cp = 2;
+    e = estimate(&p, &target, l);
+    expect_near(e.axis[LAYOUT_CP].inside_bytes, 12 * 3 * (2 * S) / 2, 1);
+    expect_true(e.other_bytes < one.other_bytes);
+    expect_near(e.axis[LAYOUT_DP].inside_bytes, 2.0 / 2 * 4 * (double)p.n_parameters, 1); /* cp ranks reduce too */
+    price_free(&p);
+}
+
+/* The search keeps a step's tokens, and gives the fastest that fits; a refusal has a reason. */
+static void a_search_finds_layouts(void **state) {
+    (void)state;
+    struct settings s = settings_default();
+    struct plan_target target;
+    struct plan_options options = {.n_devices = 64};
+    struct layouts all;
+    set(&s, "model", "llama-3-8b");
+    set(&s, "recipe", "bf16");
+    set(&s, "seq", "4096");
+    set(&s, "batch", "128");
+    set(&s, "checkpointing", "full");
+    assert_true(plan_target_find(&target, "A100"));
+    if (!layouts_find(&all, &s, &target, &options)) fail_msg("%s", tl_error_message());
+    expect_true(all.n_fit > 10 && all.n > all.n_fit);
+    for (int i = 0; i < all.n; i++) {
+        const struct layouts_row *r = &all.rows[i];
+        expect_equal(r->layout.tp * r->layout.cp * r->layout.pp * r->layout.dp, 64);
+        expect_equal(r->fits, i < all.n_fit);
+        expect_true(r->fits == !*r->why);
+        if (r->batch) expect_equal(r->batch * r->layout.micro * r->layout.dp, 128);
+        if (i && r->fits) expect_true(r->estimate.expected_s >= all.rows[i - 1].estimate.expected_s);
+        if (r->fits) expect_true(r->estimate.total_bytes <= plan_target_limit(&target));
+        if (r->batch) expect_true(r->estimate.expected_s >= r->estimate.bound_s);
+    }
+    layouts_free(&all);
+    set(&s, "tp", "4");
+    set(&s, "shard", "zero1");
+    if (!layouts_find(&all, &s, &target, &options)) fail_msg("%s", tl_error_message());
+    for (int i = 0; i < all.n; i++)
+        expect_true(all.rows[i].layout.tp == 4 &&
+                    (all.rows[i].layout.shard == SHARD_ZERO1 || all.rows[i].layout.dp == 1 || !all.rows[i].batch));
+    layouts_free(&all);
 }
 
 /* ---- Using a model ---- */
@@ -485,8 +683,7 @@ static void nonsense_is_refused_with_words(void **state) {
 
 /* ---- Everything at once ---- */
 
-/* All gradients of 2 bytes go around once and back: 2 (N - 1) / N of them, at 450 GB/s in a node of 8 and 50 GB/s
- * beyond it. */
+/* All gradients of 2 bytes go around once and back: 2 (N - 1) / N of them, of which only a share leaves the node. */
 static void doubled_devices_send_more_until_that_binds(void **state) {
     (void)state;
     struct settings s = settings_default();
@@ -497,24 +694,24 @@ static void doubled_devices_send_more_until_that_binds(void **state) {
     set(&s, "seq", "1024");
     set(&s, "sample_tokens", "0");
     assert_true(plan_target_find(&target, "H200"));
-    struct plan_options options = {.n_devices = 1};
+    struct plan_options options = {.n_devices = 1, .layout = {.has_rings = true}};
     if (!plan_make(&plan, &s, &target, &options, true)) fail_msg("%s", tl_error_message());
-    double own = plan.time.roofline_s, G = 2.0 * (double)plan.price.n_parameters;
+    double G = 2.0 * (double)plan.price.n_parameters;
     int64_t binds = 0;
     for (int i = 0; i < PLAN_DOUBLINGS; i++) {
         const struct plan_scale *p = &plan.scale[i];
-        double n = (double)(1 << i), sent = 2 * G * (n - 1) / n, link_s = sent / (n > 8 ? 50e9 : 450e9);
+        const struct network_cost *sum = &p->layout.sum;
+        double n = (double)(1 << i), inside = fmin(n, 8), nodes = n / inside;
         expect_equal(p->devices, 1 << i);
-        expect_near(p->shard.sent_bytes, sent, 1);
-        expect_near(p->shard.link_s, link_s, 1e-9);
-        expect_near(p->step_s, fmax(own, link_s), 1e-9);
-        expect_near(p->tokens_per_s, n * (double)plan.price.n_tokens / fmax(own, link_s), 1);
-        expect_near(p->efficiency, own / fmax(own, link_s), 1e-9);
+        expect_near(sum->inside_bytes, 2 * G * (inside - 1) / inside, 100);
+        expect_near(sum->between_bytes, 2 * G * (nodes - 1) / nodes / 8, 100);
+        expect_true(p->layout.bound_s >= plan.time.bound_s * 0.999 && p->step_s >= p->layout.bound_s);
+        expect_near(p->tokens_per_s, n * (double)plan.price.n_tokens / p->step_s, 1);
+        expect_true(p->efficiency <= 1 && (i == 0) == (p->efficiency == 1));
         expect_true(p->fits);
-        if (!binds && link_s > own) binds = p->devices;
+        if (!binds && fmax(sum->inside_s, sum->between_s) > plan.time.bound_s) binds = p->devices;
     }
     expect_equal(plan_scale_binds(&plan), binds);
-    expect_true(binds > 1); /* steps of 2,048 tokens are short */
     expect_equal(plan_scale_fits(&plan), 1);
     json_t *json = plan_json(&plan), *devices = json_object_get(json_object_get(json, "growth"), "devices");
     expect_true(json_is_true(json_object_get(devices, "is_estimate")));
@@ -522,10 +719,16 @@ static void doubled_devices_send_more_until_that_binds(void **state) {
     expect_equal(json_array_size(json_object_get(devices, "points")), PLAN_DOUBLINGS);
     json_decref(json);
     plan_free(&plan);
+    /* a slow network binds */
+    options.network = network_of(target.chip);
+    network_override(&options.network, 1e9, 0.1e9, 4);
+    if (!plan_make(&plan, &s, &target, &options, true)) fail_msg("%s", tl_error_message());
+    expect_equal(plan_scale_binds(&plan), 2);
+    plan_free(&plan);
     /* several sharded devices can hold what one cannot */
     set(&s, "model", "llama-3-8b");
+    set(&s, "shard", "zero3");
     target.memory_bytes = (uint64_t)60 << 30;
-    options.shard = SHARD_ZERO3;
     if (!plan_make(&plan, &s, &target, &options, true)) fail_msg("%s", tl_error_message());
     expect_true(!plan.scale[0].fits && plan_scale_fits(&plan) > 1);
     plan_free(&plan);
@@ -572,7 +775,12 @@ int main(void) {
         TEST(activations_are_the_closed_form_of_every_model),
         TEST(a_sketch_has_the_peaks_of_the_whole_price),
         TEST(what_fits_runs_and_the_next_size_does_not),
-        TEST(cuts_share_what_is_kept),
+        TEST(shards_divide_what_is_kept),
+        TEST(collectives_cost_what_their_tiers_say),
+        TEST(the_curve_of_sizes_is_near_the_measured_one),
+        TEST(networks_are_complete),
+        TEST(layouts_divide_model_and_time),
+        TEST(a_search_finds_layouts),
         TEST(a_token_costs_the_closed_form_of_every_model),
         TEST(decode_turns_compute_bound_where_the_ridge_says),
         TEST(layers_fold_into_one),

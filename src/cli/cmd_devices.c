@@ -5,17 +5,20 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "plan/hardware.h"
+#include "plan/network.h"
 #include "device/devices.h"
 
 const char help_devices[] =
     "usage: tally devices [NAME] [--hardware FILE] [--json]\n"
     "\n"
-    "Lists the known chips: dense peaks in TFLOP/s (products accumulated in f32), memory, bandwidth, links, power.\n"
+    "Lists the known chips: dense peaks in TFLOP/s (products accumulated in f32), memory, bandwidth, links, power;\n"
+    "and the networks between them: inside a node, and between nodes.\n"
     "With a NAME, lists every figure of one chip: the accumulation type of products, the source and its year, the\n"
     "confidence, and the product of units, work per clock and clock that must equal it. Unknown figures are left\n"
     "out; none is taken from another chip.\n"
     "\n"
-    "  --hardware FILE   your own chips, tally.hardware/1; ~/.config/tally/hardware.json is read if it exists\n"
+    "  --hardware FILE   your own chips and networks, tally.hardware/1; ~/.config/tally/hardware.json is read if it "
+    "exists\n"
     "  --json            the same as JSON, a table of tally.hardware/1\n"
     "\n"
     "examples:\n"
@@ -54,6 +57,31 @@ static void targets_print(void) {
          "bf16 refuses recipes that need it. `cuda:0@TARGET` runs on a larger card as if it were the target.");
 }
 
+/* GB/s; what was not measured is left out. */
+static const char *speed_text(double speed, char text[16]) {
+    snprintf(text, 16, speed > 0 ? "%.4g" : "-", speed / 1e9);
+    return text;
+}
+
+static void networks_print(void) {
+    const struct network *net;
+    char link[16], reduce[16], gather[16], share[16], measured[16];
+    printf("\n%-24s %5s %8s %8s %8s %8s %8s  %s\n", "networks, GB/s one way", "node", "link", "reduce", "gather",
+           "between", "measured", "chips");
+    for (int i = 0; (net = network_at(i)); i++) {
+        double per = network_share(net), reached = net->nic > 0 ? per * net->nic_reduce / net->nic : 0;
+        printf("%-24s %5" PRId64 " %8s %8s %8s %8s %8s  %s\n", net->name, net->node, speed_text(net->link, link),
+               speed_text(net->reduce, reduce), speed_text(net->gather, gather), speed_text(per, share),
+               speed_text(reached, measured),
+               net->chips     ? net->chips
+               : net->aliases ? net->aliases
+                              : "");
+    }
+    puts("node: devices that share the link. reduce, gather: measured bus bandwidth of large all-reduces and gathers.\n"
+         "between: one device's share of the node's network cards, by their data sheets, and as measured. Choose one\n"
+         "with `tally plan --fabric NAME`.");
+}
+
 static int table_print(void) {
     static const enum hardware_quantity peaks[] = {HARDWARE_F32,  HARDWARE_TF32, HARDWARE_F16,
                                                    HARDWARE_BF16, HARDWARE_F8,   HARDWARE_F4};
@@ -70,6 +98,7 @@ static int table_print(void) {
         printf("%s\n", h->is_own ? "  yours" : "");
     }
     printf("\n?: unconfirmed, or from third parties. `tally devices NAME` shows sources and years.\n");
+    networks_print();
     targets_print();
     return 0;
 }
@@ -117,7 +146,14 @@ static json_t *table_json(const struct hardware *only) {
     const struct hardware *h;
     for (int i = 0; (h = hardware_at(i)); i++)
         if (!only || h == only) json_array_append_new(devices, hardware_json(h));
-    return json_pack("{s:s, s:o}", "schema", "tally.hardware/1", "devices", devices);
+    json_t *networks = json_array();
+    const struct network *net;
+    for (int i = 0; !only && (net = network_at(i)); i++) json_array_append_new(networks, network_json(net));
+    if (only) { /* its usual one */
+        struct network own = network_of(only);
+        if (!own.is_assumed && own.link > 0) json_array_append_new(networks, network_json(&own));
+    }
+    return json_pack("{s:s, s:o, s:o}", "schema", "tally.hardware/1", "devices", devices, "networks", networks);
 }
 
 int cmd_devices(int argc, char **argv) {

@@ -21,7 +21,8 @@ const char help_fit[] =
     "reached, and whether the bytes in blocks grew between all sizes that were priced.\n"
     "\n"
     "  --device NAME            cpu or this, or a chip of `tally devices`\n"
-    "  --devices N              devices that share the work, with --shard none, zero1, zero2, zero3 (an estimate)\n"
+    "  --devices N              devices that share the work, with --tp, --pp, --shard, --link ... as in `tally plan`\n"
+    "                           (an estimate); --batch is that of all of them, and of one for `fit devices`\n"
     "  --memory-limit N         instead of the device's memory: 80GB, 24GiB\n"
     "  --peak X                 FLOP/s of the recipe's products, instead of the device's\n"
     "  --unit N                 sizes are multiples of N [1; 128 for sequences from 1024; whole groups of heads]\n"
@@ -35,7 +36,7 @@ const char help_fit[] =
     "examples:\n"
     "  tally fit batch --model gpt2-124m --recipe bf16 --seq 1024 --device 'RTX 4090'\n"
     "  tally fit --model llama-3.2-1b --recipe bf16 --seq 4096 --batch 1 --checkpoint full --device A100-80\n"
-    "  tally fit model --family llama --recipe bf16 --seq 4096 --batch 1 --device H200 --devices 8 --shard zero3\n"
+    "  tally fit model --family llama --recipe bf16 --seq 4096 --batch 8 --device H200 --devices 8 --shard zero3\n"
     "  tally fit model --family gpt2 --recipe bf16 --seq 1024 --batch 8 --device H100 --money 100 \\\n"
     "            --price-per-hour 2\n"
     "\n"
@@ -190,38 +191,68 @@ static int fit_model(const struct plan_flags *f) {
 
 /* ---- Devices ---- */
 
-/* The bytes of a device do not grow with their number: halving finds the fewest. */
+struct devices_search {
+    const struct plan_flags *flags;
+    struct price price; /* of one device with --batch sequences */
+    enum shard_mode mode;
+};
+
+static bool devices_bytes(const struct devices_search *q, int64_t n, uint64_t *bytes) {
+    struct layout_estimate e;
+    const struct layout l = {.tp = 1, .cp = 1, .dp = n, .pp = 1, .chunks = 1, .shard = q->mode};
+    const struct plan_flags *f = q->flags;
+    bool ok = layout_estimate(&e, &q->price, &f->target, &f->options.network, &l, NULL);
+    *bytes = ok ? e.total_bytes : UINT64_MAX;
+    return ok;
+}
+
+/* The bytes of a device do not grow with their number: halving finds the fewest. `low` does not hold it. */
+static bool devices_find(const struct devices_search *q, uint64_t limit, int64_t *fewest, uint64_t *bytes) {
+    int64_t low = 0, high = 1;
+    bool ok = devices_bytes(q, high, bytes);
+    while (ok && high < 1 << 24 && *bytes > limit) {
+        low = high, high *= 2;
+        ok = devices_bytes(q, high, bytes);
+    }
+    *fewest = *bytes <= limit ? high : 0;
+    while (ok && *fewest && high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        uint64_t at;
+        ok = devices_bytes(q, middle, &at);
+        if (at <= limit) *fewest = high = middle, *bytes = at;
+        else low = middle;
+    }
+    return ok;
+}
+
 static int fit_devices(const struct plan_flags *f) {
-    static struct price price;
-    uint64_t limit = plan_target_limit(&f->target);
+    static struct devices_search q;
+    uint64_t limit = plan_target_limit(&f->target), bytes = 0;
+    int64_t fewest = 0;
     char a[32], b[32];
     if (!limit)
         return fprintf(stderr, "tally fit: the memory of %s is unknown (give --memory-limit)\n", f->target.name),
                EXIT_INPUT;
-    if (!price_make(&price, &f->settings, f->target.device, limit)) return cli_error();
-    enum shard_mode mode = f->shard ? f->options.shard : SHARD_ZERO3;
-    int64_t low = 0, high = 1; /* low does not hold it */
-    while (high < 1 << 24 && shard_estimate(&price, &f->target, high, mode, 0).total_bytes > limit)
-        low = high, high *= 2;
-    bool fits = shard_estimate(&price, &f->target, high, mode, 0).total_bytes <= limit;
-    while (fits && high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        if (shard_estimate(&price, &f->target, middle, mode, 0).total_bytes <= limit) high = middle;
-        else low = middle;
-    }
-    struct shard_estimate e = shard_estimate(&price, &f->target, high, mode, 0);
-    price_free(&price);
+    const struct layout one = {.dp = 1};
+    static struct settings rank;
+    if (!layout_rank_settings(&one, &f->settings, &rank) || !price_make(&q.price, &rank, f->target.device, limit))
+        return cli_error();
+    q.flags = f;
+    q.mode = f->settings.shard ? (enum shard_mode)f->settings.shard : SHARD_ZERO3;
+    bool ok = devices_find(&q, limit, &fewest, &bytes);
+    price_free(&q.price);
+    if (!ok) return cli_error();
     if (f->is_json)
         cli_json(json_pack("{s:s, s:s, s:s, s:b, s:s, s:o, s:f}", "schema", "tally.fit/1", "model", f->settings.model,
-                           "device", f->target.name, "is_estimate", 1, "shard", shard_names[mode], "devices",
-                           fits ? json_integer(high) : json_null(), "bytes", (double)e.total_bytes));
-    else if (fits)
-        printf("devices   %" PRId64 " with shard %s: %s of %s on each (an estimate)\n", high, shard_names[mode],
-               bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
+                           "device", f->target.name, "is_estimate", 1, "shard", shard_names[q.mode], "devices",
+                           fewest ? json_integer(fewest) : json_null(), "bytes", (double)bytes));
+    else if (fewest)
+        printf("devices   %" PRId64 " with shard %s: %s of %s on each (an estimate)\n", fewest, shard_names[q.mode],
+               bytes_text((double)bytes, a), bytes_text((double)limit, b));
     else
-        printf("devices   nothing fits: with shard %s, each needs at least %s of %s (an estimate)\n", shard_names[mode],
-               bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
-    return fits ? 0 : EXIT_NO_FIT;
+        printf("devices   nothing fits: with shard %s, each needs at least %s of %s (an estimate)\n",
+               shard_names[q.mode], bytes_text((double)bytes, a), bytes_text((double)limit, b));
+    return fewest ? 0 : EXIT_NO_FIT;
 }
 
 /* ---- The command ---- */
@@ -253,10 +284,7 @@ static int fit_run(struct plan_flags *f) {
 int cmd_fit(int argc, char **argv) {
     static struct plan_flags f; /* a command runs once, and this is more than a stack should hold */
     f.settings = settings_default();
-    f.options.n_devices = 1;
-    const struct option table[] = {{"--devices", OPTION_INTEGER, &f.options.n_devices, 1, 1e9, false},
-                                   {"--shard", OPTION_TEXT, &f.shard, 0, 0, false},
-                                   {"--link", OPTION_NUMBER, &f.link, 0, 1e6, true},
+    const struct option table[] = {PLAN_DEVICE_OPTIONS(f),
                                    {"--tokens", OPTION_NUMBER, &f.options.tokens, 0, 1e30, true},
                                    {"--tokens-per-parameter", OPTION_NUMBER, &f.tokens_per_parameter, 0, 1e9, true},
                                    {"--price-per-hour", OPTION_NUMBER, &f.options.price_per_hour, 0, 1e9, true},

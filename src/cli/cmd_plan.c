@@ -16,7 +16,7 @@
 #include "step/recipe.h"
 
 const char help_plan[] =
-    "usage: tally plan [--SETTING VALUE ...] [--device NAME] [--devices N --shard MODE] [--tokens D] [--json]\n"
+    "usage: tally plan [--SETTING VALUE ...] [--device NAME] [--devices N --tp N --pp N ...] [--tokens D] [--json]\n"
     "\n"
     "Shows what a training run needs before it runs. Tally runs the trainer's own steps on meta, which has shapes\n"
     "but no data, under the device's memory rules. Bytes, FLOPs and the verdict are exact for one device. Times\n"
@@ -24,9 +24,16 @@ const char help_plan[] =
     "(`tally train --settings`).\n"
     "\n"
     "  --device NAME        cpu or this, or a chip of `tally devices`: H200, A100-80, 'RTX 4090'\n"
-    "  --devices N          devices that share the work [1]\n"
-    "  --shard MODE         none, zero1, zero2, zero3: what they split [none]\n"
-    "  --link GB/S          bandwidth of one device, one way [the chip's link up to 8 devices, then 50]\n"
+    "  --devices N          devices that share the work; --batch is that of all of them [dp x tp x cp x pp]\n"
+    "  --tp, --cp, --pp N   settings: devices that divide matrices, sequences, layers; --dp: what they leave of N\n"
+    "  --shard MODE         setting: none, zero1, zero2, zero3: what the devices of dp keep only a part of\n"
+    "  --schedule NAME      pipelines: 1f1b, interleaved (with --chunks V of each stage), zb1p, zbv [1f1b]\n"
+    "  --layouts            find layouts: every way to divide this run among --devices, the fastest first (--all: "
+    "all)\n"
+    "  --fabric NAME        the network, a row of `tally devices`: p4d, a3-mega, ethernet [the chip's usual one]\n"
+    "  --link, --network X  GB/s of one device, one way: inside a node, and between nodes [as inside]\n"
+    "  --node N             devices in a node [the network's]\n"
+    "  --rings              expect the collectives of NCCL and others, instead of Tally's own\n"
     "  --tokens D           tokens of the whole run: 300B, 15T [steps x batch x seq x accum]\n"
     "  --price-per-hour X   dollars per device and hour\n"
     "  --memory-limit N     instead of the device's memory: 80GB, 24GiB\n"
@@ -43,8 +50,9 @@ const char help_plan[] =
     "examples:\n"
     "  tally plan --model gpt2-124m --recipe bf16 --batch 64 --seq 1024 --device H200\n"
     "  tally plan --model llama-3-8b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H200 --tokens 1T\n"
-    "  tally plan --model llama-3.1-405b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H100 \\\n"
-    "             --devices 16384 --shard zero3 --tokens 15T --price-per-hour 2\n"
+    "  tally plan --model llama-3.1-405b --recipe bf16 --seq 8192 --batch 128 --accum 16 --device H100 \\\n"
+    "             --devices 16384 --tp 8 --sp --pp 16 --shard zero1 --tokens 15T --price-per-hour 2\n"
+    "  tally plan --model llama-3-70b --recipe bf16 --seq 8192 --batch 512 --device H100 --devices 256 --layouts\n"
     "  tally plan --model qwen2.5-1.5b --device 'RTX 4090' --sweep batch=1,2,4,8 --sweep seq=1024,2048\n"
     "  tally plan --inference --model llama-3-8b --recipe bf16 --batch 32 --seq 2048 --new-tokens 512 --device H100\n"
     "\n"
@@ -56,7 +64,7 @@ static double percent(double part, double whole) { return whole > 0 ? 100 * part
 
 static void head_print(const struct plan *plan) {
     const struct price *p = &plan->price;
-    const struct settings *s = &p->settings;
+    const struct settings *s = &plan->settings;
     const tl_model_config *c = &p->config;
     const struct target *own = plan->target.device->target;
     char n[32], a[32];
@@ -64,8 +72,9 @@ static void head_print(const struct plan *plan) {
            grouped_text((uint64_t)p->n_parameters, n), c->n_layers, c->channels, c->n_heads);
     if (c->n_kv_heads != c->n_heads) printf(" (%" PRId64 " for keys and values)", c->n_kv_heads);
     printf(", MLP %" PRId64 ", vocabulary %" PRId64 "\n", c->ff, c->vocabulary);
+    uint64_t n_tokens = (uint64_t)(p->n_tokens * plan->options.layout.dp);
     printf("step: %s tokens = %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 "; recipe %s",
-           grouped_text((uint64_t)p->n_tokens, a), s->accum, s->accum == 1 ? "" : "es", s->batch, s->seq,
+           grouped_text(n_tokens, a), s->accum, s->accum == 1 ? "" : "es", s->batch, s->seq,
            settings_choice(s, "recipe"));
     printf(", %s", settings_choice(s, "optimizer"));
     printf(", checkpointing %s\n", settings_choice(s, "checkpointing"));
@@ -214,7 +223,7 @@ static const char *hours_of(const struct plan_target *target) {
 
 static void time_print(const struct plan *plan) {
     const struct plan_run *r = &plan->run;
-    bool is_measured = plan->time.predicted_s > 0;
+    bool is_measured = plan->time.predicted_s > 0, is_many = plan->options.n_devices > 1;
     char a[32], b[32], c[32];
     if (plan->time.roofline_s == 0) {
         printf(
@@ -222,78 +231,27 @@ static void time_print(const struct plan *plan) {
             plan->target.name);
         return;
     }
-    printf("\ntime of a step\n  %-12s %s: FLOPs at the %s peaks, or bytes at full bandwidth; no step is shorter\n",
-           "bound", duration_text(plan->time.bound_s, a),
+    printf("\ntime of a step%s\n  %-12s %s: FLOPs at the %s peaks, or bytes at full bandwidth; no step is shorter\n",
+           is_many ? " on one device, which would have the whole model" : "", "bound",
+           duration_text(plan->time.bound_s, a),
            plan->target.has_given_peak ? "given" : (is_measured ? "measured" : "data sheet's"));
     printf("  %-12s %s: every op at its peak or at memory bandwidth, one after the other\n", "roofline",
            duration_text(plan->time.roofline_s, a));
     if (is_measured)
         printf("  %-12s %s: from this machine's measurements\n", "predicted", duration_text(plan->time.predicted_s, a));
-    if (plan->options.n_devices > 1 && r->step_s > plan_step_s(&plan->time))
-        printf("  %-12s %s: communication takes longer than computation\n", "on the link", duration_text(r->step_s, a));
-    printf("  %s tokens/s%s\n",
-           amount_text((double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s, a),
-           is_measured ? "" : " at most");
+    if (is_many) devices_time_print(plan);
+    else
+        printf("  %s tokens/s%s\n", amount_text((double)plan->price.n_tokens / r->step_s, a),
+               is_measured ? "" : " at most");
     printf("training: %s tokens in %s steps: %s%s", amount_text(r->tokens, a), amount_text(r->steps, b),
-           duration_text(r->days * 86400, c), is_measured ? "" : " or more");
+           duration_text(r->days * 86400, c),
+           is_many       ? " expected"
+           : is_measured ? ""
+                         : " or more");
     printf(", %s %s-hours", amount_text(r->device_hours, a), hours_of(&plan->target));
     if (r->energy_kwh > 0) printf(", %s kWh at the chip's power", amount_text(r->energy_kwh, a));
     if (r->money > 0) printf(", %s", dollars_text(r->money, a));
     printf("\n");
-}
-
-static void devices_print(const struct plan *plan) {
-    const struct shard_estimate *e = &plan->shard;
-    uint64_t limit = plan_target_limit(&plan->target);
-    char a[32], b[32];
-    if (plan->options.n_devices < 2) return;
-    printf("\n%" PRId64 " devices, shard %s (an estimate, based on the exact count for one)\n", plan->options.n_devices,
-           shard_names[plan->options.shard]);
-    const struct {
-        const char *name;
-        uint64_t bytes;
-    } rows[] = {{"weights", e->weights_bytes},
-                {"gradients", e->gradients_bytes},
-                {"master copy and moments", e->states_bytes},
-                {"gathered while in use", e->gathered_bytes},
-                {"everything else at the peak", e->other_bytes}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        printf("    %-26s %14s\n", rows[i].name, bytes_text((double)rows[i].bytes, a));
-    printf("    %-26s %14s", "peak", bytes_text((double)e->total_bytes, a));
-    if (limit) printf("   %s %s", e->total_bytes <= limit ? "fits" : "TOO LARGE for", bytes_text((double)limit, b));
-    printf("\n    each sends %s per step", bytes_text(e->sent_bytes, a));
-    if (e->link_s > 0)
-        printf(": %s at %.0f GB/s%s", duration_text(e->link_s, a), e->link / 1e9,
-               e->is_network ? " (assumed: a network between nodes of 8; set --link)" : "");
-    printf("\n");
-}
-
-/* The effect of doubling the devices, each with its own micro-batches. */
-static void scale_print(const struct plan *plan) {
-    int64_t fits = plan_scale_fits(plan), binds = plan_scale_binds(plan);
-    const struct plan_scale *last = &plan->scale[PLAN_DOUBLINGS - 1];
-    char a[32], b[32], c[32], d[32], e[32];
-    printf("  %-9s ", "devices");
-    if (!fits) printf("too large for each of up to %" PRId64 "; ", last->devices);
-    else if (fits > plan->options.n_devices) printf("fits from %" PRId64 "; ", fits);
-    if (binds) printf("from %" PRId64 ", communication takes longer than computation", binds);
-    else if (last->efficiency > 0) printf("communication overlaps with computation up to %" PRId64, last->devices);
-    else printf("what sending takes is not known (--link)");
-    printf(" (shard %s, an estimate)\n", shard_names[plan->options.shard]);
-    if (!(last->efficiency > 0) && plan->options.shard == SHARD_NONE) return; /* every line would be the same */
-    printf("    %9s %12s %-5s %12s %10s %10s %10s %6s\n", "devices", "on each", "", "each sends", "it takes", "a step",
-           "tokens/s", "ideal");
-    for (int i = 0; i < PLAN_DOUBLINGS; i++) {
-        const struct plan_scale *p = &plan->scale[i];
-        char share[16] = "-";
-        if (p->efficiency > 0) snprintf(share, sizeof share, "%.0f %%", 100 * p->efficiency);
-        printf("    %9" PRId64 " %12s %-5s %12s %10s %10s %10s %6s\n", p->devices,
-               bytes_text((double)p->shard.total_bytes, a), p->fits ? "fits" : "no",
-               p->shard.sent_bytes > 0 ? bytes_text(p->shard.sent_bytes, b) : "-",
-               p->shard.link_s > 0 ? duration_text(p->shard.link_s, c) : "-",
-               p->step_s > 0 ? duration_text(p->step_s, d) : "-",
-               p->tokens_per_s > 0 ? count_text(p->tokens_per_s, e) : "-", share);
-    }
 }
 
 static void growth_print(const struct plan *plan) {
@@ -341,17 +299,23 @@ struct sweep {
 
 static void line_print(const struct sweep *w, const struct plan *plan) {
     char a[32], b[32], c[32];
-    const struct settings *s = &plan->price.settings;
+    const struct settings *s = &plan->settings;
+    bool is_many = plan->options.n_devices > 1;
+    uint64_t bytes = is_many ? plan->layout.total_bytes : plan->price.reserved_bytes,
+             limit = plan_target_limit(&plan->target);
+    enum price_verdict verdict = !is_many         ? plan->price.verdict
+                                 : !limit         ? PRICE_UNKNOWN
+                                 : bytes <= limit ? PRICE_FITS
+                                                  : PRICE_TOO_LARGE;
     if (!w->n)
         printf("%-16s %-14s %6s %7s %5s %-9s %-9s %12s %-12s %12s %12s\n", "model", "device", "batch", "seq", "accum",
                "recipe", "checkpt", "reserved", "verdict", "step", "tokens/s");
     printf("%-16.16s %-14.14s %6" PRId64 " %7" PRId64 " %5" PRId64 " %-9s", s->model, s->device, s->batch, s->seq,
            s->accum, settings_choice(s, "recipe"));
-    printf(" %-9s %12s %-12s %12s %12s\n", settings_choice(s, "checkpointing"),
-           bytes_text((double)plan->price.reserved_bytes, a), price_verdict_text(plan->price.verdict),
-           plan->run.step_s > 0 ? duration_text(plan->run.step_s, b) : "-",
+    printf(" %-9s %12s %-12s %12s %12s\n", settings_choice(s, "checkpointing"), bytes_text((double)bytes, a),
+           price_verdict_text(verdict), plan->run.step_s > 0 ? duration_text(plan->run.step_s, b) : "-",
            plan->run.step_s > 0
-               ? count_text((double)plan->price.n_tokens * (double)plan->options.n_devices / plan->run.step_s, c)
+               ? count_text((double)plan->price.n_tokens * (double)plan->options.layout.dp / plan->run.step_s, c)
                : "-");
 }
 
@@ -491,13 +455,12 @@ static int plan_one(const struct plan_flags *f) {
 int cmd_plan(int argc, char **argv) {
     static struct plan_flags f; /* a command runs once, and this is more than a stack should hold */
     f.settings = settings_default();
-    f.options.n_devices = 1;
     f.n_new = 128;
     const struct option table[] = {{"--inference", OPTION_FLAG, &f.is_inference, 0, 0, false},
                                    {"--new-tokens", OPTION_INTEGER, &f.n_new, 1, 1e9, false},
-                                   {"--devices", OPTION_INTEGER, &f.options.n_devices, 1, 1e9, false},
-                                   {"--shard", OPTION_TEXT, &f.shard, 0, 0, false},
-                                   {"--link", OPTION_NUMBER, &f.link, 0, 1e6, true},
+                                   PLAN_DEVICE_OPTIONS(f),
+                                   {"--layouts", OPTION_FLAG, &f.has_layouts, 0, 0, false},
+                                   {"--all", OPTION_FLAG, &f.is_all, 0, 0, false},
                                    {"--tokens", OPTION_NUMBER, &f.options.tokens, 0, 1e30, true},
                                    {"--price-per-hour", OPTION_NUMBER, &f.options.price_per_hour, 0, 1e9, true},
                                    {"--short", OPTION_FLAG, &f.is_short, 0, 0, false},
@@ -508,6 +471,7 @@ int cmd_plan(int argc, char **argv) {
     int code = plan_flags_read(&f, "plan", table, argc, argv, 0);
     if (!code) code = plan_target_read(&f);
     if (!code && f.is_inference) code = infer_one(&f);
+    else if (!code && f.has_layouts) code = layouts_run(&f);
     else if (!code && f.n_sweeps) code = sweep_run(&f);
     else if (!code) code = plan_one(&f);
     plan_flags_free(&f);

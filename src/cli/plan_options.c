@@ -71,13 +71,24 @@ void plan_flags_free(struct plan_flags *f) {
     hardware_unload();
 }
 
+/* Which devices, and what joins them. */
+static bool devices_read(struct plan_flags *f) {
+    struct plan_options *o = &f->options;
+    struct layout *l = &o->layout;
+    if (f->schedule && !schedule_find(f->schedule, &l->schedule)) return false;
+    if (l->chunks > 1 && !f->schedule) l->schedule = SCHEDULE_INTERLEAVED;
+    const struct network *named = f->fabric ? network_find(f->fabric) : NULL;
+    if (f->fabric && !named) return false;
+    o->network = named ? *named : network_of(f->target.chip);
+    network_override(&o->network, f->link * 1e9, f->between * 1e9, f->node);
+    return true;
+}
+
 int plan_target_read(struct plan_flags *f) {
-    f->options.link = f->link * 1e9;
     if (!f->has_hardware && (!hardware_load_default() || (f->hardware && !hardware_load(f->hardware))))
         return cli_error();
     f->has_hardware = true;
-    if (f->shard && !shard_find(f->shard, &f->options.shard)) return cli_error();
-    if (!plan_target_find(&f->target, f->settings.device)) return cli_error();
+    if (!plan_target_find(&f->target, f->settings.device) || !devices_read(f)) return cli_error();
     machine_look(f);
     plan_target_override(&f->target, &f->settings);
     tl_tokenizer *made; /* once for all prices of the command */

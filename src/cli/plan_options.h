@@ -15,9 +15,10 @@ struct plan_flags {
     struct machine machine;         /* what was measured of this one */
     bool has_machine, has_hardware; /* read already */
     tl_tokenizer *made;             /* that settings.ready points at, or NULL */
-    const char *shard, *hardware, *price_file;
-    double link; /* GB/s */
-    bool is_json, is_short, is_inference;
+    const char *schedule, *fabric, *hardware, *price_file;
+    double link, between; /* GB/s */
+    int64_t node;
+    bool is_json, is_short, is_inference, has_layouts, is_all;
     int64_t n_new; /* with is_inference */
     /* fit */
     const char *what;
@@ -29,6 +30,17 @@ struct plan_flags {
     int n_sweeps;
 };
 
+/* Rows of an option table: how many devices there are, how they divide the work, and what joins them. */
+#define PLAN_DEVICE_OPTIONS(f)                                                                                     \
+    {"--devices", OPTION_INTEGER, &(f).options.n_devices, 1, 1e9, false},                                          \
+        {"--schedule", OPTION_TEXT, &(f).schedule, 0, 0, false},                                                   \
+        {"--chunks", OPTION_INTEGER, &(f).options.layout.chunks, 1, 4096, false},                                  \
+        {"--rings", OPTION_FLAG, &(f).options.layout.has_rings, 0, 0, false},                                      \
+        {"--fabric", OPTION_TEXT, &(f).fabric, 0, 0, false}, {"--node", OPTION_INTEGER, &(f).node, 1, 1e9, false}, \
+        {"--link", OPTION_NUMBER, &(f).link, 0, 1e6, true}, {                                                      \
+        "--network", OPTION_NUMBER, &(f).between, 0, 1e6, true                                                     \
+    }
+
 /* Reads the arguments of `command`: flags of `table` (which point into *f), --config FILE, --sweep, and settings. 0,
  * or the exit code. */
 int plan_flags_read(struct plan_flags *f, const char *command, const struct option *table, int argc, char **argv,
@@ -36,6 +48,12 @@ int plan_flags_read(struct plan_flags *f, const char *command, const struct opti
 /* Finds the device, with the memory that was given in its place. 0, or the exit code. */
 int plan_target_read(struct plan_flags *f);
 void plan_flags_free(struct plan_flags *f);
+
+/* plan_layouts.c: the part of a plan about several devices, and the table of layouts. */
+void devices_print(const struct plan *plan);
+void devices_time_print(const struct plan *plan);
+void scale_print(const struct plan *plan);
+int layouts_run(const struct plan_flags *f);
 
 /* "1.2 s", "3.4 h", "12 days"; buffer of 32. */
 const char *duration_text(double s, char *buffer);

@@ -16,14 +16,6 @@ const char *fit_limit_name(enum fit_limit limit) {
     return names[limit];
 }
 
-/* A folder's weights have fixed sizes; its config.json can be changed. */
-static bool model_open(struct settings *s, tl_model_config *config) {
-    char weights[SETTING_TEXT];
-    if (!trainer_model(s, config, weights)) return false;
-    if (*weights) snprintf(s->model, sizeof s->model, "%.*s/config.json", SETTING_TEXT - 16, weights);
-    return true;
-}
-
 /* Products of 4 bits take rows in whole blocks of 16: other widths are not valid, and say nothing about what fits. */
 static int64_t width_unit(const struct settings *s, const tl_model_config *c) {
     int64_t unit = c->head_size * (c->n_heads / c->n_kv_heads);
@@ -36,9 +28,9 @@ bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings
                const struct plan_options *options) {
     tl_model_config c;
     *q = (struct fit_question){.axis = axis, .settings = *s, .target = *target, .options = *options};
-    if (!model_open(&q->settings, &c)) return false;
+    if (!plan_options_complete(&q->options, s, target) || !layout_model_open(&q->settings, &c)) return false;
     const int64_t first[] = {s->batch, s->seq, c.n_layers, c.channels};
-    const int64_t unit[] = {1, s->seq >= 1024 ? 128 : 1, 1, width_unit(s, &c)};
+    const int64_t unit[] = {q->options.layout.dp, s->seq >= 1024 ? 128 : 1, 1, width_unit(s, &c)};
     /* a layer is some 50 calls to price, sizes cost nothing */
     const int64_t most[] = {1000000, 1 << 26, c.n_layers > 128 ? 2 * c.n_layers : 256, 1 << 22};
     q->first = first[axis];
@@ -56,7 +48,7 @@ struct settings fit_settings(const struct fit_question *q, int64_t size) {
     *fields[q->axis] = size;
     if (q->axis != FIT_SEQ) return s;
     s.seq = 1;
-    if (model_open(&s, &c) && size > c.context) s.context = size;
+    if (layout_model_open(&s, &c) && size > c.context) s.context = size;
     s.seq = size;
     return s;
 }
@@ -70,7 +62,7 @@ static enum fit_limit limit_of(const struct fit_question *q, const struct fit_po
 }
 
 /* The peak of one device among several, by purpose; modules are counted only on a single device. */
-static struct group_peak peak_of(const struct shard_estimate *e) {
+static struct group_peak peak_of(const struct layout_estimate *e) {
     struct group_peak peak = {0};
     peak.bytes[TL_PARAMETER] = e->weights_bytes + e->gathered_bytes;
     peak.bytes[TL_GRADIENT] = e->gradients_bytes;
@@ -84,7 +76,9 @@ static bool try_price(const struct fit_question *q, int64_t size, bool only_step
                       struct fit_point *point) {
     struct plan_options options = q->options;
     struct settings s = fit_settings(q, size);
+    struct layout_estimate e;
     bool is_estimate = options.n_devices > 1;
+    if (!layout_rank_settings(&options.layout, &s, &s)) return false;
     if (only_steps) {
         s.sample_tokens = 0;
         s.eval_batches = 1;
@@ -101,16 +95,16 @@ static bool try_price(const struct fit_question *q, int64_t size, bool only_step
                                 .verdict = price->verdict,
                                 .bytes = price->reserved_bytes,
                                 .block_bytes = price->allocated_bytes};
-    bool ok = group_peak_find(price, &point->peak);
-    if (is_estimate) {
-        struct shard_estimate e = shard_estimate(price, &q->target, options.n_devices, options.shard, options.link);
+    bool ok = group_peak_find(price, &point->peak) &&
+              (!is_estimate || layout_estimate(&e, price, &q->target, &options.network, &options.layout, NULL));
+    if (ok && is_estimate) {
         uint64_t limit = plan_target_limit(&q->target);
         point->bytes = point->block_bytes = e.total_bytes;
         point->verdict = !limit ? PRICE_UNKNOWN : point->bytes <= limit ? PRICE_FITS : PRICE_TOO_LARGE;
         point->peak = peak_of(&e);
     }
     if (q->tokens_per_parameter > 0) options.tokens = q->tokens_per_parameter * (double)price->n_parameters;
-    point->run = plan_run_of(price, &q->target, &options);
+    if (ok) point->run = plan_run_of(price, &q->target, &options, is_estimate ? &e : NULL);
     point->limit = limit_of(q, point);
     const tl_ledger *step = price->kind[KIND_STEP].ledger;
     for (size_t i = 0; i < step->n_rows; i++) point->flops += step->rows[i].flops;

@@ -5,23 +5,27 @@
 #define PLAN_FIT_H
 
 #include "plan/group.h"
+#include "plan/layout.h"
 #include "plan/plan_target.h"
-#include "plan/shard.h"
 
 struct plan_options {
-    int64_t n_devices;
-    enum shard_mode shard;
-    double tokens;         /* of the whole training; 0: as the settings say */
-    double price_per_hour; /* of one device; 0: not known */
-    double link;           /* B/s of one device, one way; 0: the chip's, or a network's between nodes */
+    int64_t n_devices;      /* 0: as many as the settings need */
+    struct layout layout;   /* schedule and chunks; the rest is the settings' */
+    struct network network; /* node 0: the chip's usual one */
+    double tokens;          /* of the whole training; 0: as the settings say */
+    double price_per_hour;  /* of one device; 0: not known */
 };
+/* Fills in what was left open, and the layout by the settings. False: recorded. */
+bool plan_options_complete(struct plan_options *o, const struct settings *s, const struct plan_target *target);
 
 /* Seconds, money, energy of a whole training. 0: not known. */
 struct plan_run {
     double tokens, steps, step_s, days, device_hours, energy_kwh, money;
+    double least_s; /* of a step, of which step_s is the expectation; on several devices */
 };
+/* `e`: on several devices; on one, NULL. */
 struct plan_run plan_run_of(const struct price *price, const struct plan_target *target,
-                            const struct plan_options *options);
+                            const struct plan_options *options, const struct layout_estimate *e);
 
 enum fit_axis { FIT_BATCH, FIT_SEQ, FIT_LAYERS, FIT_CHANNELS, FIT_N_AXES };
 extern const char *const fit_axis_names[FIT_N_AXES]; /* names of settings */

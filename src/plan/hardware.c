@@ -14,6 +14,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "device/devices.h"
+#include "plan/network.h"
 
 const struct hardware_quantity_info hardware_quantities[HARDWARE_COUNT] = {
     [HARDWARE_F64] = {"f64", "FLOP/s", "f64"},
@@ -82,6 +83,7 @@ static void own_free(struct own *o) {
 }
 
 void hardware_unload(void) {
+    network_unload();
     while (owned) {
         struct own *next = owned->next;
         own_free(owned);
@@ -431,12 +433,12 @@ bool hardware_load(const char *path) {
     json_t *root = json_read(path, FILE_LIMIT);
     if (!root) return false;
     const char *schema = json_string_value(json_object_get(root, "schema"));
-    const json_t *devices = json_object_get(root, "devices");
+    const json_t *devices = json_object_get(root, "devices"), *networks = json_object_get(root, "networks");
     bool ok =
-        (schema && !strcmp(schema, "tally.hardware/1") && json_is_array(devices)) ||
+        (schema && !strcmp(schema, "tally.hardware/1") && (json_is_array(devices) || (!devices && networks))) ||
         error_set(TL_ERROR_USE,
                   "%s: not a table of devices (need {\"schema\": \"tally.hardware/1\", \"devices\": [...]})", path);
-    ok = ok && list_take(devices, path);
+    ok = ok && network_load(networks, path) && (!devices || list_take(devices, path));
     json_decref(root);
     return ok;
 }

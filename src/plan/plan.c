@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "tensor/dtype.h"
 #include "step/recipe.h"
+#include "step/trainer.h"
 
 /* ---- What others call a FLOP ---- */
 
@@ -44,19 +45,26 @@ void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS
 
 /* ---- The whole training ---- */
 
-struct plan_run plan_run_of(const struct price *p, const struct plan_target *target, const struct plan_options *o) {
+bool plan_options_complete(struct plan_options *o, const struct settings *s, const struct plan_target *target) {
+    if (o->network.node == 0) o->network = network_of(target->chip);
+    return layout_take(&o->layout, s, &o->n_devices);
+}
+
+struct plan_run plan_run_of(const struct price *p, const struct plan_target *target, const struct plan_options *o,
+                            const struct layout_estimate *e) {
     struct plan_run run = {0};
-    struct plan_time time = plan_time_of(p, &target->speed);
-    double n = (double)o->n_devices, step_tokens = n * (double)p->n_tokens;
+    double n = (double)o->n_devices, step_tokens = (double)o->layout.dp * (double)p->n_tokens;
     double watts = target->chip ? hardware_value(target->chip, HARDWARE_POWER) : 0;
     run.steps = o->tokens > 0 ? ceil(o->tokens / step_tokens) : (double)p->settings.steps;
     run.tokens = o->tokens > 0 ? o->tokens : run.steps * step_tokens;
-    run.step_s = plan_step_s(&time);
-    if (run.step_s == 0) return run;
-    if (o->n_devices > 1) { /* communication overlaps with computation, at best */
-        struct shard_estimate e = shard_estimate(p, target, o->n_devices, o->shard, o->link);
-        if (e.link_s > run.step_s) run.step_s = e.link_s;
+    if (e) {
+        run.step_s = e->expected_s;
+        run.least_s = e->bound_s;
+    } else {
+        struct plan_time time = plan_time_of(p, &target->speed);
+        run.step_s = plan_step_s(&time);
     }
+    if (run.step_s == 0) return run;
     run.days = run.steps * run.step_s / 86400;
     run.device_hours = n * run.steps * run.step_s / 3600;
     run.energy_kwh = run.device_hours * watts / 1000;
@@ -83,14 +91,14 @@ __attribute__((noinline)) static bool try_settings(const struct plan *plan, cons
 
 static bool is_too_large(const struct plan *plan) {
     uint64_t limit = plan_target_limit(&plan->target);
-    if (plan->options.n_devices > 1) return limit && plan->shard.total_bytes > limit;
+    if (plan->options.n_devices > 1) return limit && plan->layout.total_bytes > limit;
     return plan->price.verdict == PRICE_TOO_LARGE;
 }
 
 /* Of the policies that fit, the one that computes the least: they stand in that order. */
 static bool advise_checkpointing(struct plan *plan) {
     static const char *const policies[] = {"none", "selective", "full", "sqrt", "nothing"};
-    const struct settings *own = &plan->price.settings;
+    const struct settings *own = &plan->settings;
     bool is_large = is_too_large(plan);
     struct fit_point point;
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
@@ -116,16 +124,17 @@ static bool advise_checkpointing(struct plan *plan) {
 
 /* The micro-batch that fits, with as many tokens in a step as before. */
 static void advise_batch(struct plan *plan) {
-    const struct settings *s = &plan->price.settings;
+    const struct settings *s = &plan->settings;
     const struct fit_point *best = &plan->growth[FIT_BATCH].best;
     int64_t sequences = s->batch * s->accum;
     if (!best->size || best->size == s->batch) return;
     char bytes[32];
     uint64_t limit = plan_target_limit(&plan->target);
     bytes_text((double)(best->bytes < limit ? best->bytes : limit), bytes);
+    const int64_t dp = plan->options.layout.dp;
     if (best->size > s->batch && s->accum > 1) {
         int64_t most = best->size < sequences ? best->size : sequences;
-        while (sequences % most) most--;
+        while (most > dp && (sequences % most || most % dp)) most--;
         if (most > s->batch)
             advise(plan, "--batch %" PRId64 " --accum %" PRId64 " is the same step in larger micro-batches", most,
                    sequences / most);
@@ -133,25 +142,28 @@ static void advise_batch(struct plan *plan) {
         advise(plan, "--batch %" PRId64 " is the largest micro-batch that fits: %s", best->size, bytes);
     else {
         int64_t most = best->size;
-        while (sequences % most) most--;
+        while (most > dp && (sequences % most || most % dp)) most--;
         advise(plan, "--batch %" PRId64 " --accum %" PRId64 " is the same step and fits", most, sequences / most);
     }
 }
 
 /* The fewest devices that hold the run if everything that is kept is sharded. */
-static void advise_devices(struct plan *plan) {
+static bool advise_devices(struct plan *plan) {
     uint64_t limit = plan_target_limit(&plan->target);
     char bytes[32];
     for (int64_t n = 2; n <= 1 << 20; n *= 2) {
-        struct shard_estimate e = shard_estimate(&plan->price, &plan->target, n, SHARD_ZERO3, plan->options.link);
+        struct layout_estimate e;
+        const struct layout all = {.tp = 1, .cp = 1, .dp = n, .pp = 1, .chunks = 1, .shard = SHARD_ZERO3};
+        if (!layout_estimate(&e, &plan->price, &plan->target, &plan->options.network, &all, NULL)) return false;
         if (e.total_bytes > limit) continue;
-        if (n > plan->options.n_devices || plan->options.shard != SHARD_ZERO3)
-            advise(plan, "--devices %" PRId64 " --shard zero3 would hold it: %s on each (estimate)", n,
-                   bytes_text((double)e.total_bytes, bytes));
-        return;
+        if (n > plan->options.n_devices || plan->options.layout.shard != SHARD_ZERO3)
+            advise(plan, "--devices %" PRId64 " --shard zero3 --batch %" PRId64 " would hold it: %s on each (estimate)",
+                   n, n * plan->price.settings.batch, bytes_text((double)e.total_bytes, bytes));
+        return true;
     }
     advise(plan, "no number of devices holds it: the part that is not sharded is too large (try a smaller batch or "
-                 "seq, or --checkpointing)");
+                 "seq, --checkpointing, or `tally plan --layouts`)");
+    return true;
 }
 
 /* A GPU's matrix units read rows of 16 bytes. On an H200 products of bf16 with a width of 5,500 took 3.7 times as
@@ -169,22 +181,27 @@ static void advise_widths(struct plan *plan) {
                    names[i], (widths[i] + even - 1) / even * even, widths[i], even);
 }
 
-/* Computation does not change; communication grows with (N - 1) / N, and beyond one node it goes through a network. */
-static void scale_find(struct plan *plan) {
+/* A step's own work stays, but sharding divides more of it; communication goes through more of the network. */
+static bool scale_find(struct plan *plan) {
     uint64_t limit = plan_target_limit(&plan->target);
-    double own_s = plan_step_s(&plan->time);
-    int64_t n = plan->options.n_devices;
-    for (int i = 0; i < PLAN_DOUBLINGS; i++, n *= 2) {
+    struct layout_cache cache = {.n = 0};
+    struct layout l = plan->options.layout;
+    const struct network *net = &plan->options.network;
+    for (int i = 0; i < PLAN_DOUBLINGS; i++, l.dp *= 2) {
         struct plan_scale *p = &plan->scale[i];
-        *p = (struct plan_scale){.devices = n};
-        p->shard = shard_estimate(&plan->price, &plan->target, n, plan->options.shard, plan->options.link);
-        p->fits = n == 1 ? plan->price.verdict != PRICE_TOO_LARGE : p->shard.total_bytes <= limit;
-        if (!(own_s > 0) || (n > 1 && !(p->shard.link_s > 0)))
-            continue; /* nothing is known about its speed or its link */
-        p->step_s = fmax(own_s, p->shard.link_s);
-        p->tokens_per_s = (double)n * (double)plan->price.n_tokens / p->step_s;
-        p->efficiency = own_s / p->step_s;
+        *p = (struct plan_scale){.devices = plan->options.n_devices << i};
+        if (!layout_estimate(&p->layout, &plan->price, &plan->target, net, &l, &cache)) return false;
+        const struct layout_estimate *e = &p->layout;
+        bool is_known = net->link > 0 || network_share(net) > 0;
+        p->fits = p->devices == 1 ? plan->price.verdict != PRICE_TOO_LARGE : e->total_bytes <= limit;
+        if (!(e->expected_s > 0) || (p->devices > 1 && !is_known))
+            continue; /* nothing is known about its speed or its links */
+        p->step_s = e->expected_s;
+        p->tokens_per_s = (double)l.dp * (double)plan->price.n_tokens / p->step_s;
+        p->efficiency = e->compute_s / e->expected_s;
+        p->binds = fmax(e->sum.inside_s, e->sum.between_s) >= e->bound_s;
     }
+    return true;
 }
 
 int64_t plan_scale_fits(const struct plan *plan) {
@@ -194,15 +211,14 @@ int64_t plan_scale_fits(const struct plan *plan) {
 }
 int64_t plan_scale_binds(const struct plan *plan) {
     for (int i = 0; i < PLAN_DOUBLINGS; i++)
-        if (plan->scale[i].efficiency > 0 && plan->scale[i].efficiency < 1) return plan->scale[i].devices;
+        if (plan->scale[i].binds) return plan->scale[i].devices;
     return 0;
 }
 
 /* Settings are 8 KiB: a question has its own stack frame, which is gone when the advice prices others. */
 __attribute__((noinline)) static bool grow_along(struct plan *plan, enum fit_axis axis) {
-    const struct price *p = &plan->price;
     struct fit_question q;
-    if (!fit_begin(&q, axis, &p->settings, &plan->target, &plan->options)) return false;
+    if (!fit_begin(&q, axis, &plan->settings, &plan->target, &plan->options)) return false;
     q.n_above = 8;
     return fit_search(&q, &plan->growth[axis]);
 }
@@ -210,12 +226,12 @@ __attribute__((noinline)) static bool grow_along(struct plan *plan, enum fit_axi
 static bool grow(struct plan *plan) {
     if (!plan_target_limit(&plan->target)) return true;
     plan->has_growth = true;
-    scale_find(plan);
+    if (!scale_find(plan)) return false;
     for (int axis = 0; axis < FIT_N_AXES; axis++)
         if (!grow_along(plan, (enum fit_axis)axis)) return false;
     if (!advise_checkpointing(plan)) return false;
     advise_batch(plan);
-    if (is_too_large(plan) && plan->target.chip) advise_devices(plan);
+    if (is_too_large(plan) && plan->target.chip && !advise_devices(plan)) return false;
     advise_widths(plan);
     return true;
 }
@@ -233,10 +249,24 @@ static bool derive(struct plan *plan) {
     plan_convention_flops(p, plan->convention);
     plan->dtype = recipe_product_dtype(recipe_find(settings_choice(&p->settings, "recipe")));
     plan->peak = plan->target.speed.peak[plan->dtype];
-    plan->run = plan_run_of(p, &plan->target, &plan->options);
-    plan->shard = shard_estimate(p, &plan->target, plan->options.n_devices, plan->options.shard, plan->options.link);
+    const struct plan_options *o = &plan->options;
+    if (!layout_estimate(&plan->layout, p, &plan->target, &o->network, &o->layout, NULL)) return false;
+    plan->run = plan_run_of(p, &plan->target, o, o->n_devices > 1 ? &plan->layout : NULL);
     plan->time = plan_time_of(p, &plan->target.speed);
     return groups_by_module(&plan->modules, p, KIND_STEP) && groups_by_op(&plan->ops, p, KIND_STEP);
+}
+
+__attribute__((noinline)) static bool price_rank(struct plan *plan) {
+    struct settings rank;
+    tl_model_config config;
+    char weights[SETTING_TEXT], why[160];
+    const struct settings *s = &plan->settings;
+    const struct layout *l = &plan->options.layout;
+    if (!plan_options_complete(&plan->options, s, &plan->target) || !layout_rank_settings(l, s, &rank) ||
+        !settings_check(&rank) || !trainer_model(&rank, &config, weights))
+        return false;
+    if (layout_refusal(l, &config, s->seq, s->accum, why)) return error_set(TL_ERROR_USE, "devices: %s", why);
+    return price_sketch(&plan->price, &rank, plan->target.device, plan_target_limit(&plan->target));
 }
 
 bool plan_make(struct plan *plan, const struct settings *s, const struct plan_target *target,
@@ -244,7 +274,8 @@ bool plan_make(struct plan *plan, const struct settings *s, const struct plan_ta
     memset(plan, 0, sizeof *plan);
     plan->options = *options;
     plan->target = *target;
-    if (!price_sketch(&plan->price, s, target->device, plan_target_limit(target))) return false;
+    plan->settings = *s;
+    if (!price_rank(plan)) return false;
     if (derive(plan) && (!has_growth || grow(plan))) return true;
     plan_free(plan);
     return false;

@@ -8,8 +8,8 @@
 
 #include "plan/fit.h"
 #include "plan/group.h"
+#include "plan/layout.h"
 #include "plan/plan_target.h"
-#include "plan/shard.h"
 
 /* Useful FLOPs of a step, by various authors' rules; all but the last leave out recomputation. */
 enum plan_convention { PLAN_PALM, PLAN_CAUSAL, PLAN_PRODUCTS, PLAN_HARDWARE, PLAN_N_CONVENTIONS };
@@ -38,18 +38,20 @@ struct plan_time plan_time_of(const struct price *price, const struct predict_ma
 /* The best known time: the prediction, or the roofline. */
 double plan_step_s(const struct plan_time *time);
 
-/* The same run on more devices, each with its own micro-batches: an estimate. */
+/* The same run on more devices, each with as many sequences as before: an estimate. */
 enum { PLAN_DOUBLINGS = 8 };
 struct plan_scale {
     int64_t devices;
-    struct shard_estimate shard;
+    struct layout_estimate layout;
     bool fits;
-    double step_s, tokens_per_s; /* 0: not known */
+    double step_s, tokens_per_s; /* expected; 0: not known */
     double efficiency;           /* tokens/s, as a share of that without communication; 0: not known */
+    bool binds;                  /* communication takes longer than computation, even if all of it overlaps */
 };
 
 struct plan {
-    struct price price;
+    struct settings settings; /* of the run */
+    struct price price;       /* of one device that has the whole model, with the sequences of one rank */
     struct plan_target target;
     struct plan_options options;
     struct plan_groups modules, ops; /* of a step; bytes that modules hold are at the peak of the run's largest kind */
@@ -58,7 +60,7 @@ struct plan {
     double peak;    /* FLOP/s of them; 0: not known */
     struct plan_time time;
     struct plan_run run;
-    struct shard_estimate shard;
+    struct layout_estimate layout; /* on several devices */
     bool has_growth;
     struct fit_answer growth[FIT_N_AXES];
     struct plan_scale scale[PLAN_DOUBLINGS]; /* with has_growth: from n_devices on, doubled again and again */
@@ -77,6 +79,7 @@ int64_t plan_scale_binds(const struct plan *plan);
 
 /* tally.plan/1 (docs/planning.md); NULL: recorded. */
 json_t *plan_json(const struct plan *plan);
+json_t *plan_layout_json(const struct layout *layout, const struct layout_estimate *e);
 json_t *plan_point_json(const struct fit_point *point);
 json_t *plan_answer_json(const struct fit_answer *answer);
 

@@ -103,29 +103,60 @@ static json_t *ops_json(const struct plan *plan) {
 
 static json_t *run_json(const struct plan *plan) {
     const struct plan_run *r = &plan->run;
-    double peak = plan->peak;
+    const struct layout *l = &plan->options.layout;
+    double peak = plan->peak, parts = (double)(l->tp * l->cp * l->pp);
     json_t *utilisation = json_object();
     for (int i = 0; i < PLAN_N_CONVENTIONS; i++)
-        json_object_set_new(utilisation, plan_conventions[i].name,
-                            known(peak > 0 && r->step_s > 0 ? (double)plan->convention[i] / r->step_s / peak : 0));
+        json_object_set_new(
+            utilisation, plan_conventions[i].name,
+            known(peak > 0 && r->step_s > 0 ? (double)plan->convention[i] / parts / r->step_s / peak : 0));
     return json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "bound_s", known(plan->time.bound_s),
         "roofline_s", known(plan->time.roofline_s), "predicted_s", known(plan->time.predicted_s), "peak",
         known(plan->peak), "step_s", known(r->step_s), "tokens_per_s",
-        known(r->step_s > 0 ? (double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s : 0),
+        known(r->step_s > 0 ? (double)plan->options.layout.dp * (double)plan->price.n_tokens / r->step_s : 0),
         "utilisation", utilisation, "tokens", known(r->tokens), "steps", known(r->steps), "days", known(r->days),
         "device_hours", known(r->device_hours), "energy_kwh", known(r->energy_kwh), "money", known(r->money));
 }
 
-static json_t *shard_json(const struct plan *plan) {
-    const struct shard_estimate *e = &plan->shard;
-    return json_pack("{s:b, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:b}", "is_estimate",
-                     plan->options.n_devices > 1, "devices", (json_int_t)plan->options.n_devices, "shard",
-                     shard_names[plan->options.shard], "weights_bytes", count_json(e->weights_bytes), "gradients_bytes",
+static json_t *layout_json(const struct layout *l, const struct layout_estimate *e) {
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:I, s:f}", "tp", (json_int_t)l->tp, "cp", (json_int_t)l->cp,
+                     "dp", (json_int_t)l->dp, "pp", (json_int_t)l->pp, "sp", (int)l->sp, "shard", shard_names[l->shard],
+                     "schedule", schedule_names[l->schedule], "chunks", (json_int_t)l->chunks, "in_flight",
+                     e->in_flight);
+}
+
+static json_t *cost_json(const struct network_cost *c) {
+    return json_pack("{s:f, s:f, s:o, s:o, s:o}", "inside_bytes", c->inside_bytes, "between_bytes", c->between_bytes,
+                     "inside_s", known(c->inside_s), "between_s", known(c->between_s), "expected_s",
+                     known(c->expected_s));
+}
+
+static json_t *sent_json(const struct layout_estimate *e) {
+    json_t *axes = json_object();
+    for (int i = 0; i < LAYOUT_AXES; i++)
+        if (e->axis[i].inside_bytes + e->axis[i].between_bytes > 0)
+            json_object_set_new(axes, layout_axis_names[i], cost_json(&e->axis[i]));
+    return axes;
+}
+
+json_t *plan_layout_json(const struct layout *l, const struct layout_estimate *e) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "layout",
+                     layout_json(l, e), "weights_bytes", count_json(e->weights_bytes), "gradients_bytes",
                      count_json(e->gradients_bytes), "states_bytes", count_json(e->states_bytes), "gathered_bytes",
                      count_json(e->gathered_bytes), "other_bytes", count_json(e->other_bytes), "total_bytes",
-                     count_json(e->total_bytes), "sent_bytes", e->sent_bytes, "link_bytes_per_s", known(e->link),
-                     "link_s", known(e->link_s), "is_network", (int)e->is_network);
+                     count_json(e->total_bytes), "sent_bytes", e->sum.inside_bytes + e->sum.between_bytes, "sent",
+                     cost_json(&e->sum), "sent_by_axis", sent_json(e), "bubble", e->bubble, "bound_s",
+                     known(e->bound_s), "expected_s", known(e->expected_s), "compute_s", known(e->compute_s),
+                     "exposed_s", known(e->exposed_s), "hidden_s", known(e->hidden_s));
+}
+
+static json_t *devices_json(const struct plan *plan) {
+    json_t *json = plan_layout_json(&plan->options.layout, &plan->layout);
+    json_object_set_new(json, "is_estimate", json_boolean(plan->options.n_devices > 1));
+    json_object_set_new(json, "devices", json_integer(plan->options.n_devices));
+    json_object_set_new(json, "network", network_json(&plan->options.network));
+    return json;
 }
 
 json_t *plan_point_json(const struct fit_point *p) {
@@ -156,14 +187,15 @@ static json_t *scale_json(const struct plan *plan) {
     json_t *points = json_array();
     for (int i = 0; i < PLAN_DOUBLINGS; i++) {
         const struct plan_scale *p = &plan->scale[i];
-        json_array_append_new(points, json_pack("{s:I, s:o, s:b, s:f, s:o, s:b, s:o, s:o, s:o}", "devices",
-                                                (json_int_t)p->devices, "bytes", count_json(p->shard.total_bytes),
-                                                "fits", (int)p->fits, "sent_bytes", p->shard.sent_bytes, "link_s",
-                                                known(p->shard.link_s), "is_network", (int)p->shard.is_network,
-                                                "step_s", known(p->step_s), "tokens_per_s", known(p->tokens_per_s),
-                                                "efficiency", known(p->efficiency)));
+        const struct layout_estimate *e = &p->layout;
+        json_array_append_new(points,
+                              json_pack("{s:I, s:o, s:b, s:o, s:b, s:o, s:o, s:o, s:o}", "devices",
+                                        (json_int_t)p->devices, "bytes", count_json(e->total_bytes), "fits",
+                                        (int)p->fits, "sent", cost_json(&e->sum), "is_network", (int)e->has_network,
+                                        "bound_s", known(e->bound_s), "step_s", known(p->step_s), "tokens_per_s",
+                                        known(p->tokens_per_s), "efficiency", known(p->efficiency)));
     }
-    return json_pack("{s:b, s:s, s:o, s:o, s:o}", "is_estimate", 1, "shard", shard_names[plan->options.shard],
+    return json_pack("{s:b, s:s, s:o, s:o, s:o}", "is_estimate", 1, "shard", shard_names[plan->options.layout.shard],
                      "fits_from", whole(plan_scale_fits(plan)), "link_binds_from", whole(plan_scale_binds(plan)),
                      "points", points);
 }
@@ -179,14 +211,14 @@ json_t *plan_json(const struct plan *plan) {
     const struct price *p = &plan->price;
     json_t *advice = json_array();
     for (int i = 0; i < plan->n_advice; i++) json_array_append_new(advice, json_string(plan->advice[i]));
-    char *text = settings_json(&p->settings);
+    char *text = settings_json(&plan->settings);
     json_t *settings = text ? json_parse(text, NULL) : NULL;
     free(text);
     json_t *root =
         json_pack("{s:s, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "tally.plan/1", "settings",
                   settings, "model", model_json(p), "device", device_json(plan), "step_tokens", (json_int_t)p->n_tokens,
                   "is_steady", (int)p->is_steady, "memory", memory_json(plan), "flops", flops_json(plan), "ops",
-                  ops_json(plan), "run", run_json(plan), "devices", shard_json(plan), "advice", advice);
+                  ops_json(plan), "run", run_json(plan), "devices", devices_json(plan), "advice", advice);
     if (root && plan->has_growth) json_object_set_new(root, "growth", growth_json(plan));
     if (!root) error_memory(4096, "a plan");
     return root;

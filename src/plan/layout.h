@@ -1,0 +1,112 @@
+/* layout.h: a training on many devices: how they divide the work, and what each holds, sends and waits for.
+ *
+ * N = tp cp dp pp devices (step/mesh.h has their order). Each has 1/tp of every layer's matrices, 1/cp of each
+ * sequence, 1/pp of the layers, and 1/dp of the sequences of a micro-batch. n = dp cp devices hold the same part of the
+ * model; sharding divides what they keep, of W bytes of weights, G of gradients, M of master copy and moments (all of
+ * one part of the model), with k micro-batches and gradients of g bytes in each:
+ *
+ *              weights   gradients   master, moments   sent by each device in a step, f = (n - 1) / n
+ *     none     W         G           M                 2 f G                    all-reduce
+ *     zero1    W         G           M / n             f (G + W)                reduce-scatter, all-gather
+ *     zero2    W         G / n       M / n             f (k g + W)
+ *     zero3    W / n     G / n       M / n             f k (2 W + g)            weights twice per micro-batch
+ *
+ * Each layer and micro-batch, with S = b s h e / cp bytes between two layers (b sequences of s tokens, h channels, e
+ * bytes each) and K bytes of a sequence's keys and values in all ranks of cp:
+ *
+ *     tp       2 all-reduces of S forward, 2 backward, 2 in recomputation
+ *     tp, sp   2 all-gathers and 2 reduce-scatters of S forward and in recomputation, 4 and 2 backward
+ *     cp       all-gather of K forward, in recomputation and backward, reduce-scatter of K backward
+ *     pp       S forward and backward at each border of stages (S / tp with sp), v times if interleaved
+ *
+ * Time without the pipeline is T = compute + exposed communication. With p stages, m micro-batches and v chunks, a
+ * pipeline adds a bubble of (p - 1) / (v m) T; of that, zero-bubble schedules keep (F + B - 2 W) / (F + B) (zb1p) or
+ * nothing (zbv), for forward F, backward B and its weights' part W.
+ *
+ *   bound      everything at data sheets' peaks and wires' speeds, all communication hidden: no step is shorter.
+ *   expected   products at the share of the peak that trainings reach on this chip, collectives at measured speeds,
+ *              LAYOUT_OVERLAP of dp, cp and pp hidden behind computation, as long as there is enough of it; tp is not.
+ */
+#ifndef PLAN_LAYOUT_H
+#define PLAN_LAYOUT_H
+
+#include "plan/network.h"
+#include "plan/plan_target.h"
+
+enum shard_mode { SHARD_NONE, SHARD_ZERO1, SHARD_ZERO2, SHARD_ZERO3, SHARD_COUNT }; /* as the setting has them */
+extern const char *const shard_names[SHARD_COUNT];
+enum layout_schedule { SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZB1P, SCHEDULE_ZBV, SCHEDULE_COUNT };
+extern const char *const schedule_names[SCHEDULE_COUNT];
+bool schedule_find(const char *name, enum layout_schedule *schedule); /* false: recorded */
+
+struct layout {
+    int64_t tp, cp, dp, pp;
+    int64_t chunks; /* of each stage's layers, with SCHEDULE_INTERLEAVED; else 1 */
+    int64_t micro;  /* micro-batches of a step; 0: as many as were priced */
+    bool sp;        /* what is between the matrices of tp is divided along the sequence */
+    bool has_rings; /* collectives are rings, as libraries have them; else pairwise, as Tally's own */
+    enum shard_mode shard;
+    enum layout_schedule schedule;
+};
+enum { LAYOUT_TP, LAYOUT_CP, LAYOUT_DP, LAYOUT_PP, LAYOUT_AXES };
+extern const char *const layout_axis_names[LAYOUT_AXES];
+
+/* Share of communication that hides behind computation, in expectations. */
+#define LAYOUT_OVERLAP 0.8
+/* Share of a chip's dense peak that long trainings reach in products, in expectations (docs/planning.md). */
+double layout_typical_share(const struct hardware *chip);
+
+/* Seconds of a step of the whole model on one device: the parts that sharding of states divides, and the rest. */
+struct layout_work {
+    struct layout_seconds {
+        double compute_s, memory_s;     /* the two lower bounds: at peaks, at the fastest memory */
+        double roofline_s, predicted_s; /* 0: not known */
+    } steps, update;
+    double forward, weights; /* F and W as shares of F + B, by FLOPs */
+};
+
+struct layout_estimate {
+    uint64_t weights_bytes, gradients_bytes, states_bytes; /* kept by one device; states: master copy and moments */
+    uint64_t gathered_bytes; /* parameters and gradients that others keep, while they are used */
+    uint64_t other_bytes;    /* activations, temporaries, workspace, data: their own peak */
+    uint64_t total_bytes;    /* the most at one time, on the rank that holds the most */
+    double in_flight;        /* micro-batches whose activations the first stage holds */
+    struct network_cost axis[LAYOUT_AXES], sum;
+    bool has_network;  /* some group is in several nodes */
+    double bubble;     /* seconds of waiting per second of work */
+    double bound_s;    /* no step is shorter; 0: not known, as below */
+    double roofline_s; /* Tally's own ops at data sheets' peaks, all communication hidden */
+    double expected_s;
+    double compute_s, exposed_s, hidden_s; /* of expected_s: computing with the bubble, waiting; and beside it */
+};
+
+/* Why a model cannot be divided like this, in words; NULL: it can. `buffer` has room for 160 bytes. */
+const char *layout_refusal(const struct layout *l, const tl_model_config *config, int64_t seq, int64_t micro,
+                           char *buffer);
+
+/* Takes the axes and the sharding from the settings; dp is what the others leave of the devices (0: as many as the
+ * settings need). False: recorded, if they do not divide. */
+bool layout_take(struct layout *l, const struct settings *s, int64_t *n_devices);
+/* The settings of one device that has the whole model, with the sequences of one rank of dp. False: recorded. */
+bool layout_rank_settings(const struct layout *l, const struct settings *s, struct settings *rank);
+
+/* Prices of stages and seconds of one price, so that layouts of one run share them. Starts as zeros. */
+struct layout_cache {
+    const struct price *priced; /* whose seconds are these */
+    struct layout_work work;
+    struct {
+        int64_t batch, seq, layers;
+        uint64_t passing_bytes;
+    } row[64];
+    int n;
+};
+
+/* The price is that of the whole model on one device, with the micro-batches of one rank of dp. `cache`: of one run, or
+ * NULL. False: recorded. */
+bool layout_estimate(struct layout_estimate *e, const struct price *price, const struct plan_target *target,
+                     const struct network *net, const struct layout *layout, struct layout_cache *cache);
+
+/* Opens a model whose sizes are about to change: a folder's weights have fixed ones, its config.json has not. */
+bool layout_model_open(struct settings *s, tl_model_config *config);
+
+#endif

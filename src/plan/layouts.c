@@ -1,0 +1,189 @@
+#include "plan/layouts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "step/trainer.h"
+
+enum { N_BATCHES = 7, SHORTEST = 8192 }; /* micro-batches of 1 to 64; tokens of a sequence on one rank of cp */
+
+/* One price per micro-batch: of one micro-batch in a step, and of several, whose gradients may be wider. */
+struct priced {
+    struct price price;
+    struct layout_cache cache;
+    bool is_priced;
+};
+
+struct hunt {
+    struct layouts *all;
+    struct settings settings;
+    struct plan_target target;
+    struct plan_options options;
+    tl_model_config config;
+    struct priced priced[N_BATCHES][2];
+};
+
+static struct priced *price_of(struct hunt *h, int which, bool is_several) {
+    struct priced *p = &h->priced[which][is_several];
+    if (p->is_priced) return p;
+    struct settings s = h->settings;
+    s.batch = (int64_t)1 << which;
+    s.accum = is_several ? 2 : 1;
+    s.steps = 1;
+    s.warmup = s.sample_tokens = 0;
+    s.val_share = 0;
+    p->is_priced = price_sketch(&p->price, &s, h->target.device, 0);
+    return p->is_priced ? p : NULL;
+}
+
+static bool row_add(struct layouts *all, const struct layouts_row *row) {
+    if ((all->n & (all->n - 1)) == 0) { /* full at every power of two */
+        size_t room = all->n ? 2 * (size_t)all->n : 1;
+        struct layouts_row *more = realloc(all->rows, room * sizeof *more);
+        if (!more) return error_memory(room * sizeof *more, "layouts");
+        all->rows = more;
+    }
+    all->rows[all->n++] = *row;
+    all->n_fit += row->fits;
+    return true;
+}
+
+static void too_large(struct layouts_row *row, uint64_t limit) {
+    char a[32], b[32];
+    snprintf(row->why, sizeof row->why, "needs %s of %s", bytes_text((double)row->estimate.total_bytes, a),
+             bytes_text((double)limit, b));
+}
+
+/* The micro-batch that is fastest of those that fit; if none does, the one that needs least. */
+static bool batches_try(struct hunt *h, struct layouts_row *best) {
+    int64_t own = h->all->sequences / best->layout.dp; /* of each rank of dp */
+    uint64_t limit = plan_target_limit(&h->target);
+    bool has_one = false, has_pipeline = best->layout.pp > 1;
+    for (int i = 0; i < N_BATCHES && (int64_t)1 << i <= own; i++) {
+        struct layouts_row row = *best;
+        row.batch = (int64_t)1 << i;
+        if (own % row.batch) break;
+        row.layout.micro = own / row.batch;
+        bool is_even = row.layout.schedule != SCHEDULE_INTERLEAVED || row.layout.micro % row.layout.pp == 0;
+        if (has_pipeline && (row.layout.micro < row.layout.pp || !is_even)) continue;
+        struct priced *p = price_of(h, i, row.layout.micro > 1);
+        if (!p || !layout_estimate(&row.estimate, &p->price, &h->target, &h->options.network, &row.layout, &p->cache))
+            return false;
+        row.fits = !limit || row.estimate.total_bytes <= limit;
+        bool is_better = !has_one || (row.fits && !best->fits) ||
+                         (row.fits == best->fits && (row.fits ? row.estimate.expected_s < best->estimate.expected_s
+                                                              : row.estimate.total_bytes < best->estimate.total_bytes));
+        if (is_better) *best = row;
+        has_one = true;
+    }
+    if (!has_one)
+        snprintf(best->why, sizeof best->why, "%lld sequences per replica are too few for %lld stages", (long long)own,
+                 (long long)best->layout.pp);
+    else if (!best->fits) too_large(best, limit);
+    return true;
+}
+
+static bool layout_try(struct hunt *h, const struct layout *l) {
+    struct layouts_row row = {.layout = *l};
+    int64_t seq = h->settings.seq;
+    if (h->all->sequences % l->dp)
+        snprintf(row.why, sizeof row.why, "%lld sequences cannot be divided among dp %lld",
+                 (long long)h->all->sequences, (long long)l->dp);
+    else if (!layout_refusal(l, &h->config, seq, l->pp, row.why) && !batches_try(h, &row)) return false;
+    return row_add(h->all, &row);
+}
+
+/* Sharding of each, where there is anything to shard among. A refusal is the same for all. */
+static bool shards_try(struct hunt *h, struct layout l) {
+    for (int mode = 0; mode < SHARD_COUNT; mode++) {
+        l.shard = (enum shard_mode)mode;
+        if (h->options.layout.shard && l.shard != h->options.layout.shard) continue;
+        if (mode > 0 && l.dp * l.cp == 1) break;
+        if (!layout_try(h, &l)) return false;
+        const struct layouts_row *last = &h->all->rows[h->all->n - 1];
+        if (last->batch == 0) break;
+    }
+    return true;
+}
+
+static bool is_wanted(int64_t given, int64_t size) { return !given || given == size; }
+
+static bool axes_try(struct hunt *h) {
+    const struct layout *own = &h->options.layout; /* sizes of 0 are open */
+    int64_t n = h->options.n_devices;
+    for (int64_t tp = 1; tp <= n && (tp <= h->options.network.node || tp == own->tp); tp++)
+        for (int64_t cp = 1; n % tp == 0 && cp <= n / tp; cp *= 2)
+            for (int64_t pp = 1; n / tp % cp == 0 && pp <= n / tp / cp; pp++) {
+                bool is_odd = (tp & (tp - 1)) && tp != own->tp, is_uneven = h->config.n_layers % pp && pp != own->pp;
+                if (n / tp / cp % pp || !is_wanted(own->tp, tp) || !is_wanted(own->cp, cp) || !is_wanted(own->pp, pp) ||
+                    !is_wanted(own->dp, n / tp / cp / pp) || is_odd || is_uneven ||
+                    (cp > 1 && cp != own->cp && h->settings.seq / cp < SHORTEST))
+                    continue;
+                struct layout l = *own;
+                l.tp = tp, l.cp = cp, l.pp = pp, l.dp = n / tp / cp / pp;
+                l.sp = tp > 1;
+                if (l.chunks < 1 || pp == 1) l.chunks = 1;
+                if (pp == 1) l.schedule = SCHEDULE_1F1B;
+                if (!shards_try(h, l)) return false;
+            }
+    return true;
+}
+
+/* Those that fit by expected time, then those that do not, by bytes, then those that cannot be. */
+static int by_time(const void *a, const void *b) {
+    const struct layouts_row *x = a, *y = b;
+    if (x->fits != y->fits) return x->fits ? -1 : 1;
+    if ((x->batch == 0) != (y->batch == 0)) return x->batch ? -1 : 1;
+    double u = x->fits ? x->estimate.expected_s : (double)x->estimate.total_bytes,
+           v = y->fits ? y->estimate.expected_s : (double)y->estimate.total_bytes;
+    return (u > v) - (u < v);
+}
+
+static int64_t open_or(int64_t size) { return size > 1 ? size : 0; }
+
+static bool hunt_run(struct hunt *h) {
+    struct settings *s = &h->settings;
+    struct layout *own = &h->options.layout;
+    if (h->options.network.node == 0) h->options.network = network_of(h->target.chip);
+    own->tp = open_or(s->tp), own->cp = open_or(s->cp), own->pp = open_or(s->pp), own->dp = s->dp;
+    own->shard = (enum shard_mode)s->shard;
+    const struct layout one = {.dp = 1};
+    if (!layout_rank_settings(&one, s, s) || !settings_check(s) || !layout_model_open(&h->settings, &h->config))
+        return false;
+    if (__builtin_mul_overflow(s->batch, s->accum, &h->all->sequences))
+        return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 sequences");
+    h->all->tokens = (double)h->all->sequences * (double)s->seq;
+    if (!axes_try(h)) return false;
+    if (!h->all->n)
+        return error_set(TL_ERROR_USE, "layouts: no layout has these axes (leave some of --tp, --cp, --pp, --dp open)");
+    qsort(h->all->rows, (size_t)h->all->n, sizeof *h->all->rows, by_time);
+    return true;
+}
+
+bool layouts_find(struct layouts *all, const struct settings *s, const struct plan_target *target,
+                  const struct plan_options *options) {
+    *all = (struct layouts){0};
+    struct hunt *h = memory_new(sizeof *h);
+    if (!h) return error_memory(sizeof *h, "a search for layouts");
+    memset(h, 0, sizeof *h);
+    h->all = all;
+    h->settings = *s;
+    h->target = *target;
+    h->options = *options;
+    bool ok = hunt_run(h);
+    for (int i = 0; i < N_BATCHES; i++)
+        for (int k = 0; k < 2; k++)
+            if (h->priced[i][k].is_priced) price_free(&h->priced[i][k].price);
+    memory_free(h);
+    return ok;
+}
+
+void layouts_free(struct layouts *all) {
+    free(all->rows);
+    *all = (struct layouts){0};
+}
