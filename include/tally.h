@@ -1194,6 +1194,16 @@ TL_API int tl_module_children(const tl_module *module);
 TL_API tl_module *tl_module_child(const tl_module *module, int index);
 TL_API const char *tl_module_name(const tl_module *module); /* under its parent; "" for a root */
 
+/* Which part of a parameter a process holds, if several share it (tl_model_new_parallel): of the axis `axis`, elements
+ * from .. to - 1. The axis may consist of several equal blocks of `size` elements, each of which is divided by itself:
+ * GPT-2's c_attn has three, for q, k and v. Ranks of the group hold the parts in their order; n_copies of them, one
+ * after another, hold the same one. */
+typedef struct tl_shard {
+    int axis, n_copies;
+    int64_t n_blocks, size, from, to;
+    tl_comm *group;
+} tl_shard;
+
 /* All tensors of the tree in the order of adding, parents before children. A tied tensor occurs once, under its first
  * name. Valid until the tree changes; NULL on error. */
 typedef struct tl_named_tensor {
@@ -1201,6 +1211,7 @@ typedef struct tl_named_tensor {
     tl_tensor *tensor;
     bool is_buffer;
     tl_module *owner;
+    const tl_shard *shard; /* what `tensor` is of the parameter; NULL: all of it */
 } tl_named_tensor;
 TL_API const tl_named_tensor *tl_module_list(tl_module *module, int *n);
 TL_API int64_t tl_module_parameters(tl_module *module); /* how many numbers the parameters hold; -1 on error */
@@ -1296,6 +1307,24 @@ TL_API int64_t tl_model_config_parameters(const tl_model_config *config);
 /* A model with new parameters: normal(0, init_std), GPT-2's residual projections divided by sqrt(2 n_layers), biases 0.
  * Names are Hugging Face's. */
 TL_API tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device);
+
+/* How processes share a model; zeros and NULL: they do not. The groups must exist as long as the model.
+ *
+ *  tp   divides the heads, the columns of the MLP and the vocabulary. Its ranks are given the same tokens and compute
+ *       the same loss, of which gradients are. Has at most as many ranks as there are heads, and divides these.
+ *  has_sequence_parallel   beside tp: norms, dropout and the sums of the residual stream are divided too, by rows
+ *  cp   divides each sequence. Its ranks are given the same whole rows of tokens, whose length is a multiple of twice
+ *       the group's size; each takes its part of them. The mean of the ranks' losses is that of the rows, and the mean
+ *       of their gradients its gradient. */
+typedef struct tl_parallel {
+    tl_comm *tp, *cp;
+    bool has_sequence_parallel;
+} tl_parallel;
+/* tl_model_new, of which this process holds its part. Every process draws the numbers of the whole model, so all
+ * layouts begin with the same parameters. tl_model_loss and tl_model_document_loss are collective: every process of
+ * both groups calls them. Functions that give logits, and caches, are for undivided models. */
+TL_API tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, tl_device *device,
+                                        const tl_parallel *parallel);
 TL_API const tl_model_config *tl_model_config_of(const tl_module *model);
 /* What the blocks keep for backward (tl_checkpoint_layers). The gradients' bits are the same under every policy. */
 TL_API bool tl_model_set_checkpointing(tl_module *model, tl_checkpoint_policy policy, int k);

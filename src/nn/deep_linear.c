@@ -26,13 +26,13 @@ tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets) 
 /* Weights as PyTorch's Linear has them: of order 1/sqrt(C), so that depth and width leave the scale alone. */
 bool deep_linear_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device) {
     struct model *s = m->state;
-    struct make make = {dtype, device, -1};
+    struct make make = {dtype, device, -1, NULL};
     s->blocks = tl_module_add(m, "layers", tl_nn_list());
     for (int64_t l = 0; s->blocks && l < c->n_layers; l++) {
         char name[32];
         snprintf(name, sizeof name, "%lld", (long long)l);
-        if (!tl_module_add(s->blocks, name, linear_make(&make, c->channels, c->channels, false))) return false;
+        if (!tl_module_add(s->blocks, name, linear_make(&make, c->channels, c->channels, false, WHOLE))) return false;
     }
-    s->head = s->blocks ? tl_module_add(m, "head", linear_make(&make, c->channels, 1, false)) : NULL;
+    s->head = s->blocks ? tl_module_add(m, "head", linear_make(&make, c->channels, 1, false, WHOLE)) : NULL;
     return s->head != NULL;
 }

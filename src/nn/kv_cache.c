@@ -36,7 +36,7 @@ static bool store_make(tl_cache *cache, tl_module *model, const tl_model_config 
 
 tl_cache *tl_cache_new(tl_module *model, int64_t batch, int64_t capacity) {
     const tl_model_config *c = tl_model_config_of(model);
-    if (!c || !model_speaks(model)) return NULL;
+    if (!c || !model_speaks(model) || !model_is_whole(model, "a cache")) return NULL;
     if (batch < 1 || capacity < 1 || capacity > c->context) {
         error_set(
             TL_ERROR_USE,

@@ -5,19 +5,36 @@
 #include "nn/layers.h"
 #include "base/number.h"
 #include "nn/module.h"
+#include "ops/head.h"
 
 /* ---- Linear: x weight^T + bias ---- */
 
 enum { WEIGHT, BIAS };
 struct linear {
-    int64_t in, out;
+    int64_t in, out; /* of the whole layer */
     enum linear_mode mode;
+    const struct parallel *leaves; /* the results leave a region that tp divides; NULL: they do not */
+    tl_comm *copies;               /* ranks that hold the same part; NULL: no other does */
 };
 
+static tl_tensor *product(const struct linear *l, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
+    return l->mode ? linear_narrow(x, weight, bias, l->mode) : tl_linear(x, weight, bias);
+}
+
+/* The sum over ranks, then the bias. */
+static tl_tensor *product_summed(const struct linear *l, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
+    tl_tensor *y = parallel_leave(l->leaves, product(l, x, weight, NULL));
+    if (!y || !bias) return y;
+    bias = parallel_outside(l->leaves, bias);
+    return tl_add(y, tl_dtype_of(y) == tl_dtype_of(bias) ? bias : tl_cast(bias, tl_dtype_of(y)));
+}
+
 static tl_tensor *linear_forward(tl_module *m, tl_tensor *x) {
+    const struct linear *l = m->state;
     tl_tensor *weight = tl_module_tensor(m, WEIGHT), *bias = tl_module_tensor(m, BIAS);
-    enum linear_mode mode = ((const struct linear *)m->state)->mode;
-    return mode ? linear_narrow(x, weight, bias, mode) : tl_linear(x, weight, bias);
+    if (l->leaves) return product_summed(l, x, weight, bias);
+    weight = parallel_share(l->copies, weight);
+    return product(l, x, weight, bias ? parallel_share(l->copies, bias) : NULL);
 }
 static void linear_describe(const tl_module *m, char *text, size_t size) {
     const struct linear *l = m->state;
@@ -26,10 +43,34 @@ static void linear_describe(const tl_module *m, char *text, size_t size) {
 }
 static const tl_module_kind linear_kind = {"Linear", linear_forward, linear_describe, sizeof(struct linear)};
 
-tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias) {
+/* Which part of an axis of `size` elements, in n_blocks blocks, this rank of tp has. */
+static tl_shard shard_of(const struct parallel *p, int axis, int64_t size, int64_t n_blocks, const tl_comm *copies) {
+    tl_shard s = {axis, tl_comm_size(copies), n_blocks, size / n_blocks, 0, 0, p->tp};
+    parallel_range(s.size, tl_comm_size(p->tp) / s.n_copies, tl_comm_rank(p->tp) / s.n_copies, &s.from, &s.to);
+    return s;
+}
+
+/* Adds this rank's part of a parameter that was drawn as a whole, so that all layouts have the same numbers. */
+static bool add_part(tl_module *m, const char *name, tl_tensor *whole, const tl_shard *shard) {
+    if (!shard || !whole) return tl_module_add_parameter(m, name, whole);
+    tl_tensor *part = shard_cut(shard, whole);
+    part = part ? tl_clone(part) : NULL;
+    return tl_module_add_parameter(m, name, part) && module_set_shard(m, (int)m->n_slots - 1, shard);
+}
+
+tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias, enum division division) {
     tl_module *m = tl_module_new(&linear_kind);
     if (!m) return NULL;
-    *(struct linear *)m->state = (struct linear){in, out, LINEAR_PLAIN};
+    const struct parallel *p = make->parallel;
+    bool is_divided = p && p->tp && division != WHOLE;
+    struct linear *l = m->state;
+    *l = (struct linear){.in = in, .out = out};
+    tl_shard shard = {0};
+    if (is_divided && division == OUT_KV) l->copies = p->copies;
+    if (is_divided && division == IN) l->leaves = p;
+    if (is_divided)
+        shard =
+            division == IN ? shard_of(p, 1, in, 1, NULL) : shard_of(p, 0, out, division == OUT_QKV ? 3 : 1, l->copies);
     bool is_uniform = make->std < 0;
     double range = in > 0 ? 1 / sqrt((double)in) : 0;
     tl_scope scope = tl_scope_begin();
@@ -38,12 +79,13 @@ tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bi
     tl_tensor *b = !bias        ? NULL
                    : is_uniform ? tl_uniform(TL_SHAPE(out), -range, range, make->dtype, make->device)
                                 : tl_zeros(TL_SHAPE(out), make->dtype, make->device);
-    bool ok = tl_module_add_parameter(m, "weight", weight) && tl_module_add_parameter(m, "bias", b);
+    bool ok = add_part(m, "weight", weight, is_divided ? &shard : NULL) &&
+              add_part(m, "bias", b, is_divided && division != IN ? &shard : NULL);
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
 tl_module *tl_nn_linear(int64_t in, int64_t out, bool bias, tl_dtype dtype, tl_device *device) {
-    return linear_make(&(struct make){dtype, device, -1}, in, out, bias);
+    return linear_make(&(struct make){dtype, device, -1, NULL}, in, out, bias, WHOLE);
 }
 
 void linear_set_mode(tl_module *root, enum linear_mode mode) {
@@ -53,8 +95,22 @@ void linear_set_mode(tl_module *root, enum linear_mode mode) {
 
 /* ---- Embedding: rows of weight by ids ---- */
 
+/* Ids of other ranks look up row 0 and count as zeros. An id that no rank has stays outside of every part, and fails
+ * there. */
+static tl_tensor *lookup_part(tl_tensor *weight, const tl_shard *shard, tl_tensor *ids) {
+    const struct class_part part = {shard->group, shard->from, shard->to, shard->size};
+    tl_tensor *is_elsewhere = ids_elsewhere(&part, ids), *zero = NULL;
+    tl_tensor *local = is_elsewhere ? ids_local(&part, ids, is_elsewhere, 0) : NULL;
+    tl_tensor *rows = local ? tl_embedding(weight, local) : NULL; /* (...,C) */
+    if (rows) zero = tl_zeros(TL_SCALAR, tl_dtype_of(rows), tl_device_of(rows));
+    return zero ? tl_where(tl_unsqueeze(is_elsewhere, -1), zero, rows) : NULL;
+}
+
 static tl_tensor *embedding_forward(tl_module *m, tl_tensor *ids) {
-    return tl_embedding(tl_module_tensor(m, WEIGHT), ids);
+    const struct linear *l = m->state;
+    tl_tensor *weight = tl_module_tensor(m, WEIGHT);
+    if (m->slots[WEIGHT].shard) return parallel_leave(l->leaves, lookup_part(weight, m->slots[WEIGHT].shard, ids));
+    return tl_embedding(parallel_outside(l->leaves, weight), ids);
 }
 static void embedding_describe(const tl_module *m, char *text, size_t size) {
     const struct linear *l = m->state;
@@ -63,18 +119,23 @@ static void embedding_describe(const tl_module *m, char *text, size_t size) {
 static const tl_module_kind embedding_kind = {"Embedding", embedding_forward, embedding_describe,
                                               sizeof(struct linear)};
 
-tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels) {
+tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels, bool is_divided) {
     tl_module *m = tl_module_new(&embedding_kind);
     if (!m) return NULL;
-    *(struct linear *)m->state = (struct linear){n, channels, LINEAR_PLAIN};
+    const struct parallel *p = make->parallel;
+    *(struct linear *)m->state = (struct linear){.in = n, .out = channels, .leaves = p};
+    is_divided = is_divided && p && p->tp;
+    tl_shard shard = {0};
+    if (is_divided) shard = shard_of(p, 0, n, 1, NULL);
     double std = make->std < 0 ? 1 : make->std;
     tl_scope scope = tl_scope_begin();
-    bool ok = tl_module_add_parameter(m, "weight", tl_normal(TL_SHAPE(n, channels), 0, std, make->dtype, make->device));
+    tl_tensor *weight = tl_normal(TL_SHAPE(n, channels), 0, std, make->dtype, make->device);
+    bool ok = add_part(m, "weight", weight, is_divided ? &shard : NULL);
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
 tl_module *tl_nn_embedding(int64_t n, int64_t channels, tl_dtype dtype, tl_device *device) {
-    return embedding_make(&(struct make){dtype, device, -1}, n, channels);
+    return embedding_make(&(struct make){dtype, device, -1, NULL}, n, channels, false);
 }
 
 /* ---- Norms over the last axis ---- */
@@ -82,13 +143,20 @@ tl_module *tl_nn_embedding(int64_t n, int64_t channels, tl_dtype dtype, tl_devic
 struct norm {
     int64_t channels;
     double eps;
+    const struct parallel *parallel; /* of the model; NULL: it has none */
 };
 
+/* As norms of this pass use them: under sp each rank has the norms of some rows. */
+static tl_tensor *norm_tensor(const tl_module *m, int index) {
+    return parallel_outside(((const struct norm *)m->state)->parallel, tl_module_tensor(m, index));
+}
+
 static tl_tensor *layer_norm_forward(tl_module *m, tl_tensor *x) {
-    return tl_layer_norm(x, tl_module_tensor(m, WEIGHT), tl_module_tensor(m, BIAS), ((struct norm *)m->state)->eps);
+    tl_tensor *weight = norm_tensor(m, WEIGHT);
+    return tl_layer_norm(x, weight, norm_tensor(m, BIAS), ((struct norm *)m->state)->eps);
 }
 static tl_tensor *rms_norm_forward(tl_module *m, tl_tensor *x) {
-    return tl_rms_norm(x, tl_module_tensor(m, WEIGHT), ((struct norm *)m->state)->eps);
+    return tl_rms_norm(x, norm_tensor(m, WEIGHT), ((struct norm *)m->state)->eps);
 }
 static void norm_describe(const tl_module *m, char *text, size_t size) {
     const struct norm *n = m->state;
@@ -109,31 +177,41 @@ tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl
     if (!x || !addend) return NULL; /* the call that made them failed */
     tl_scope scope = module_enter(norm);
     if (!scope.depth) return NULL;
-    tl_tensor *weight = tl_module_tensor(norm, WEIGHT), *bias = tl_module_tensor(norm, BIAS), *made = NULL, *y;
+    tl_tensor *made = NULL, *y;
     double eps = ((const struct norm *)norm->state)->eps;
-    if (!sum_is_fused(x, addend)) y = norm->kind->forward(norm, made = tl_add(x, addend));
-    else if (norm->kind == &rms_norm_kind) y = tl_add_rms_norm(x, addend, weight, eps, &made);
-    else y = tl_add_layer_norm(x, addend, weight, bias, eps, &made);
+    if (!sum_is_fused(x, addend)) {
+        y = norm->kind->forward(norm, made = tl_add(x, addend));
+    } else {
+        tl_tensor *weight = norm_tensor(norm, WEIGHT), *bias = norm_tensor(norm, BIAS);
+        y = norm->kind == &rms_norm_kind ? tl_add_rms_norm(x, addend, weight, eps, &made)
+                                         : tl_add_layer_norm(x, addend, weight, bias, eps, &made);
+    }
     if (y) *sum = tl_keep(made);
     return tl_scope_return(scope, y);
 }
 
-static tl_module *norm_new(const tl_module_kind *kind, int64_t channels, double eps, bool bias, tl_dtype dtype,
-                           tl_device *device) {
+static tl_module *norm_new(const tl_module_kind *kind, const struct make *make, int64_t channels, double eps,
+                           bool bias) {
     tl_module *m = tl_module_new(kind);
     if (!m) return NULL;
-    *(struct norm *)m->state = (struct norm){channels, eps};
+    *(struct norm *)m->state = (struct norm){channels, eps, make->parallel};
     tl_scope scope = tl_scope_begin();
-    bool ok = tl_module_add_parameter(m, "weight", tl_ones(TL_SHAPE(channels), dtype, device));
-    if (ok && bias) ok = tl_module_add_parameter(m, "bias", tl_zeros(TL_SHAPE(channels), dtype, device));
+    bool ok = tl_module_add_parameter(m, "weight", tl_ones(TL_SHAPE(channels), make->dtype, make->device));
+    if (ok && bias) ok = tl_module_add_parameter(m, "bias", tl_zeros(TL_SHAPE(channels), make->dtype, make->device));
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
+tl_module *layer_norm_make(const struct make *make, int64_t channels, double eps) {
+    return norm_new(&layer_norm_kind, make, channels, eps, true);
+}
+tl_module *rms_norm_make(const struct make *make, int64_t channels, double eps) {
+    return norm_new(&rms_norm_kind, make, channels, eps, false);
+}
 tl_module *tl_nn_layer_norm(int64_t channels, double eps, bool bias, tl_dtype dtype, tl_device *device) {
-    return norm_new(&layer_norm_kind, channels, eps, bias, dtype, device);
+    return norm_new(&layer_norm_kind, &(struct make){dtype, device, -1, NULL}, channels, eps, bias);
 }
 tl_module *tl_nn_rms_norm(int64_t channels, double eps, tl_dtype dtype, tl_device *device) {
-    return norm_new(&rms_norm_kind, channels, eps, false, dtype, device);
+    return norm_new(&rms_norm_kind, &(struct make){dtype, device, -1, NULL}, channels, eps, false);
 }
 
 /* ---- Without parameters ---- */

@@ -2,17 +2,32 @@
 #ifndef NN_LAYERS_H
 #define NN_LAYERS_H
 
+#include "nn/model_parallel.h"
 #include "tally.h"
 
 struct make { /* where parameters are made, and their initial values */
     tl_dtype dtype;
     tl_device *device;
-    double std; /* of weights; negative: as PyTorch does */
+    double std;                      /* of weights; negative: as PyTorch does */
+    const struct parallel *parallel; /* of the model; NULL: it has none */
 };
 
-/* tl_nn_linear and tl_nn_embedding whose weights are normal(0, std) and whose bias is 0. */
-tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias);
-tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels);
+/* How the processes of tp divide a linear layer.
+ *
+ *      OUT       rows of the weight: each rank has some of the outputs
+ *      OUT_QKV   the same, where the outputs are three blocks, each divided by itself
+ *      OUT_KV    the same; where tp has more ranks than there are heads of keys, several have the same
+ *      IN        columns of the weight: each rank has some of the inputs, and the outputs are summed where the layer
+ *                leaves the region that tp divides; the bias is whole and added after that */
+enum division { WHOLE, OUT, OUT_QKV, OUT_KV, IN };
+
+/* tl_nn_linear and tl_nn_embedding whose weights are normal(0, std) and whose bias is 0. A table of rows that tp
+ * divides is looked up by each rank, for the ids that it has, and the results are summed. */
+tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias, enum division division);
+tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels, bool is_divided);
+/* tl_nn_layer_norm with a bias, and tl_nn_rms_norm, outside the regions that tp divides. */
+tl_module *layer_norm_make(const struct make *make, int64_t channels, double eps);
+tl_module *rms_norm_make(const struct make *make, int64_t channels, double eps);
 
 /* LayerNorm or RMSNorm of x + addend, in one pass and billed to the module; *sum is x + addend, a reference that the
  * caller owns. NULL on error, without a sum. */

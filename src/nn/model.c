@@ -31,9 +31,9 @@ static const struct family *family_of(const tl_module *model) {
     return NULL;
 }
 
-bool model_fits(const tl_model_config *c, tl_dtype dtype, const tl_device *device) {
+bool model_fits(const tl_model_config *c, int n_parts, tl_dtype dtype, const tl_device *device) {
     uint64_t have = device_memory_bytes(device);
-    double need = (double)tl_model_config_parameters(c) * dtype_info(dtype)->bits / 8;
+    double need = (double)tl_model_config_parameters(c) * dtype_info(dtype)->bits / 8 / n_parts;
     char a[32], b[32];
     return !have || need <= (double)have ||
            error_set(TL_ERROR_MEMORY,
@@ -43,7 +43,14 @@ bool model_fits(const tl_model_config *c, tl_dtype dtype, const tl_device *devic
                      bytes_text((double)have, b));
 }
 
+static void model_end(tl_module *m) { parallel_end(&((struct model *)m->state)->parallel); }
+
 tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device) {
+    return tl_model_new_parallel(config, dtype, device, NULL);
+}
+
+tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, tl_device *device,
+                                 const tl_parallel *parallel) {
     if (!tl_model_config_check(config)) return NULL;
     if ((unsigned)dtype > TL_BF16) {
         error_set(TL_ERROR_USE, "tl_model_new: parameters cannot be %s (need f64, f32, f16 or bf16)",
@@ -51,17 +58,30 @@ tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device
         return NULL;
     }
     const tl_device *place = device_or_default(device);
-    if (!place || !model_fits(config, dtype, place)) return NULL;
+    if (!place || !model_fits(config, parallel ? tl_comm_size(parallel->tp) : 1, dtype, place)) return NULL;
     const struct family *family = &families[config->family];
     tl_module *m = tl_module_new(&family->kind);
     if (!m) return NULL;
-    ((struct model *)m->state)->config = *config;
+    struct model *s = m->state;
+    s->config = *config;
+    m->end = model_end;
+    if (!parallel_begin(&s->parallel, config, parallel)) return module_finish(m, false);
     tl_phase phase = tl_set_phase(TL_OTHER);
     tl_scope scope = tl_scope_enter("model");
     bool ok = scope.depth && tl_module_set_name(m, "model") && family->fill(m, config, dtype, device);
     if (scope.depth) ok = tl_scope_end(scope) && ok;
     tl_set_phase(phase);
     return module_finish(m, ok);
+}
+
+bool model_is_whole(const tl_module *model, const char *what) {
+    const struct parallel *p = &((const struct model *)model->state)->parallel;
+    return !parallel_is_on(p) ||
+           error_set(
+               TL_ERROR_USE,
+               "model: %s of a model that %d processes share cannot be computed yet (need a model of one process: "
+               "load the weights without tp and cp)",
+               what, tl_comm_size(p->tp) * tl_comm_size(p->cp));
 }
 
 const tl_model_config *tl_model_config_of(const tl_module *model) {

@@ -3,15 +3,18 @@
 #define NN_MODEL_H
 
 #include "base/file.h"
+#include "nn/model_parallel.h"
 #include "tally.h"
 
 struct model {
     tl_model_config config;
     tl_checkpoint_policy policy;
     int k;
+    struct parallel parallel;
     const tl_cache *cache; /* during a pass that uses one */
     /* During a pass over rows of several documents, (B,T): the place where a token's document begins, and the token's
-     * place in it. NULL: every row is one document. */
+     * place in it. NULL: every row is one document. Where sp or cp divide tokens, token_position is always there, and
+     * both are of the tokens that this process's part of the model sees. */
     tl_tensor *document_begin, *token_position;
     /* the parts, owned by the tree; NULL where a family has none */
     tl_module *embedding, *positions, *embedding_dropout, *blocks, *norm, *head; /* head: the embedding when tied */
@@ -38,8 +41,11 @@ bool model_save_in(tl_module *model, const struct file_folder *folder);
 /* Calls `see` for each file that tl_model_load would read weights from, with its path and name, until it returns
  * false. False: recorded. */
 bool model_files(const char *path, bool (*see)(const char *path, const char *name, void *context), void *context);
-/* Whether the parameters alone fit on a device; if not, an error says so before anything is allocated. */
-bool model_fits(const tl_model_config *config, tl_dtype dtype, const tl_device *device);
+/* Whether one of n parts of the parameters alone fits on a device; if not, an error says so before anything is
+ * allocated. */
+bool model_fits(const tl_model_config *config, int n_parts, tl_dtype dtype, const tl_device *device);
+/* Whether the model is one process's alone; if not, an error says that `what` needs this. */
+bool model_is_whole(const tl_module *model, const char *what);
 /* Whether one or more files with this many numbers in all can fill a model of this config. `where` names them. */
 bool model_numbers_suffice(const tl_model_config *config, int64_t numbers, const char *where);
 /* Whether files of weights (tl_model_load) match a model of this config: enough numbers in all, and every tensor in

@@ -48,9 +48,11 @@ tl_module *tl_module_new(const tl_module_kind *kind) {
 
 void tl_module_free(tl_module *m) {
     if (!m) return;
+    if (m->end) m->end(m);
     for (size_t i = 0; i < m->n_children; i++) tl_module_free(m->children[i]);
     for (size_t i = 0; i < m->n_slots; i++) {
         tl_drop(m->slots[i].tensor);
+        memory_free(m->slots[i].shard);
         memory_free(m->slots[i].name);
     }
     memory_free(m->children);
@@ -138,7 +140,7 @@ static bool slot_add(tl_module *m, const char *name, tl_tensor *x, bool is_buffe
         memory_free(own);
         return false;
     }
-    m->slots[m->n_slots++] = (struct slot){own, x ? tl_keep(x) : NULL, is_buffer};
+    m->slots[m->n_slots++] = (struct slot){own, x ? tl_keep(x) : NULL, is_buffer, NULL};
     module_touch(m);
     return true;
 }
@@ -148,6 +150,16 @@ bool tl_module_add_parameter(tl_module *m, const char *name, tl_tensor *x) {
 }
 bool tl_module_add_buffer(tl_module *m, const char *name, tl_tensor *x) {
     return slot_add(m, name, x, true, "tl_module_add_buffer");
+}
+
+bool module_set_shard(tl_module *m, int index, const tl_shard *shard) {
+    tl_shard *own = memory_new(sizeof *own);
+    if (!own) return error_memory(sizeof *own, "a parameter");
+    *own = *shard;
+    memory_free(m->slots[index].shard);
+    m->slots[index].shard = own;
+    module_touch(m);
+    return true;
 }
 
 /* ---- Finding ---- */
@@ -224,7 +236,7 @@ static bool list_append(tl_module *root, tl_module *m, const char *prefix, const
         return error_memory(sizeof *root->list, "a list of parameters");
     snprintf(root->names + root->names_length, bytes, "%s%s%s", prefix, *prefix ? "." : "", slot->name);
     root->list[root->n_list++] =
-        (tl_named_tensor){(const char *)(uintptr_t)root->names_length, slot->tensor, slot->is_buffer, m};
+        (tl_named_tensor){(const char *)(uintptr_t)root->names_length, slot->tensor, slot->is_buffer, m, slot->shard};
     root->names_length += bytes;
     return true;
 }

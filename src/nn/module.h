@@ -8,11 +8,13 @@ struct slot { /* a named tensor of a module */
     char *name;
     tl_tensor *tensor; /* NULL: left out */
     bool is_buffer;
+    tl_shard *shard; /* owned; NULL: the tensor is whole */
 };
 
 struct tl_module {
     const tl_module_kind *kind;
     void *state;
+    void (*end)(tl_module *m); /* called before the module is freed; NULL: nothing is left to do */
     tl_module *parent;
     char *name; /* "" for a root */
     char *
@@ -31,6 +33,9 @@ struct tl_module {
     size_t names_length, names_capacity;
     bool is_listed;
 };
+
+/* Says of the module's tensor `index` that it is a part of a parameter. */
+bool module_set_shard(tl_module *m, int index, const tl_shard *shard);
 
 /* Opens the scope that the module's work is billed to; depth 0: an error. */
 tl_scope module_enter(const tl_module *m);

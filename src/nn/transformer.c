@@ -13,6 +13,12 @@
  * Documents: in a row that holds several, attention stays inside each, and positions start again, so that a document
  * has the result it would have alone.
  *
+ * Several processes (model_parallel.h). tp: a sub-layer is a region that it divides, by heads or by columns of the MLP,
+ * and so is the head, by classes. sp: between them each rank has B T / n of the rows (B T, C), whichever these are,
+ * since what is there works on single rows. cp: a row of T tokens is 2 c chunks, and rank i has chunks i and 2 c - 1
+ * - i, which together see as many keys as those of any other rank. Keys and values are gathered; each of the two
+ * chunks is a call of causal attention on the keys up to its own end.
+ *
  * B batch, T time, C channels, H heads, Hkv heads of keys and values, D head size, F inner width of the MLP, V
  * vocabulary. */
 #include <math.h>
@@ -24,11 +30,84 @@
 #include "nn/layers.h"
 #include "nn/model.h"
 #include "nn/module.h"
+#include "ops/head.h"
+
+/* ---- Rows of several processes ---- */
+
+/* x (B,T,...) of whole rows: the tokens of this rank of cp, its two chunks. */
+static tl_tensor *chunks_cut(const tl_comm *cp, tl_tensor *x) {
+    int64_t c = tl_comm_size(cp), i = tl_comm_rank(cp), each = x ? tl_size(x, 1) / (2 * c) : 0;
+    tl_tensor *both[2] = {tl_slice(x, 1, i * each, (i + 1) * each, 1), NULL};
+    both[1] = tl_slice(x, 1, (2 * c - 1 - i) * each, (2 * c - i) * each, 1);
+    return both[0] && both[1] ? tl_concat(both, 2, 1) : NULL;
+}
+
+/* (c,B,2,t,...) of the ranks in their order <-> (B,2c,t,...) in the order of the row: the first chunks of the ranks,
+ * and the second ones backwards. */
+static tl_tensor *chunks_join(tl_tensor *x) {
+    static const int ranks = 1;
+    tl_tensor *both[2] = {tl_transpose(tl_select(x, 2, 0), 0, 1), NULL};
+    both[1] = tl_transpose(tl_select(x, 2, 1), 0, 1);
+    both[1] = both[1] ? tl_flip(both[1], &ranks, 1) : NULL;
+    return both[0] && both[1] ? tl_concat(both, 2, 1) : NULL;
+}
+static tl_tensor *chunks_deal(tl_tensor *x, int64_t c) {
+    static const int ranks = 1;
+    tl_tensor *both[2] = {tl_slice(x, 1, 0, c, 1), NULL};
+    both[1] = tl_slice(x, 1, c, 2 * c, 1);
+    both[1] = both[1] ? tl_flip(both[1], &ranks, 1) : NULL;
+    tl_tensor *dealt = both[0] && both[1] ? tl_stack(both, 2, 2) : NULL; /* (B,c,2,t,...) */
+    return dealt ? tl_contiguous(tl_transpose(dealt, 0, 1)) : NULL;
+}
+
+/* keys (B,T,H,D), the gradient of all: that of this rank's own, summed over the ranks' uses of them. */
+static void keys_return(tl_gradient *g, void *context) {
+    tl_tensor *dy = tl_gradient_of_output(g, 0);
+    if (!dy) return;
+    int64_t c = tl_comm_size(context), B = tl_size(dy, 0), T = tl_size(dy, 1), H = tl_size(dy, 2), D = tl_size(dy, 3);
+    dy = tl_view(tl_contiguous(dy), TL_SHAPE(B, 2 * c, T / (2 * c), H * D));
+    tl_tensor *dealt = dy ? tl_view(chunks_deal(dy, c), TL_SHAPE(c * B, T / c, H, D)) : NULL;
+    if (dealt) tl_gradient_set(g, 0, tl_reduce_scatter(dealt, context));
+}
+
+/* Keys or values x (B,T/c,H,D) of this rank's tokens -> those of the whole rows (B,T,H,D). */
+static tl_tensor *keys_gather(tl_comm *cp, tl_tensor *x) {
+    if (!x) return NULL;
+    int64_t c = tl_comm_size(cp), B = tl_size(x, 0), t = tl_size(x, 1), H = tl_size(x, 2), D = tl_size(x, 3);
+    bool grad = tl_set_grad_mode(false);
+    tl_tensor *all = tl_all_gather(x, cp);
+    all = all ? chunks_join(tl_view(all, TL_SHAPE(c, B, 2, t / 2, H * D))) : NULL;
+    all = all ? tl_view(all, TL_SHAPE(B, c * t, H, D)) : NULL;
+    tl_set_grad_mode(grad);
+    return all && tl_function(keys_return, cp, NULL, &x, 1, &all, 1) ? all : NULL;
+}
+
+/* Streams of random numbers: bits of their number that the ranks of a group set. */
+enum { TP_STREAM = 32, CP_STREAM = 44 };
+
+/* Dropout outside the regions that tp divides. */
+static tl_generator outside_begin(const struct parallel *p) {
+    return parallel_draw_begin(p && p->has_sp ? p->tp : NULL, TP_STREAM);
+}
+
+static tl_tensor *drop_outside(const struct parallel *p, tl_module *dropout, tl_tensor *x) {
+    tl_generator before = outside_begin(p);
+    x = tl_module_forward(dropout, x);
+    parallel_draw_end(before);
+    return x;
+}
+
+static tl_tensor *drop_outside_in(const struct parallel *p, const tl_module *m, double dropout, tl_tensor *x) {
+    tl_generator before = outside_begin(p);
+    x = dropout_in(m, dropout, x);
+    parallel_draw_end(before);
+    return x;
+}
 
 /* ---- Attention ---- */
 
 struct attention {
-    int64_t n_heads, n_kv_heads, head_size;
+    int64_t n_heads, n_kv_heads, head_size; /* of this process */
     bool has_rope;
     double rope_base, dropout;
     tl_rope_scaling rope_scaling;
@@ -71,13 +150,41 @@ static tl_tensor *attend_cached(const struct attention *a, tl_tensor *q, tl_tens
     return n == 1 ? parts[0] : tl_concat(parts, (int)n, 0);
 }
 
+/* q (B,T,H,D) of this rank's two chunks, on k, v (B,cT,Hkv,D) of the whole rows. */
+static tl_tensor *attend_chunks(const struct attention *a, tl_tensor *q, tl_tensor *k, tl_tensor *v,
+                                tl_attention_options options) {
+    const tl_comm *cp = a->model->parallel.cp;
+    int64_t c = tl_comm_size(cp), i = tl_comm_rank(cp), each = tl_size(q, 1) / 2;
+    tl_tensor *part[2], *begin = options.first_key;
+    for (int half = 0; half < 2; half++) {
+        int64_t last = (half ? 2 * c - i : i + 1) * each, from = half * each;
+        tl_tensor *q_part = tl_slice(q, 1, from, from + each, 1), *k_part = tl_slice(k, 1, 0, last, 1);
+        tl_tensor *v_part = tl_slice(v, 1, 0, last, 1);
+        options.first_key = begin ? tl_slice(begin, 1, from, from + each, 1) : NULL;
+        part[half] = tl_attention(q_part, k_part, v_part, &options, NULL);
+        if (!part[half]) return NULL;
+    }
+    return tl_concat(part, 2, 1);
+}
+
 /* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on cached ones before them. */
 static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
     const struct attention *a = m->state;
+    const struct parallel *p = &a->model->parallel;
     if (a->model->cache) return attend_cached(a, q, k, v);
     const tl_attention_options options = {
         .causal = true, .dropout = tl_module_is_training(m) ? a->dropout : 0, .first_key = a->model->document_begin};
-    return turn(a, 0, &q, &k) ? tl_attention(q, k, v, &options, NULL) : NULL;
+    if (!turn(a, 0, &q, &k)) return NULL;
+    if (p->cp && !((k = keys_gather(p->cp, k)) && (v = keys_gather(p->cp, v)))) return NULL;
+    tl_generator before = parallel_draw_begin(options.dropout > 0 ? p->tp : NULL, TP_STREAM);
+    tl_tensor *o = p->cp ? attend_chunks(a, q, k, v, options) : tl_attention(q, k, v, &options, NULL);
+    parallel_draw_end(before);
+    return o;
+}
+
+/* Rows and tokens of a pass whose x is (B,T,C), or (B T,C) where sp divides rows elsewhere. */
+static int64_t pass_size(const struct attention *a, const tl_tensor *x, int axis) {
+    return tl_size(a->model->parallel.has_sp ? a->model->token_position : x, axis);
 }
 
 enum { C_ATTN, C_PROJ, RESID_DROPOUT };
@@ -108,26 +215,29 @@ static bool split_parts(tl_tensor *qkv, tl_tensor **part) {
 /* x (B,T,C) -> (B,T,C). q, k and v are read from one packed product, by strides. */
 static tl_tensor *gpt2_attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
-    int64_t B = tl_size(x, 0), T = tl_size(x, 1), H = a->n_heads, D = a->head_size;
-    tl_tensor *packed = tl_module_forward(m->children[C_ATTN], x), *part[3];
+    const struct parallel *p = &a->model->parallel;
+    int64_t B = pass_size(a, x, 0), T = pass_size(a, x, 1), H = a->n_heads, D = a->head_size;
+    tl_tensor *packed = tl_module_forward(m->children[C_ATTN], parallel_enter(p, x)), *part[3];
     tl_tensor *qkv = tl_view(packed, TL_SHAPE(B, T, 3, H, D));
     if (!split_parts(qkv, part)) return NULL;
     tl_tensor *o = tl_view(attend(m, part[0], part[1], part[2]), TL_SHAPE(B, T, H * D));
-    return tl_module_forward(m->children[RESID_DROPOUT], tl_module_forward(m->children[C_PROJ], o));
+    return drop_outside(p, m->children[RESID_DROPOUT], tl_module_forward(m->children[C_PROJ], o));
 }
 
-static tl_tensor *heads_of(tl_module *projection, tl_tensor *x, int64_t n_heads, int64_t D) {
-    tl_tensor *y = tl_module_forward(projection, x);
-    return tl_view(y, TL_SHAPE(tl_size(x, 0), tl_size(x, 1), n_heads, D)); /* (B,T,heads,D) */
+/* x (B,T,C) or (B T,C) -> (B,T,heads,D) */
+static tl_tensor *heads_of(tl_module *projection, tl_tensor *x, int64_t B, int64_t T, int64_t n_heads, int64_t D) {
+    return tl_view(tl_module_forward(projection, x), TL_SHAPE(B, T, n_heads, D));
 }
 
 static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
-    int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size;
-    tl_tensor *q = heads_of(m->children[Q_PROJ], x, H, D), *k = heads_of(m->children[K_PROJ], x, kv, D);
-    tl_tensor *v = heads_of(m->children[V_PROJ], x, kv, D);
-    tl_tensor *o = tl_view(attend(m, q, k, v), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
-    return dropout_in(m, a->dropout, tl_module_forward(m->children[O_PROJ], o));
+    const struct parallel *p = &a->model->parallel;
+    int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size, B = pass_size(a, x, 0), T = pass_size(a, x, 1);
+    x = parallel_enter(p, x);
+    tl_tensor *q = heads_of(m->children[Q_PROJ], x, B, T, H, D), *k = heads_of(m->children[K_PROJ], x, B, T, kv, D);
+    tl_tensor *v = heads_of(m->children[V_PROJ], x, B, T, kv, D);
+    tl_tensor *o = tl_view(attend(m, q, k, v), TL_SHAPE(B, T, H * D));
+    return drop_outside_in(p, m, a->dropout, tl_module_forward(m->children[O_PROJ], o));
 }
 
 static const tl_module_kind gpt2_attention_kind = {"GPT2Attention", gpt2_attention_forward, NULL,
@@ -135,11 +245,12 @@ static const tl_module_kind gpt2_attention_kind = {"GPT2Attention", gpt2_attenti
 static const tl_module_kind llama_attention_kind = {"LlamaAttention", llama_attention_forward, NULL,
                                                     sizeof(struct attention)};
 
-static tl_module *attention_new(const tl_module_kind *kind, const tl_model_config *c) {
+static tl_module *attention_new(const tl_module_kind *kind, const tl_model_config *c, const struct make *make) {
     tl_module *m = tl_module_new(kind);
+    int64_t n = tl_comm_size(make->parallel->tp);
     if (m)
-        *(struct attention *)m->state = (struct attention){.n_heads = c->n_heads,
-                                                           .n_kv_heads = c->n_kv_heads,
+        *(struct attention *)m->state = (struct attention){.n_heads = c->n_heads / n,
+                                                           .n_kv_heads = c->n_kv_heads > n ? c->n_kv_heads / n : 1,
                                                            .head_size = c->head_size,
                                                            .has_rope = c->family == TL_LLAMA,
                                                            .rope_base = c->rope_base,
@@ -149,20 +260,20 @@ static tl_module *attention_new(const tl_module_kind *kind, const tl_model_confi
 }
 
 static tl_module *gpt2_attention_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
-    tl_module *m = attention_new(&gpt2_attention_kind, c);
-    bool ok = m && tl_module_add(m, "c_attn", linear_make(make, c->channels, 3 * c->channels, true)) &&
-              tl_module_add(m, "c_proj", linear_make(residual, c->channels, c->channels, true)) &&
+    tl_module *m = attention_new(&gpt2_attention_kind, c, make);
+    bool ok = m && tl_module_add(m, "c_attn", linear_make(make, c->channels, 3 * c->channels, true, OUT_QKV)) &&
+              tl_module_add(m, "c_proj", linear_make(residual, c->channels, c->channels, true, IN)) &&
               tl_module_add(m, "resid_dropout", tl_nn_dropout(c->dropout));
     return module_finish(m, ok);
 }
 
 static tl_module *llama_attention_new(const tl_model_config *c, const struct make *make) {
     int64_t q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
-    tl_module *m = attention_new(&llama_attention_kind, c);
-    bool ok = m && tl_module_add(m, "q_proj", linear_make(make, c->channels, q, c->has_qkv_bias)) &&
-              tl_module_add(m, "k_proj", linear_make(make, c->channels, kv, c->has_qkv_bias)) &&
-              tl_module_add(m, "v_proj", linear_make(make, c->channels, kv, c->has_qkv_bias)) &&
-              tl_module_add(m, "o_proj", linear_make(make, q, c->channels, false));
+    tl_module *m = attention_new(&llama_attention_kind, c, make);
+    bool ok = m && tl_module_add(m, "q_proj", linear_make(make, c->channels, q, c->has_qkv_bias, OUT)) &&
+              tl_module_add(m, "k_proj", linear_make(make, c->channels, kv, c->has_qkv_bias, OUT_KV)) &&
+              tl_module_add(m, "v_proj", linear_make(make, c->channels, kv, c->has_qkv_bias, OUT_KV)) &&
+              tl_module_add(m, "o_proj", linear_make(make, q, c->channels, false, IN));
     return module_finish(m, ok);
 }
 
@@ -171,34 +282,44 @@ static tl_module *llama_attention_new(const tl_model_config *c, const struct mak
 enum { C_FC, MLP_PROJ, MLP_DROPOUT };
 enum { GATE_PROJ, UP_PROJ, DOWN_PROJ };
 
+struct mlp {
+    double dropout; /* Llama's; GPT-2 has a module for it */
+    const struct parallel *parallel;
+};
+
 static tl_tensor *gpt2_mlp_forward(tl_module *m, tl_tensor *x) {
-    tl_tensor *h = tl_gelu(tl_module_forward(m->children[C_FC], x)); /* (B,T,F) */
-    return tl_module_forward(m->children[MLP_DROPOUT], tl_module_forward(m->children[MLP_PROJ], h));
+    const struct parallel *p = ((const struct mlp *)m->state)->parallel;
+    tl_tensor *h = tl_gelu(tl_module_forward(m->children[C_FC], parallel_enter(p, x))); /* (B,T,F) */
+    return drop_outside(p, m->children[MLP_DROPOUT], tl_module_forward(m->children[MLP_PROJ], h));
 }
 
 static tl_tensor *llama_mlp_forward(tl_module *m, tl_tensor *x) {
+    const struct mlp *s = m->state;
+    x = parallel_enter(s->parallel, x);
     tl_tensor *gate = tl_module_forward(m->children[GATE_PROJ], x); /* (B,T,F) */
     tl_tensor *up = tl_module_forward(m->children[UP_PROJ], x);
-    return dropout_in(m, *(double *)m->state, tl_module_forward(m->children[DOWN_PROJ], tl_swiglu(gate, up)));
+    tl_tensor *y = tl_module_forward(m->children[DOWN_PROJ], tl_swiglu(gate, up));
+    return drop_outside_in(s->parallel, m, s->dropout, y);
 }
 
-static const tl_module_kind gpt2_mlp_kind = {"GPT2MLP", gpt2_mlp_forward, NULL, 0};
-static const tl_module_kind llama_mlp_kind = {"LlamaMLP", llama_mlp_forward, NULL, sizeof(double)};
+static const tl_module_kind gpt2_mlp_kind = {"GPT2MLP", gpt2_mlp_forward, NULL, sizeof(struct mlp)};
+static const tl_module_kind llama_mlp_kind = {"LlamaMLP", llama_mlp_forward, NULL, sizeof(struct mlp)};
 
 static tl_module *gpt2_mlp_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
     tl_module *m = tl_module_new(&gpt2_mlp_kind);
-    bool ok = m && tl_module_add(m, "c_fc", linear_make(make, c->channels, c->ff, true)) &&
-              tl_module_add(m, "c_proj", linear_make(residual, c->ff, c->channels, true)) &&
+    if (m) *(struct mlp *)m->state = (struct mlp){c->dropout, make->parallel};
+    bool ok = m && tl_module_add(m, "c_fc", linear_make(make, c->channels, c->ff, true, OUT)) &&
+              tl_module_add(m, "c_proj", linear_make(residual, c->ff, c->channels, true, IN)) &&
               tl_module_add(m, "dropout", tl_nn_dropout(c->dropout));
     return module_finish(m, ok);
 }
 
 static tl_module *llama_mlp_new(const tl_model_config *c, const struct make *make) {
     tl_module *m = tl_module_new(&llama_mlp_kind);
-    if (m) *(double *)m->state = c->dropout;
-    bool ok = m && tl_module_add(m, "gate_proj", linear_make(make, c->channels, c->ff, false)) &&
-              tl_module_add(m, "up_proj", linear_make(make, c->channels, c->ff, false)) &&
-              tl_module_add(m, "down_proj", linear_make(make, c->ff, c->channels, false));
+    if (m) *(struct mlp *)m->state = (struct mlp){c->dropout, make->parallel};
+    bool ok = m && tl_module_add(m, "gate_proj", linear_make(make, c->channels, c->ff, false, OUT)) &&
+              tl_module_add(m, "up_proj", linear_make(make, c->channels, c->ff, false, OUT)) &&
+              tl_module_add(m, "down_proj", linear_make(make, c->ff, c->channels, false, IN));
     return module_finish(m, ok);
 }
 
@@ -257,22 +378,19 @@ static tl_module *gpt2_block_new(const tl_model_config *c, const struct make *ma
     struct make residual = *make;
     residual.std /= sqrt(2.0 * (double)c->n_layers);
     tl_module *m = tl_module_new(&gpt2_block_kind);
-    bool ok = m &&
-              tl_module_add(m, "ln_1", tl_nn_layer_norm(c->channels, c->norm_eps, true, make->dtype, make->device)) &&
+    bool ok = m && tl_module_add(m, "ln_1", layer_norm_make(make, c->channels, c->norm_eps)) &&
               tl_module_add(m, "attn", gpt2_attention_new(c, make, &residual)) &&
-              tl_module_add(m, "ln_2", tl_nn_layer_norm(c->channels, c->norm_eps, true, make->dtype, make->device)) &&
+              tl_module_add(m, "ln_2", layer_norm_make(make, c->channels, c->norm_eps)) &&
               tl_module_add(m, "mlp", gpt2_mlp_new(c, make, &residual));
     return module_finish(m, ok);
 }
 
 static tl_module *llama_block_new(const tl_model_config *c, const struct make *make) {
     tl_module *m = tl_module_new(&llama_block_kind);
-    bool ok =
-        m && tl_module_add(m, "input_layernorm", tl_nn_rms_norm(c->channels, c->norm_eps, make->dtype, make->device)) &&
-        tl_module_add(m, "self_attn", llama_attention_new(c, make)) &&
-        tl_module_add(m, "post_attention_layernorm",
-                      tl_nn_rms_norm(c->channels, c->norm_eps, make->dtype, make->device)) &&
-        tl_module_add(m, "mlp", llama_mlp_new(c, make));
+    bool ok = m && tl_module_add(m, "input_layernorm", rms_norm_make(make, c->channels, c->norm_eps)) &&
+              tl_module_add(m, "self_attn", llama_attention_new(c, make)) &&
+              tl_module_add(m, "post_attention_layernorm", rms_norm_make(make, c->channels, c->norm_eps)) &&
+              tl_module_add(m, "mlp", llama_mlp_new(c, make));
     return module_finish(m, ok);
 }
 
@@ -290,12 +408,12 @@ static tl_module *blocks_new(const tl_model_config *c, const struct make *make) 
 
 /* ---- Models ---- */
 
-/* in: x (B,T,C) [, document_begin, token_position]. A block that backward runs again finds those of its own pass. */
+/* in: x (B,T,C) [, token_position [, document_begin]]. A block that backward runs again finds those of its own pass. */
 static tl_tensor *run_block(void *context, int layer, tl_tensor **in, int n_in) {
     struct model *s = context;
     tl_tensor *begin = s->document_begin, *position = s->token_position;
-    s->document_begin = n_in > 1 ? in[1] : NULL;
-    s->token_position = n_in > 1 ? in[2] : NULL;
+    s->token_position = n_in > 1 ? in[1] : NULL;
+    s->document_begin = n_in > 2 ? in[2] : NULL;
     tl_tensor *y = tl_module_forward(s->blocks->children[layer], in[0]);
     s->document_begin = begin;
     s->token_position = position;
@@ -324,9 +442,10 @@ static tl_tensor *add_positions(const struct model *s, tl_tensor *x, int64_t fir
 
 static tl_tensor *with_positions(const struct model *s, tl_tensor *x) {
     const tl_cache *cache = s->cache;
-    tl_tensor *parts[MOST_SPANS];
+    tl_tensor *parts[MOST_SPANS], *position = s->token_position;
     int64_t n = cache ? cache_n_spans(cache) : 0;
-    if (s->token_position) return tl_add(x, tl_module_forward(s->positions, s->token_position)); /* (B,T,C) */
+    if (s->parallel.has_sp) position = parallel_rows(&s->parallel, tl_reshape(position, TL_SHAPE(-1)));
+    if (position) return tl_add(x, tl_module_forward(s->positions, position)); /* (B,T,C), or (B T/n,C) */
     if (!cache) return add_positions(s, x, 0);
     for (int64_t i = 0; i < n; i++) {
         struct cache_span span = cache_span_at(cache, i);
@@ -335,17 +454,18 @@ static tl_tensor *with_positions(const struct model *s, tl_tensor *x) {
     return n == 1 ? parts[0] : tl_concat(parts, (int)n, 0);
 }
 
-/* tokens (B,T) -> the normed result of the last block (B,T,C). */
+/* tokens (B,T) -> the normed result of the last block (B,T,C); with sp this rank's rows of it, (B T/n,C). */
 static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
     struct model *s = model->state;
     tl_tensor *x = tl_module_forward(s->embedding, tokens);
-    if (s->positions) x = tl_module_forward(s->embedding_dropout, with_positions(s, x));
-    else x = dropout_in(model, s->config.dropout, x);
+    if (s->positions) x = drop_outside(&s->parallel, s->embedding_dropout, with_positions(s, x));
+    else x = drop_outside_in(&s->parallel, model, s->config.dropout, x);
     if (!x) return NULL;
     if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s->blocks, s->norm, x);
     /* a checkpoint gives one tensor, so the sum at its edge is made there */
-    tl_tensor *in[3] = {x, s->document_begin, s->token_position};
-    x = checkpoint_layers(run_block, s, (int)s->config.n_layers, s->policy, s->k, in, s->document_begin ? 3 : 1);
+    tl_tensor *in[3] = {x, s->token_position, s->document_begin};
+    int n_in = s->document_begin ? 3 : s->token_position ? 2 : 1;
+    x = checkpoint_layers(run_block, s, (int)s->config.n_layers, s->policy, s->k, in, n_in);
     return tl_module_forward(s->norm, x);
 }
 
@@ -384,14 +504,14 @@ void lm_documents_end(tl_module *model) {
 
 tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens) {
     const struct model *s = model->state;
-    if (!tokens_fit(s, tokens)) return NULL;
+    if (!model_is_whole(model, "logits") || !tokens_fit(s, tokens)) return NULL;
     tl_tensor *x = backbone(model, tokens);
     return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
 }
 
 tl_tensor *lm_next(tl_module *model, tl_tensor *tokens) {
     const struct model *s = model->state;
-    if (!tokens_fit(s, tokens)) return NULL;
+    if (!model_is_whole(model, "logits") || !tokens_fit(s, tokens)) return NULL;
     tl_tensor *x = tl_select(backbone(model, tokens), 1, -1); /* (B,C) */
     return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
 }
@@ -430,19 +550,77 @@ tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool 
     return logits;
 }
 
-tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
-    const struct model *s = model->state;
-    if (!tokens_fit(s, tokens)) return NULL;
-    tl_tensor *x = backbone(model, tokens);
-    x = tl_flatten(x, 0, 1); /* (B T, C) */
+/* The tokens of whole rows that this process sees, their targets, and the model's tensors about them. */
+static bool pass_cut(struct model *s, tl_tensor **tokens, tl_tensor **targets) {
+    const struct parallel *p = &s->parallel;
+    int64_t B = tl_size(*tokens, 0), T = tl_size(*tokens, 1), n = tl_comm_size(p->cp);
+    if (!*targets) return false;
+    if (tl_rank(*targets) != 2 || tl_size(*targets, 0) != B || tl_size(*targets, 1) != T)
+        return error_set(TL_ERROR_USE, "model: targets have another shape than the tokens (need (%lld,%lld))",
+                         (long long)B, (long long)T);
+    if (p->cp && T % (2 * n))
+        return error_set(TL_ERROR_USE,
+                         "cp: rows of %lld tokens cannot be divided among %lld processes, two parts for each (need seq "
+                         "that is a multiple of %lld)",
+                         (long long)T, (long long)n, (long long)(2 * n));
+    if (!s->token_position) {
+        tl_tensor *place = tl_arange(0, 1, T, TL_I64, tl_device_of(*tokens));
+        s->token_position = place ? tl_expand(place, TL_SHAPE(B, T)) : NULL;
+    }
+    if (!p->cp) return s->token_position != NULL;
+    *tokens = chunks_cut(p->cp, *tokens);
+    *targets = chunks_cut(p->cp, *targets);
+    s->token_position = s->token_position ? chunks_cut(p->cp, s->token_position) : NULL;
+    if (s->document_begin && !(s->document_begin = chunks_cut(p->cp, s->document_begin))) return false;
+    return *tokens && *targets && s->token_position;
+}
+
+/* x (N,C), targets (N): the loss where tp divides the classes, or cp the rows. The mean is over the targets of all
+ * ranks of cp, times their number: the mean of the ranks' losses is then the loss. */
+static tl_tensor *parallel_loss(const struct model *s, tl_tensor *x, tl_tensor *targets) {
+    const struct parallel *p = &s->parallel;
+    const tl_linear_cross_entropy_options sum = {.ignore_index = -100, .is_sum = true};
+    tl_tensor *weight = tl_module_tensor(s->head, 0),
+              *total_rows = targets ? targets_count(targets, sum.ignore_index) : NULL;
+    if (total_rows && p->cp) total_rows = tl_all_reduce(total_rows, p->cp);
+    if (!total_rows) return NULL;
+    double share = tl_comm_size(p->cp);
+    if (p->tp) {
+        const tl_shard *shard = s->head->slots[0].shard;
+        const struct class_part part = {shard->group, shard->from, shard->to, shard->size};
+        return linear_cross_entropy_parts(x, weight, targets, sum.ignore_index, &part, total_rows, share);
+    }
+    tl_tensor *loss = tl_linear_cross_entropy(x, weight, targets, &sum);
+    return loss ? tl_mul(loss, tl_rdiv_scalar(tl_cast(total_rows, tl_dtype_of(loss)), tl_scalar_float(share))) : NULL;
+}
+
+static tl_tensor *pass_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+    struct model *s = model->state;
+    tl_tensor *x = parallel_enter(&s->parallel, backbone(model, tokens));
+    x = x ? tl_reshape(x, TL_SHAPE(-1, s->config.channels)) : NULL; /* (B T, C) */
     tl_tensor *flat = tl_flatten(targets, 0, -1);
+    if (parallel_is_on(&s->parallel)) return x ? parallel_loss(s, x, flat) : NULL;
     return tl_linear_cross_entropy(x, tl_module_tensor(s->head, 0), flat, NULL);
+}
+
+tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+    struct model *s = model->state;
+    const struct parallel *p = &s->parallel;
+    if (!tokens_fit(s, tokens)) return NULL;
+    if (!p->has_sp && !p->cp) return pass_loss(model, tokens, targets);
+    tl_tensor *begin = s->document_begin, *position = s->token_position, *loss = NULL;
+    tl_generator before = parallel_draw_begin(p->cp, CP_STREAM);
+    if (pass_cut(s, &tokens, &targets)) loss = pass_loss(model, tokens, targets);
+    parallel_draw_end(before);
+    s->document_begin = begin;
+    s->token_position = position;
+    return loss;
 }
 
 /* Only the scored rows go through the head: with a stride, or before an ending, most targets are context. */
 tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from, const int64_t *to) {
     const struct model *s = model->state;
-    if (!tokens_fit(s, tokens)) return NULL;
+    if (!model_is_whole(model, "the losses of single rows") || !tokens_fit(s, tokens)) return NULL;
     const tl_linear_cross_entropy_options sum = {.ignore_index = -100, .is_sum = true};
     int64_t B = tl_size(tokens, 0);
     tl_tensor *x = backbone(model, tokens), *losses = x ? tl_zeros(TL_SHAPE(B), TL_F32, tl_device_of(x)) : NULL;
@@ -461,30 +639,28 @@ tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, co
 static bool gpt2_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
     struct model *s = m->state;
     tl_module *body = tl_module_add(m, "transformer", tl_nn_list());
-    s->embedding = body ? tl_module_add(body, "wte", embedding_make(make, c->vocabulary, c->channels)) : NULL;
-    s->positions = s->embedding ? tl_module_add(body, "wpe", embedding_make(make, c->context, c->channels)) : NULL;
+    s->embedding = body ? tl_module_add(body, "wte", embedding_make(make, c->vocabulary, c->channels, true)) : NULL;
+    s->positions =
+        s->embedding ? tl_module_add(body, "wpe", embedding_make(make, c->context, c->channels, false)) : NULL;
     s->embedding_dropout = s->positions ? tl_module_add(body, "drop", tl_nn_dropout(c->dropout)) : NULL;
     s->blocks = s->embedding_dropout ? tl_module_add(body, "h", blocks_new(c, make)) : NULL;
-    s->norm = s->blocks ? tl_module_add(body, "ln_f",
-                                        tl_nn_layer_norm(c->channels, c->norm_eps, true, make->dtype, make->device))
-                        : NULL;
+    s->norm = s->blocks ? tl_module_add(body, "ln_f", layer_norm_make(make, c->channels, c->norm_eps)) : NULL;
     return s->norm != NULL;
 }
 
 static bool llama_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
     struct model *s = m->state;
     tl_module *body = tl_module_add(m, "model", tl_nn_list());
-    s->embedding = body ? tl_module_add(body, "embed_tokens", embedding_make(make, c->vocabulary, c->channels)) : NULL;
+    s->embedding =
+        body ? tl_module_add(body, "embed_tokens", embedding_make(make, c->vocabulary, c->channels, true)) : NULL;
     s->blocks = s->embedding ? tl_module_add(body, "layers", blocks_new(c, make)) : NULL;
-    s->norm = s->blocks
-                  ? tl_module_add(body, "norm", tl_nn_rms_norm(c->channels, c->norm_eps, make->dtype, make->device))
-                  : NULL;
+    s->norm = s->blocks ? tl_module_add(body, "norm", rms_norm_make(make, c->channels, c->norm_eps)) : NULL;
     return s->norm != NULL;
 }
 
 bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device) {
     struct model *s = m->state;
-    struct make make = {dtype, device, c->init_std};
+    struct make make = {dtype, device, c->init_std, &s->parallel};
     bool ok = c->family == TL_GPT2 ? gpt2_fill(m, c, &make) : llama_fill(m, c, &make);
     for (int64_t l = 0; ok && l < c->n_layers; l++) {
         struct attention *a = s->blocks->children[l]->children[ATTENTION]->state;
@@ -495,6 +671,6 @@ bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *
         s->head = s->embedding;
         return true;
     }
-    s->head = ok ? tl_module_add(m, "lm_head", linear_make(&make, c->channels, c->vocabulary, false)) : NULL;
+    s->head = ok ? tl_module_add(m, "lm_head", linear_make(&make, c->channels, c->vocabulary, false, OUT)) : NULL;
     return s->head != NULL;
 }

@@ -113,13 +113,16 @@ static bool is_transposed(const tl_model_config *c, const char *name) {
     return part[0] == 'c' && part[1] == '_';
 }
 
-static bool same_shape(tl_tensor *a, tl_tensor *b) {
-    bool same = tl_rank(a) == tl_rank(b);
-    for (int i = 0; same && i < tl_rank(a); i++) same = tl_size(a, i) == tl_size(b, i);
+/* Whether x has the shape of the whole parameter. */
+static bool has_shape_of(const tl_tensor *x, const tl_named_tensor *to) {
+    int64_t shape[TL_MAX_RANK];
+    bool same = tl_rank(x) == tl_rank(to->tensor);
+    shard_whole_shape(to->shard, to->tensor, shape);
+    for (int i = 0; same && i < tl_rank(x); i++) same = tl_size(x, i) == shape[i];
     return same;
 }
 
-/* The tensor of the files for a parameter, in its shape. NULL: recorded. */
+/* The tensor of the files for a parameter, in its shape: the part that this process holds. NULL: recorded. */
 static tl_tensor *weights_find(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
     const char *bare = strchr(to->name, '.');
     tl_tensor *x = weights_get(w, to->name);
@@ -127,7 +130,7 @@ static tl_tensor *weights_find(struct weights *w, const tl_model_config *c, cons
     if (tl_error() != TL_OK) return NULL;
     if (!x) return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", w->path, to->name), NULL;
     if (is_transposed(c, to->name) && tl_rank(x) == 2) x = tl_transpose(x, 0, 1);
-    if (!x || same_shape(x, to->tensor)) return x;
+    if (!x || has_shape_of(x, to)) return shard_cut(to->shard, x);
     char got[128], need[128];
     tl_describe(x, got, sizeof got);
     tl_describe(to->tensor, need, sizeof need);
@@ -208,19 +211,22 @@ bool tl_model_load(tl_module *model, const char *path) {
     return ok;
 }
 
-static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, struct file_place at) {
+/* All ranks of tp call it, and the first one writes. */
+static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, bool is_writer,
+                         struct file_place at) {
     const char **names = memory_new((size_t)(n + 1) * sizeof *names);
     tl_tensor **tensors = memory_new((size_t)(n + 1) * sizeof *tensors);
     bool ok = names && tensors, mode = tl_set_grad_mode(false);
     if (!ok) error_memory((size_t)(n + 1) * sizeof *names, "weights");
     tl_scope scope = tl_scope_begin();
     for (int i = 0; ok && i < n; i++) {
+        tl_tensor *whole = shard_join(list[i].shard, list[i].tensor);
         names[i] = list[i].name;
-        tensors[i] = is_transposed(c, list[i].name) ? tl_transpose(list[i].tensor, 0, 1) : list[i].tensor;
+        tensors[i] = whole && is_transposed(c, list[i].name) ? tl_transpose(whole, 0, 1) : whole;
         ok = tensors[i] != NULL;
     }
     static const char *const key = "format", *const value = "pt"; /* without it the library rejects the file */
-    ok = ok && safetensors_save_at(at, names, tensors, n, &key, &value, 1);
+    ok = ok && (!is_writer || safetensors_save_at(at, names, tensors, n, &key, &value, 1));
     ok = tl_scope_end(scope) && ok;
     tl_set_grad_mode(mode);
     memory_free(names);
@@ -232,7 +238,8 @@ static bool save(tl_module *model, struct file_place config, struct file_place w
     const tl_model_config *c = tl_model_config_of(model);
     int n = 0;
     const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
-    return list && model_config_write_at(c, config) && save_tensors(c, list, n, weights);
+    bool is_writer = list && tl_comm_rank(((const struct model *)model->state)->parallel.tp) == 0;
+    return list && (!is_writer || model_config_write_at(c, config)) && save_tensors(c, list, n, is_writer, weights);
 }
 
 bool model_save_in(tl_module *model, const struct file_folder *folder) {

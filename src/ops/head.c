@@ -10,14 +10,19 @@
  */
 #include <string.h>
 
+#include "ops/head.h"
 #include "ops/ops.h"
+
+struct head_cut head_cut_of(const tl_tensor *x, int64_t n_classes) {
+    const struct target *t = x->storage->device->target;
+    if (!t->rules->head) return (struct head_cut){.chunk_rows = x->shape[0] > 0 ? x->shape[0] : 1};
+    return t->rules->head(t, x->dtype, x->shape[0], n_classes, x->shape[1]);
+}
 
 /* Ranks are checked later, by the shape rule. */
 static struct head_cut cut_of(const tl_tensor *x, const tl_tensor *weight) {
-    const struct target *t = x->storage->device->target;
     if (x->rank != 2 || weight->rank != 2) return (struct head_cut){.chunk_rows = 1};
-    if (!t->rules->head) return (struct head_cut){.chunk_rows = x->shape[0] > 0 ? x->shape[0] : 1};
-    return t->rules->head(t, x->dtype, x->shape[0], weight->shape[0], x->shape[1]);
+    return head_cut_of(x, weight->shape[0]);
 }
 
 static bool linear_cross_entropy_shape(tl_call *c) {

@@ -228,6 +228,11 @@ static tl_tensor *product_of(const struct attr_matmul *at, tl_tensor *a, tl_tens
     return op_apply(&c);
 }
 
+tl_tensor *matmul_into(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
+                       tl_dtype dtype) {
+    return a && b ? product(a, transpose_a, b, transpose_b, into, dtype, false) : NULL;
+}
+
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
                           tl_dtype dtype, bool folds) {
     struct attr_matmul at;

@@ -56,6 +56,9 @@ static inline tl_dtype statistics_dtype(tl_dtype dtype) { return dtype == TL_F64
 /* Whether f32 products are to be fast rather than exact to the last bits (tl_set_matmul_precision). */
 bool matmul_is_fast(void);
 
+/* op(a) op(b) of matrices in a dtype of its own, added to `into` if there is one. NULL stays NULL. */
+tl_tensor *matmul_into(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into, tl_dtype dtype);
+
 /* Whether bits need not repeat (tl_set_fast). */
 bool fast_is_on(void);
 

@@ -238,7 +238,7 @@ static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name,
     tl_tensor *x = is_master ? tl_cast(p, dtype) : tl_zeros(p->rank, p->shape, dtype, p->storage->device);
     tl_set_grad_mode(mode);
     x = x ? tl_keep(tl_set_purpose(x, is_master ? TL_PARAMETER : TL_OPTIMIZER)) : NULL;
-    if (x) o->list[o->n_list++] = (tl_named_tensor){own, x, true, NULL};
+    if (x) o->list[o->n_list++] = (tl_named_tensor){own, x, true, NULL, NULL};
     else memory_free(own);
     return x;
 }

@@ -124,7 +124,8 @@ struct attr_embedding { int64_t n_rows; /* V */ };
 
 /* cross_entropy (logits dense (N,V), targets dense (N) i64/i32) -> loss (N), lse (N), both f32 (f64 for f64):
  * loss = lse - logits[target]. A target outside [0,V) fails.
- * cross_entropy_grad (g dense (N), logits, targets, lse) -> (exp(logits - lse) - onehot) * g[n] */
+ * cross_entropy_grad (g dense (N), logits, targets, lse) -> (exp(logits - lse) - onehot) * g[n]; a target of -1 is not
+ * among these logits, which are then a part of all, and lse is of all of them: its onehot is 0. */
 
 /* rope (x (B,T,H,D), last axis stride 1 [, positions (B,T) i64/i32, any strides]) -> dense: with angle a = position *
  * rope_frequency(attr, i, D/2), out[i] = x[i] cos a - x[i+D/2] sin a; out[i+D/2] = x[i+D/2] cos a + x[i] sin a; inverse

@@ -98,7 +98,7 @@ bool trainer_can_hold(const struct settings *s, const tl_model_config *config, c
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
     if (!recipe || !recipe_check(recipe, device->target)) return false;
     if (!device_has_data(device)) return true;
-    return (!*weights || model_weights_fit(config, weights)) && model_fits(config, recipe->parameters, device);
+    return (!*weights || model_weights_fit(config, weights)) && model_fits(config, 1, recipe->parameters, device);
 }
 
 static tl_optimizer_kind optimizer_kind(const struct settings *s) {

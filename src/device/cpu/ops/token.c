@@ -48,15 +48,19 @@ static bool refuse(const tl_kernel_args *args, const char *what, int64_t id, int
     return false;
 }
 
-static bool check_dense(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t n) {
+static bool check_from(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t first, int64_t n) {
     const int64_t n_ids = iterate_numel(ids);
     for (int64_t i = 0; i < n_ids; i++) {
         const int64_t id = id_at(ids, i);
-        if (id < 0 || id >= n) {
+        if (id < first || id >= n) {
             return refuse(args, what, id, n);
         }
     }
     return true;
+}
+
+static bool check_dense(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t n) {
+    return check_from(args, what, ids, 0, n);
 }
 
 #define REAL float
@@ -168,7 +172,7 @@ bool cpu_cross_entropy_grad(const tl_kernel_args *args) {
         .out = &args->out[0],
         .C = logits->shape[1],
     };
-    if (!check_dense(args, "target", token.ids, token.C)) {
+    if (!check_from(args, "target", token.ids, -1, token.C)) {
         return false;
     }
     parallel_for(logits->shape[0], parallel_grain(4 * token.C), args->n_threads,

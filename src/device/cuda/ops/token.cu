@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(512)
     }
 }
 
-/* (exp(logit - lse) - [i = target]) g */
+/* (exp(logit - lse) - [i = target]) g; a target of -1 is none of these */
 template <class T, bool PACKED>
 __global__ void __launch_bounds__(512)
     cross_entropy_grad_rows(const typename compute_type<T>::type *g, const T *logits, const void *targets,
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(512)
         const C lse = lses[row], scale = g[row];
         const T *x = logits + row * V;
         T *y = out + row * V;
-        if ((target < 0 || target >= V) && threadIdx.x == 0) fault_raise(fault, FAULT_CROSS_ENTROPY_GRAD, target, V);
+        if ((target < -1 || target >= V) && threadIdx.x == 0) fault_raise(fault, FAULT_CROSS_ENTROPY_GRAD, target, V);
         if (PACKED) {
             for (int64_t i = threadIdx.x; i < V / PACK; i += blockDim.x) {
                 const pack<T> p = ((const pack<T> *)x)[i];

@@ -1,0 +1,53 @@
+/* model_parallel.h: a model that several processes share. */
+#ifndef NN_MODEL_PARALLEL_H
+#define NN_MODEL_PARALLEL_H
+
+#include "tally.h"
+
+/* How a model is divided. A group of one process is NULL. Modules hold a pointer to the model's. */
+struct parallel {
+    tl_comm *tp, *cp;
+    bool has_sp;     /* between the regions that tp divides, each of its ranks has a part of the rows */
+    tl_comm *copies; /* ranks of tp that hold the same heads of keys and values; NULL: no other does. Owned. */
+};
+
+/* What the options say, for a model of this config; false: recorded, and there is nothing to free. */
+bool parallel_begin(struct parallel *p, const tl_model_config *config, const tl_parallel *options);
+void parallel_end(struct parallel *p);
+static inline bool parallel_is_on(const struct parallel *p) { return p->tp || p->cp; }
+
+/* Elements `from` to `to` - 1 of `size` belong to part `index` of n; parts differ by one element at most. */
+void parallel_range(int64_t size, int n, int index, int64_t *from, int64_t *to);
+
+/* Into a region that tp divides, and out of it.
+ *
+ *      enter   the same x on all ranks; with sp, parts of rows (N/n, C) -> (N, C)
+ *      leave   x of all ranks, summed; with sp, each rank has its part of the rows of the sum
+ *
+ * Without tp: x. NULL stays NULL. */
+tl_tensor *parallel_enter(const struct parallel *p, tl_tensor *x);
+tl_tensor *parallel_leave(const struct parallel *p, tl_tensor *x);
+/* A parameter that all ranks of a group hold, and of whose gradient each computes a part: x, its gradient summed. */
+tl_tensor *parallel_share(tl_comm *group, tl_tensor *x);
+/* This rank's part of rows x (N,...), the same on all ranks of tp: (N/n,...). Only with sp; it has no gradient. */
+tl_tensor *parallel_rows(const struct parallel *p, tl_tensor *x);
+/* A parameter outside the regions that tp divides: with sp, ranks see other rows of its results. */
+static inline tl_tensor *parallel_outside(const struct parallel *p, tl_tensor *x) {
+    return p && p->has_sp && x ? parallel_share(p->tp, x) : x;
+}
+
+/* Random numbers of tensors that differ from rank to rank: between the two, the thread's generator is one of this rank
+ * alone; afterwards it is as if the same had been drawn from the shared one. */
+tl_generator parallel_draw_begin(const tl_comm *group, int shift);
+void parallel_draw_end(tl_generator before);
+
+/* ---- Parts of parameters ---- */
+
+/* The part of a whole parameter that this process holds: a view. */
+tl_tensor *shard_cut(const tl_shard *shard, tl_tensor *whole);
+/* The whole parameter, or another tensor that is divided as it is, from the parts of all ranks, which all call it. */
+tl_tensor *shard_join(const tl_shard *shard, tl_tensor *part);
+/* The shape of the whole. */
+void shard_whole_shape(const tl_shard *shard, const tl_tensor *part, int64_t shape[TL_MAX_RANK]);
+
+#endif

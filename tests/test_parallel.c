@@ -1,0 +1,474 @@
+/* test_parallel.c: models that several processes share. Alone, this program starts itself under mpirun with 2, 3 and 4
+ * processes; under a launcher it is one of them. Each rank has the undivided model too, with the same parameters:
+ * losses, and the gradients of every parameter, are compared with its. In f64, so that only the order of sums differs.
+ */
+#include "support/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "nn/layers.h"
+#include "nn/model_parallel.h"
+
+static tl_comm *world(void) {
+    tl_comm *comm = tl_comm_world();
+    assert_non_null(comm);
+    return comm;
+}
+
+/* ---- What is compared ---- */
+
+enum { BATCH = 2, TIME = 24 };
+
+struct layout {
+    const char *name;
+    tl_parallel groups;
+};
+
+struct check_case {
+    tl_model_config config;
+    tl_dtype dtype;
+    tl_checkpoint_policy policy;
+    bool has_documents, has_ignored;
+    double bound; /* of differences, in units of the largest magnitude */
+};
+
+static uint64_t dice_state;
+static int64_t dice(int64_t n) { /* the same on all ranks */
+    dice_state = dice_state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((dice_state >> 33) % (uint64_t)n);
+}
+
+/* 12 heads can be divided by 2, 3 and 4; vocabulary and MLP cannot. Heads of keys: fewer than ranks, or more. */
+static tl_model_config config_random(int tp) {
+    static const int64_t kv_heads[] = {1, 2, 3, 4, 6, 12};
+    tl_model_config c = {.family = dice(2) ? TL_LLAMA : TL_GPT2,
+                         .n_layers = 1 + dice(2),
+                         .n_heads = 12,
+                         .n_kv_heads = 12,
+                         .head_size = 2 + 2 * dice(2),
+                         .ff = 29 + dice(5),
+                         .vocabulary = 53 + dice(5),
+                         .context = TIME + dice(2),
+                         .norm_eps = 1e-5,
+                         .rope_base = 10000,
+                         .init_std = 0.3};
+    c.channels = c.family == TL_GPT2 ? c.n_heads * c.head_size : 20 + dice(4);
+    c.is_tied = dice(2);
+    while (c.family == TL_LLAMA) {
+        c.n_kv_heads = kv_heads[dice(6)];
+        if (c.n_kv_heads % tp == 0 || tp % c.n_kv_heads == 0) break;
+    }
+    c.has_qkv_bias = c.family == TL_LLAMA && dice(2);
+    return c;
+}
+
+static tl_tensor *tokens_random(int64_t vocabulary) {
+    int64_t ids[BATCH * TIME];
+    for (int i = 0; i < BATCH * TIME; i++) ids[i] = dice(vocabulary);
+    return tl_from_data(ids, TL_SHAPE(BATCH, TIME), TL_I64, NULL);
+}
+
+static tl_tensor *targets_random(int64_t vocabulary, bool has_ignored) {
+    int64_t ids[BATCH * TIME];
+    for (int i = 0; i < BATCH * TIME; i++) ids[i] = has_ignored && dice(4) == 0 ? -100 : dice(vocabulary);
+    return tl_from_data(ids, TL_SHAPE(BATCH, TIME), TL_I64, NULL);
+}
+
+static tl_tensor *begins_random(void) {
+    int64_t begin[BATCH * TIME];
+    for (int b = 0; b < BATCH; b++)
+        for (int t = 0; t < TIME; t++) {
+            int at = b * TIME + t;
+            begin[at] = t && dice(6) ? begin[at - 1] : t;
+        }
+    return tl_from_data(begin, TL_SHAPE(BATCH, TIME), TL_I64, NULL);
+}
+
+/* The difference of two tensors, in units of the largest magnitude of b. */
+static double difference(tl_tensor *a, tl_tensor *b) {
+    a = tl_cast(tl_contiguous(a), TL_F64);
+    b = tl_cast(tl_contiguous(b), TL_F64);
+    assert_int_equal(tl_numel(a), tl_numel(b));
+    const double *x = tl_data(a), *y = tl_data(b);
+    double most = 0, largest = 1e-30;
+    for (int64_t i = 0; i < tl_numel(a); i++) {
+        if (!(fabs(x[i] - y[i]) <= most)) most = fabs(x[i] - y[i]); /* also NaN */
+        largest = fmax(largest, fabs(y[i]));
+    }
+    return most / largest;
+}
+
+/* Random numbers for every parameter, those that begin with 0 and 1 too; the part has its share of them. */
+static void parameters_fill(tl_module *whole, tl_module *part) {
+    int n, m;
+    const tl_named_tensor *a = tl_module_list(whole, &n), *b = tl_module_list(part, &m);
+    assert_int_equal(n, m);
+    bool grad = tl_set_grad_mode(false);
+    for (int i = 0; i < n; i++) {
+        assert_string_equal(a[i].name, b[i].name);
+        int64_t shape[TL_MAX_RANK];
+        shard_whole_shape(b[i].shard, b[i].tensor, shape);
+        for (int k = 0; k < tl_rank(a[i].tensor); k++) assert_int_equal(shape[k], tl_size(a[i].tensor, k));
+        assert_float_equal(difference(b[i].tensor, shard_cut(b[i].shard, a[i].tensor)), 0, 0); /* as they begin */
+        bool is_norm = strstr(a[i].name, "ln_") || strstr(a[i].name, "norm");
+        assert_non_null(tl_normal_(a[i].tensor, is_norm ? 1 : 0, 0.2));
+        assert_non_null(tl_copy_(b[i].tensor, shard_cut(b[i].shard, a[i].tensor)));
+        assert_float_equal(difference(shard_join(b[i].shard, b[i].tensor), a[i].tensor), 0, 0);
+    }
+    tl_set_grad_mode(grad);
+}
+
+/* The mean over the ranks of cp. */
+static tl_tensor *mean(tl_tensor *x, tl_comm *cp) {
+    return tl_comm_size(cp) > 1 ? tl_scale(tl_all_reduce(x, cp), 1.0 / tl_comm_size(cp)) : x;
+}
+
+static void gradients_compare(const char *what, tl_module *whole, tl_module *part, tl_comm *cp, double bound) {
+    int n;
+    const tl_named_tensor *a = tl_module_list(whole, &n), *b = tl_module_list(part, &n);
+    for (int i = 0; i < n; i++) {
+        tl_tensor *mine = tl_grad_of(b[i].tensor), *theirs = tl_grad_of(a[i].tensor);
+        if (!mine || !theirs) fail_msg("%s: %s has no gradient", what, a[i].name);
+        double d = difference(mean(mine, cp), shard_cut(b[i].shard, theirs));
+        if (!(d <= bound)) fail_msg("%s: the gradient of %s differs by %g", what, a[i].name, d);
+    }
+}
+
+/* All ranks of tp have the same bits. */
+static void losses_are_equal(tl_tensor *loss, tl_comm *tp) {
+    if (tl_comm_size(tp) < 2) return;
+    tl_tensor *all = tl_cast(tl_all_gather(tl_detach(loss), tp), TL_F64);
+    for (int r = 1; r < tl_comm_size(tp); r++)
+        assert_float_equal(((const double *)tl_data(all))[r], ((const double *)tl_data(all))[0], 0);
+}
+
+static void compare(const struct layout *l, const struct check_case *c) {
+    tl_scope scope = tl_scope_begin();
+    tl_seed(11);
+    tl_module *whole = tl_model_new(&c->config, c->dtype, NULL);
+    tl_generator after = tl_generator_get();
+    tl_seed(11);
+    tl_module *part = tl_model_new_parallel(&c->config, c->dtype, NULL, &l->groups);
+    if (!part) fail_msg("%s: %s", l->name, tl_error_message());
+    assert_int_equal(tl_generator_get().index, after.index);
+    parameters_fill(whole, part);
+    assert_true(tl_model_set_checkpointing(part, c->policy, 1));
+    tl_tensor *tokens = tokens_random(c->config.vocabulary), *begin = c->has_documents ? begins_random() : NULL;
+    tl_tensor *targets = targets_random(c->config.vocabulary, c->has_ignored);
+    tl_tensor *expected = tl_model_document_loss(whole, tokens, targets, begin);
+    tl_tensor *loss = tl_model_document_loss(part, tokens, targets, begin);
+    if (!loss) fail_msg("%s: %s", l->name, tl_error_message());
+    losses_are_equal(loss, l->groups.tp);
+    double d = difference(mean(tl_detach(loss), l->groups.cp), expected);
+    char what[160];
+    snprintf(what, sizeof what, "%s, %s, %lld heads on %lld, tied %d, policy %d, documents %d", l->name,
+             tl_family_name(c->config.family), (long long)c->config.n_heads, (long long)c->config.n_kv_heads,
+             c->config.is_tied, (int)c->policy, c->has_documents);
+    if (!(d <= c->bound)) fail_msg("%s: the loss differs by %g", what, d);
+    assert_true(tl_backward(expected, NULL, 0));
+    assert_true(tl_backward(loss, NULL, 0));
+    gradients_compare(what, whole, part, l->groups.cp, c->bound);
+    tl_module_free(whole);
+    tl_module_free(part);
+    tl_scope_end(scope);
+    expect_ok();
+}
+
+/* ---- Layouts of n processes ---- */
+
+enum { MOST_LAYOUTS = 8 };
+
+/* Groups of tp x cp processes; tp's ranks are neighbours. */
+static struct layout layout_new(const char *name, int tp, int cp, bool has_sp, bool is_price) {
+    tl_comm *all = world();
+    assert_int_equal(all->size, tp * cp);
+    struct layout l = {name, {.has_sequence_parallel = has_sp}};
+    l.groups.tp = is_price ? tl_comm_price(all->rank % tp, tp) : tl_comm_split(all, all->rank / tp, all->rank);
+    l.groups.cp = is_price ? tl_comm_price(all->rank / tp, cp) : tl_comm_split(all, all->rank % tp, all->rank);
+    assert_non_null(l.groups.tp);
+    assert_non_null(l.groups.cp);
+    return l;
+}
+
+static int layouts_new(struct layout *layouts, bool is_price) {
+    int n = world()->size, k = 0;
+    layouts[k++] = layout_new("tp", n, 1, false, is_price);
+    layouts[k++] = layout_new("tp with sp", n, 1, true, is_price);
+    layouts[k++] = layout_new("cp", 1, n, false, is_price);
+    if (n == 4) {
+        layouts[k++] = layout_new("tp x cp", 2, 2, false, is_price);
+        layouts[k++] = layout_new("tp x cp with sp", 2, 2, true, is_price);
+    }
+    return k;
+}
+
+static void layouts_free(struct layout *layouts, int n) {
+    for (int i = 0; i < n; i++) {
+        tl_comm_free(layouts[i].groups.tp);
+        tl_comm_free(layouts[i].groups.cp);
+    }
+}
+
+/* ---- Checks that every rank makes ---- */
+
+static void gradients_are_those_of_the_whole_model(void) {
+    static const tl_checkpoint_policy policies[] = {TL_CHECKPOINT_NONE, TL_CHECKPOINT_FULL, TL_CHECKPOINT_SELECTIVE};
+    struct layout layouts[MOST_LAYOUTS];
+    int n = layouts_new(layouts, false);
+    dice_state = (uint64_t)world()->size;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 12; k++) {
+            struct check_case c = {.config = config_random(tl_comm_size(layouts[i].groups.tp)),
+                                   .dtype = TL_F64,
+                                   .policy = policies[dice(3)],
+                                   .has_documents = dice(3) == 0,
+                                   .has_ignored = dice(3) == 0,
+                                   .bound = 1e-10};
+            c.config.family = k < 2 ? (tl_family)k : c.config.family; /* both, whatever is drawn */
+            if (k < 2) c.config.channels = 12 * c.config.head_size, c.config.has_qkv_bias = k == 1;
+            if (k == 0) c.config.n_kv_heads = 12;
+            compare(&layouts[i], &c);
+        }
+    layouts_free(layouts, n);
+}
+
+static void other_dtypes_are_close(void) {
+    struct layout layouts[MOST_LAYOUTS];
+    int n = layouts_new(layouts, false);
+    dice_state = 5;
+    for (int i = 0; i < n; i++) {
+        struct check_case c = {
+            .config = config_random(tl_comm_size(layouts[i].groups.tp)), .dtype = TL_F32, .bound = 1e-4};
+        compare(&layouts[i], &c);
+        c.dtype = TL_BF16;
+        c.bound = 0.2;
+        compare(&layouts[i], &c);
+    }
+    layouts_free(layouts, n);
+}
+
+/* Under autocast and with 8-bit products, and dropout: finite, and the same on all ranks of tp. */
+static void recipes_run(void) {
+    struct layout layouts[MOST_LAYOUTS];
+    int n = layouts_new(layouts, false);
+    for (int i = 0; i < 3 * n; i++) {
+        const struct layout *l = &layouts[i % n];
+        dice_state = (uint64_t)i;
+        tl_scope scope = tl_scope_begin();
+        tl_model_config config = config_random(tl_comm_size(l->groups.tp));
+        config.dropout = i % 2 ? 0.2 : 0;
+        config.head_size = 16, config.channels = config.ff = 192; /* parts of nvfp4's blocks */
+        tl_seed(3);
+        tl_module *model = tl_model_new_parallel(&config, TL_F32, NULL, &l->groups);
+        assert_non_null(model);
+        if (i >= n) linear_set_mode(model, i < 2 * n ? LINEAR_FP8 : LINEAR_FP4);
+        tl_tensor *tokens = tokens_random(config.vocabulary), *targets = targets_random(config.vocabulary, false);
+        tl_dtype before = tl_set_autocast(i < 2 * n ? TL_BF16 : TL_DTYPE_COUNT);
+        tl_tensor *loss = tl_model_loss(model, tokens, targets);
+        tl_set_autocast(before);
+        assert_non_null(loss);
+        losses_are_equal(loss, l->groups.tp);
+        assert_true(isfinite((double)*(const float *)tl_data(loss)));
+        assert_true(tl_backward(loss, NULL, 0));
+        tl_module_free(model);
+        tl_scope_end(scope);
+    }
+    layouts_free(layouts, n);
+}
+
+/* What one process says that each rank will cost is what it cost. */
+static tl_ledger *training_step(const struct layout *l, const tl_model_config *config, tl_device *device) {
+    tl_scope scope = tl_scope_begin();
+    tl_seed(1);
+    tl_pool_trim(device);
+    tl_ledger *ledger = tl_ledger_begin("a step");
+    tl_module *model = tl_model_new_parallel(config, TL_F32, device, &l->groups);
+    assert_non_null(model);
+    tl_tensor *tokens = tl_zeros(TL_SHAPE(BATCH, TIME), TL_I64, device);
+    tl_tensor *loss = tl_model_loss(model, tokens, tl_zeros(TL_SHAPE(BATCH, TIME), TL_I64, device));
+    assert_true(tl_backward(loss, NULL, 0));
+    tl_ledger_end(ledger);
+    tl_module_free(model);
+    tl_scope_end(scope);
+    return ledger;
+}
+
+/* Per layer 8 U with U = (n - 1)/n B T C e, the embedding 2 U, the head 2 U and two numbers of each row. */
+static int64_t sent_by_tp(const tl_model_config *c, int64_t n) {
+    int64_t u = (n - 1) * BATCH * TIME * c->channels * 4 / n;
+    return (8 * c->n_layers + 4) * u + (n - 1) * BATCH * TIME * 8;
+}
+/* Per layer keys and values of a rank's tokens to all others, and their gradients back; the number of targets. */
+static int64_t sent_by_cp(const tl_model_config *c, int64_t n) {
+    int64_t keys = 2 * BATCH * (TIME / n) * c->n_kv_heads * c->head_size * 4;
+    return c->n_layers * 2 * (n - 1) * keys + 2 * (n - 1) * 4;
+}
+
+static void receipts_are_the_price(void) {
+    struct layout layouts[MOST_LAYOUTS], prices[MOST_LAYOUTS];
+    int n = layouts_new(layouts, false);
+    layouts_new(prices, true);
+    tl_device *cpu = check_cpu(), *meta = tl_device_find("meta:cpu");
+    dice_state = 7;
+    for (int i = 0; i < 3 * n; i++) {
+        tl_model_config config = config_random(tl_comm_size(layouts[i % n].groups.tp));
+        config.dropout = i % 2 ? 0.1 : 0;
+        tl_ledger *paid = training_step(&layouts[i % n], &config, cpu);
+        tl_ledger *priced = training_step(&prices[i % n], &config, meta);
+        char *a = tl_ledger_json(priced, meta), *b = tl_ledger_json(paid, cpu), *report = NULL;
+        int differences = tl_ledger_diff(a, b, &report);
+        if (differences) fprintf(stderr, "%s: %s", layouts[i % n].name, report ? report : tl_error_message());
+        assert_int_equal(differences, 0);
+        int64_t sent = (int64_t)tl_ledger_sent_bytes(paid).low;
+        if (i % n == 0 && config.n_kv_heads >= world()->size) assert_int_equal(sent, sent_by_tp(&config, world()->size));
+        if (i % n == 2) assert_int_equal(sent, sent_by_cp(&config, world()->size));
+        assert_true(sent > 0);
+        free(a), free(b), free(report);
+        tl_ledger_free(paid), tl_ledger_free(priced);
+    }
+    layouts_free(layouts, n);
+    layouts_free(prices, n);
+}
+
+/* Weights of a divided model are written as a whole one's, and read by any layout. */
+static void weights_are_exchanged_with_files(void) {
+    struct layout l = layout_new("tp", world()->size, 1, false, false);
+    for (int family = 0; family < 2; family++) {
+        tl_scope scope = tl_scope_begin();
+        dice_state = 4;
+        tl_model_config config = config_random(world()->size);
+        config.family = (tl_family)family;
+        config.n_kv_heads = family ? config.n_kv_heads : 12;
+        config.channels = 12 * config.head_size;
+        char folder[64];
+        snprintf(folder, sizeof folder, "/tmp/tally_parallel_%d", getppid());
+        tl_seed(1);
+        tl_module *whole = tl_model_new(&config, TL_F32, NULL);
+        tl_seed(1);
+        tl_module *part = tl_model_new_parallel(&config, TL_F32, NULL, &l.groups);
+        parameters_fill(whole, part);
+        assert_true(tl_model_save(part, folder));
+        assert_true(tl_comm_barrier(world()));
+        tl_module *again = tl_model_new(&config, TL_F32, NULL);
+        tl_module *again_part = tl_model_new_parallel(&config, TL_F32, NULL, &l.groups);
+        assert_true(tl_model_load(again, folder));
+        assert_true(tl_model_load(again_part, folder));
+        int n;
+        const tl_named_tensor *a = tl_module_list(whole, &n), *b = tl_module_list(again, &n);
+        const tl_named_tensor *c = tl_module_list(again_part, &n);
+        for (int i = 0; i < n; i++) {
+            assert_float_equal(difference(b[i].tensor, a[i].tensor), 0, 0);
+            assert_float_equal(difference(c[i].tensor, shard_cut(c[i].shard, a[i].tensor)), 0, 0);
+        }
+        assert_true(tl_comm_barrier(world()));
+        if (world()->rank == 0) {
+            char command[128];
+            snprintf(command, sizeof command, "rm -r %s", folder);
+            assert_int_equal(system(command), 0);
+        }
+        assert_true(tl_comm_barrier(world()));
+        tl_module_free(whole), tl_module_free(part), tl_module_free(again), tl_module_free(again_part);
+        tl_scope_end(scope);
+    }
+    layouts_free(&l, 1);
+}
+
+static int rank_run(void) {
+    static void (*const checks[])(void) = {gradients_are_those_of_the_whole_model, other_dtypes_are_close, recipes_run,
+                                           receipts_are_the_price, weights_are_exchanged_with_files};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        tl_scope scope = tl_scope_begin();
+        checks[i]();
+        tl_scope_end(scope);
+    }
+    expect_ok();
+    return 0;
+}
+
+/* ---- Alone ---- */
+
+static const char *program;
+
+static int launch(int n, const char *what) {
+    char command[4400];
+    snprintf(command, sizeof command,
+             "OMP_NUM_THREADS=1 timeout 120 mpirun.openmpi --oversubscribe --bind-to none -n %d %s", n, what);
+    return system(command);
+}
+
+/* Skipped where there is no launcher, or no plugin: builds with sanitizers have none. */
+static void several_processes(void **state) {
+    (void)state;
+    char plugin[4200];
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    snprintf(plugin, sizeof plugin, "%.*s/../libtally_openmpi.so", (int)(strrchr(program, '/') - program), program);
+    if (access(plugin, R_OK) != 0 || launch(2, "true >/dev/null 2>&1") != 0) skip();
+    for (int n = 2; n <= 4; n++) assert_int_equal(launch(n, program), 0);
+}
+
+/* ---- One process ---- */
+
+/* A group of one divides nothing: the bits are those of a model that was made without groups. */
+static void a_group_of_one_changes_nothing(void **state) {
+    (void)state;
+    const tl_parallel alone = {.tp = world(), .cp = world(), .has_sequence_parallel = true};
+    tl_scope scope = tl_scope_begin();
+    dice_state = 3;
+    tl_model_config config = config_random(1);
+    struct check_case c = {.config = config, .dtype = TL_F32, .bound = 0};
+    const struct layout l = {"one", alone};
+    compare(&l, &c);
+    tl_scope_end(scope);
+}
+
+static void what_cannot_be_divided_is_refused(void **state) {
+    (void)state;
+    tl_device *meta = check_meta();
+    tl_comm *five = tl_comm_price(0, 5), *two = tl_comm_price(1, 2), *four = tl_comm_price(1, 4);
+    tl_scope scope = tl_scope_begin();
+    dice_state = 3;
+    tl_model_config c = config_random(1);
+    c.family = TL_LLAMA, c.n_kv_heads = 3;
+    expect_refused(tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.tp = five}),
+                   "tp: 12 heads cannot be divided among 5 processes (need tp that divides the heads)");
+    expect_refused(tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.tp = four}),
+                   "tp: 3 heads of keys and values cannot be divided among 4 processes");
+    c.n_kv_heads = 12, c.ff = 3;
+    expect_refused(tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.tp = four}),
+                   "tp: an MLP of 3 cannot be divided among 4 processes");
+    c.ff = 30, c.vocabulary = 3;
+    expect_refused(tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.tp = four}),
+                   "tp: a vocabulary of 3 cannot be divided among 4 processes");
+    c.vocabulary = 50;
+    tl_model_config deep = {.family = TL_DEEP_LINEAR, .n_layers = 2, .channels = 8};
+    expect_refused(tl_model_new_parallel(&deep, TL_F32, meta, &(tl_parallel){.tp = two}), "deep-linear");
+    tl_module *model = tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.cp = two});
+    tl_tensor *odd = tl_zeros(TL_SHAPE(1, 6), TL_I64, meta), *even = tl_zeros(TL_SHAPE(1, 8), TL_I64, meta);
+    expect_refused(tl_model_loss(model, odd, odd), "cp: rows of 6 tokens cannot be divided among 2 processes");
+    expect_refused(tl_model_loss(model, even, odd), "targets have another shape than the tokens");
+    expect_refused(tl_model_logits(model, even), "logits of a model that 2 processes share cannot be computed yet");
+    expect_refused(tl_model_next(model, even, NULL), "logits of a model that 2 processes share");
+    expect_refused(tl_cache_new(model, 1, 8), "a cache of a model that 2 processes share");
+    tl_module_free(model);
+    model = tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.tp = two, .has_sequence_parallel = true});
+    tl_tensor *three = tl_zeros(TL_SHAPE(1, 3), TL_I64, meta);
+    expect_refused(tl_model_loss(model, three, three), "sp: 3 tokens cannot be divided among 2 processes");
+    tl_module_free(model);
+    tl_scope_end(scope);
+    tl_comm_free(two), tl_comm_free(four), tl_comm_free(five);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    if (getenv("OMPI_COMM_WORLD_SIZE")) return rank_run();
+    program = argv[0];
+    const struct CMUnitTest tests[] = {TEST(a_group_of_one_changes_nothing), TEST(what_cannot_be_divided_is_refused),
+                                       TEST(several_processes)};
+    return cmocka_run_group_tests_name("parallel", tests, NULL, NULL);
+}
