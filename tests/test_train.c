@@ -114,6 +114,36 @@ static void stopping_anywhere_changes_nothing(void **state) {
     base_end();
 }
 
+/* A stop leaves a step between micro-batches and an evaluation between batches, however many are to come; the step is
+ * done again when the run resumes, and so is the evaluation. */
+static void a_stop_does_not_wait_for_what_is_long(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings whole = small_run(TL_LLAMA, 600), part;
+    set(&whole, "accum", "3"), set(&whole, "dropout", "0.1"), set(&whole, "eval_batches", "3");
+    set(&whole, "steps", "4"), set(&whole, "eval_every", "2"), set(&whole, "val_share", "0.2");
+    set_path(&whole, "out", "whole");
+    expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
+    part = whole;
+    set_path(&part, "out", "part");
+    volatile sig_atomic_t at_once = 1;
+    const struct run_listener listener = {.stop = &at_once};
+    expect_equal(run_train(&part, &listener, &summary), RUN_STOPPED);
+    free(summary.text);
+    expect_equal(summary.steps, 0);
+    for (int64_t at = 2; at <= 4; at += 2) { /* after the last step, too */
+        expect_equal(train_until(&part, at, &summary), RUN_STOPPED);
+        expect_equal(summary.steps, at);
+        expect_equal(isnan(summary.held_out), at == 2); /* the second time, the first evaluation was made up for */
+    }
+    expect_equal(train_until(&part, 0, &summary), RUN_DONE);
+    expect_true(isfinite(summary.held_out));
+    expect_equal(summary.differences, 0);
+    expect_same_run(&whole, &part);
+    base_end();
+}
+
 static void stopping_changes_nothing_in_any_recipe(void **state) {
     (void)state;
     static const char *const recipes[] = {"amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4"};
@@ -1194,6 +1224,7 @@ int main(void) {
         TEST(a_million_rounds_are_priced_as_fast_as_ten),
         TEST(settings_are_checked_by_the_table),
         TEST(stopping_anywhere_changes_nothing),
+        TEST(a_stop_does_not_wait_for_what_is_long),
         TEST(stopping_changes_nothing_in_any_recipe),
         TEST(a_finished_run_is_not_run_again),
         TEST(documents_are_counted_and_cost_no_bit),

@@ -4,6 +4,7 @@
 
 static bool batch_add(struct trainer *t, int64_t batch, void *context) {
     tl_tensor *total = context;
+    if (trainer_leaves(t, batch)) return false;
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
     bool ok = scope.depth && tl_loader_next_documents(t->held_out, batch, &tokens, &targets, &begin);

@@ -351,9 +351,14 @@ struct micro_batches {
     int64_t *pairs;
 };
 
+bool trainer_leaves(struct trainer *t, int64_t k) {
+    t->is_left = k > 0 && t->stop && *t->stop;
+    return t->is_left;
+}
+
 static bool micro_batch(struct trainer *t, int64_t k, void *context) {
     const struct micro_batches *m = context;
-    return micro_step(t, m->position + k, m->total, m->pairs, k == 0) && tl_error() == TL_OK;
+    return !trainer_leaves(t, k) && micro_step(t, m->position + k, m->total, m->pairs, k == 0) && tl_error() == TL_OK;
 }
 
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
@@ -407,7 +412,7 @@ bool trainer_step(struct trainer *t, int64_t step) {
     tl_set_grad_mode(grad);
     tl_module_zero_grad(t->model, false);
     if (scope.depth) ok = tl_scope_end(scope) && ok;
-    t->noise = tl_generator_get();
+    if (!t->is_left) t->noise = tl_generator_get();
     tl_generator_set(before);
     return ok;
 }

@@ -7,6 +7,7 @@
 #define STEP_TRAINER_H
 
 #include <jansson.h>
+#include <signal.h>
 
 #include "tally.h"
 #include "step/recipe.h"
@@ -35,7 +36,10 @@ struct trainer {
     double scale_used[2];     /* of an even step, of an odd step */
     int64_t data_shift;       /* batches that were skipped */
     int64_t step_pairs[2];    /* document_mask: pairs of query and key, of an even step, of an odd step */
-    bool is_sketch;           /* tokens of a sample that cost the same as those before them are left out */
+    /* 1: leave a step between two micro-batches, and an evaluation between two batches. NULL: never. */
+    const volatile sig_atomic_t *stop;
+    bool is_left;   /* the last step or evaluation was left: nothing was updated, and nothing is recorded */
+    bool is_sketch; /* tokens of a sample that cost the same as those before them are left out */
 };
 
 /* Whether the settings name a model of the library's list. */
@@ -46,6 +50,9 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
  * anything is priced or made; meta takes every model. False: recorded. */
 bool trainer_can_hold(const struct settings *s, const tl_model_config *config, const char *weights,
                       const tl_device *device);
+
+/* Whether to leave before round k; sets is_left. The first round is always done. */
+bool trainer_leaves(struct trainer *t, int64_t k);
 
 struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device);
 void trainer_free(struct trainer *t); /* NULL allowed */

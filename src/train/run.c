@@ -53,7 +53,10 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
 
 static bool evaluate(struct run *r) {
     double before = now_s();
-    if (!run_kind(r, KIND_EVAL) || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
+    bool is_done = run_kind(r, KIND_EVAL);
+    r->owes_evaluation = !is_done && r->trainer->is_left;
+    if (r->owes_evaluation) return true;
+    if (!is_done || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
     r->summary->held_out = r->held_out;
     if (isfinite(r->held_out) && !(r->held_out >= r->best)) {
         r->best = r->held_out;
@@ -101,6 +104,30 @@ static bool is_timed(const struct run *r) {
     return r->listener && n_before >= 0 && n_before < r->listener->profile_steps;
 }
 
+/* A step that was left is as if it had never begun. */
+static bool step_left(struct run *r, enum run_end *end) {
+    if (!r->trainer->is_left) return *end = RUN_FAILED, false;
+    if (results_read(r, 0, end)) *end = r->last_saved == r->step || run_save(r, false) ? RUN_STOPPED : RUN_FAILED;
+    return false;
+}
+
+/* What is due after a step, in this order. A run that is stopped while it evaluates does the rest when it resumes. */
+static bool after_step(struct run *r, bool eval, bool text, bool keep, bool is_stopping, enum run_end *end) {
+    bool ok = (!eval || evaluate(r)) && (!text || r->owes_evaluation || sample(r));
+    is_stopping = is_stopping || r->owes_evaluation;
+    bool keep_now = keep || is_stopping || (r->is_new_best && r->settings.save_best);
+    ok = ok && (!keep_now || run_save(r, keep));
+    if (eval || text || keep_now) r->last_mark = 0;
+    if (!ok) *end = RUN_FAILED;
+    else if (is_stopping && (r->step < r->settings.steps || r->owes_evaluation)) *end = RUN_STOPPED;
+    return *end == RUN_DONE;
+}
+
+/* The evaluation that was left when the run was stopped, and the sample after it. */
+static bool pay_evaluation(struct run *r, enum run_end *end) {
+    return after_step(r, true, walk_is_due(r->trainer, KIND_SAMPLE, r->step), false, false, end);
+}
+
 /* One step and everything due after it. */
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
@@ -111,7 +138,7 @@ static bool advance(struct run *r, enum run_end *end) {
     /* from the start of one step to the start of the next, so that work still on the device is included */
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
     r->step_began_s = 0;
-    if (!(has_timers ? timed_step(r) : run_kind(r, KIND_STEP))) return *end = RUN_FAILED, false;
+    if (!(has_timers ? timed_step(r) : run_kind(r, KIND_STEP))) return step_left(r, end);
     if (r->settings.document_mask) kinds_pairs(&r->kinds, trainer_step_pairs(t, r->step), trainer_causal_pairs(t));
     span->to = r->last_mark = device_mark(t->device);
     span->asked_s = now_s() - before;
@@ -128,13 +155,7 @@ static bool advance(struct run *r, enum run_end *end) {
     r->held_out = NAN;
     bool is_plain = !eval && !text && !keep && !has_timers && r->step > r->summary->first_step + 2;
     r->step_began_s = is_plain ? before : 0;
-    bool ok = (!eval || evaluate(r)) && (!text || sample(r));
-    bool keep_now = keep || is_stopping || (r->is_new_best && r->settings.save_best);
-    ok = ok && (!keep_now || run_save(r, keep));
-    if (eval || text || keep_now) r->last_mark = 0;
-    if (!ok) *end = RUN_FAILED;
-    else if (is_stopping && r->step < r->settings.steps) *end = RUN_STOPPED;
-    return *end == RUN_DONE;
+    return after_step(r, eval, text, keep, is_stopping, end);
 }
 
 static bool run_begin(struct run *r) {
@@ -158,6 +179,8 @@ static bool run_begin(struct run *r) {
     if (*s->memory_limit) tl_set_pool_limit(device, settings_memory_limit(s));
     r->trainer = trainer_new(s, &r->source, device);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
+    /* one of several processes cannot leave alone: the others would wait for it */
+    if (r->trainer && r->listener && tl_comm_size(tl_comm_world()) == 1) r->trainer->stop = r->listener->stop;
     r->origin = origin_here(device);
     return r->trainer && run_resume_found(r) && run_log_begin(r) && run_changes_log(r) && run_machine_write(r);
 }
@@ -202,6 +225,7 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     summary->times.start_s = now_s() - r->began_s;
     r->began_s += summary->times.start_s;
     summary->first_step = r->step;
+    if (end == RUN_DONE && r->owes_evaluation) pay_evaluation(r, &end);
     while (end == RUN_DONE && r->step < s->steps)
         if (advance(r, &end) && r->step_flops == 0) run_flops_find(r);
     if (end == RUN_FAILED && r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, r->trainer->device);

@@ -54,6 +54,7 @@ struct run {
     double step_began_s;     /* if nothing else ran beside it; 0: something did */
     double palm_flops;       /* of a token, by PaLM's rule */
     bool is_new_best;        /* the last evaluation was */
+    bool owes_evaluation;    /* the one due after the last step was left when the run was stopped */
     double wait_s, waited_s; /* for data: in the last step, and in all of this process */
     struct folder folder;
     struct checkpoint *found; /* the newest whole one, until it is resumed from */

@@ -92,6 +92,7 @@ bool run_price_again(struct run *r, const struct settings *before) {
     if (!price_is_ours(r, &is_ours)) return false;
     if (settings_cost_same(before, s) && !*r->changes && is_ours) return true;
     kinds_forget(&r->kinds);
+    r->owes_evaluation = false; /* the rest is priced from the next step on */
     return price_write(r, price_text_rest(s, &r->kinds, r->step, r->step)) &&
            folder_put(&r->folder, RUN_CONFIG, settings_json(s));
 }

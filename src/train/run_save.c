@@ -22,14 +22,15 @@ static char *state_text(struct run *r) {
     json_t *settings = settings_text ? json_parse(settings_text, NULL) : NULL;
     free(settings_text);
     double elapsed = r->elapsed_s + now_s() - r->began_s;
-    json_t *root = kinds && trainer && settings && made_on
-                       ? json_pack("{s:I, s:O, s:O, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step",
-                                   (json_int_t)r->step, "trainer", trainer, "kinds", kinds, "settings", settings,
-                                   "made_on", made_on, "made_from", r->made_from, "elapsed_s", elapsed, "log_bytes",
-                                   (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
-                                   isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
-                                   (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
-                       : NULL;
+    json_t *root =
+        kinds && trainer && settings && made_on
+            ? json_pack("{s:I, s:O, s:O, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I, s:b}", "step",
+                        (json_int_t)r->step, "trainer", trainer, "kinds", kinds, "settings", settings, "made_on",
+                        made_on, "made_from", r->made_from, "elapsed_s", elapsed, "log_bytes", (json_int_t)r->log_bytes,
+                        "event_bytes", (json_int_t)r->event_bytes, "best", isfinite(r->best) ? r->best : 0.0,
+                        "has_best", (int)isfinite(r->best), "best_step", (json_int_t)r->best_step, "n_skipped",
+                        (json_int_t)r->summary->n_skipped, "owes_evaluation", (int)r->owes_evaluation)
+            : NULL;
     char *text = root ? json_print(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (!text) error_memory(4096, "a checkpoint's state");
     json_decref(root);
@@ -128,11 +129,11 @@ static bool state_read(struct run *r, const char *text) {
     json_t *root = json_parse(text, &problem);
     json_int_t step, log_bytes, event_bytes = 0, best_step, n_skipped;
     double elapsed, best;
-    int has_best;
+    int has_best, owes_evaluation = 0;
     bool ok = root &&
-              json_unpack(root, "{s:I, s:F, s:I, s?I, s:F, s:b, s:I, s:I}", "step", &step, "elapsed_s", &elapsed,
+              json_unpack(root, "{s:I, s:F, s:I, s?I, s:F, s:b, s:I, s:I, s?b}", "step", &step, "elapsed_s", &elapsed,
                           "log_bytes", &log_bytes, "event_bytes", &event_bytes, "best", &best, "has_best", &has_best,
-                          "best_step", &best_step, "n_skipped", &n_skipped) == 0 &&
+                          "best_step", &best_step, "n_skipped", &n_skipped, "owes_evaluation", &owes_evaluation) == 0 &&
               step >= 0 && log_bytes >= 0 && event_bytes >= 0;
     if (!ok) error_set(TL_ERROR_USE, "the checkpoint's state.json is not a run's state");
     kinds_free(&r->kinds);
@@ -146,6 +147,7 @@ static bool state_read(struct run *r, const char *text) {
         r->best = has_best ? best : NAN;
         r->best_step = best_step;
         r->summary->n_skipped = n_skipped;
+        r->owes_evaluation = owes_evaluation && r->trainer->held_out;
         origin_look(r, json_object_get(root, "made_on"));
     }
     ok = ok && run_settings_of(root, &r->settings, &before) && length_change(r, before.steps) &&
