@@ -75,8 +75,21 @@ static bool format_read(const char *text, tl_token_format *format) {
     return false;
 }
 
+enum word { MAKE, INSPECT, CONVERT, CHECK, SHOW, N_WORDS };
+static const char *const words[N_WORDS] = {"make", "inspect", "convert", "check", "show"};
+
+/* Whether a word has an option: its place in `words`, as a bit. */
+#define FOR(word) (1u << (word))
+enum { READS = FOR(INSPECT) | FOR(CONVERT) | FOR(CHECK) | FOR(SHOW), ALL = READS | FOR(MAKE) };
+
+/* Refuses an option of another word, which would have no effect. */
+static int surplus(const char *option, enum word word) {
+    fprintf(stderr, "tally data: %s has no option %s (see `tally data --help`)\n", words[word], option);
+    return EXIT_USAGE;
+}
+
 /* 0, or the exit code. argv[0] is the word before the options. */
-static int request_read(struct request *r, int argc, char **argv) {
+static int request_read(struct request *r, enum word word, int argc, char **argv) {
     const char *bytes = NULL, *format = NULL, *to = NULL;
     const struct option table[] = {
         {"--out", OPTION_TEXT, &r->out, 0, 0, false},
@@ -93,6 +106,23 @@ static int request_read(struct request *r, int argc, char **argv) {
         {"--json", OPTION_FLAG, &r->wants_json, 0, 0, false},
         {0},
     };
+    static const unsigned whose[] = {FOR(MAKE) | FOR(CONVERT),
+                                     FOR(MAKE),
+                                     READS,
+                                     FOR(INSPECT) | FOR(SHOW),
+                                     FOR(CONVERT),
+                                     FOR(INSPECT),
+                                     FOR(INSPECT),
+                                     FOR(MAKE),
+                                     FOR(SHOW),
+                                     FOR(SHOW),
+                                     READS,
+                                     ALL};
+    for (int i = 1; i < argc; i++)
+        for (int k = 0; table[k].kind != OPTION_END; k++)
+            if (!(whose[k] & FOR(word)) && !strncmp(argv[i], table[k].name, strcspn(argv[i], "=")) &&
+                strlen(table[k].name) == strcspn(argv[i], "="))
+                return surplus(table[k].name, word);
     *r = (struct request){.seed = 1, .count = 256, .document_token = -1, .to = TL_TOKENS_TALLY};
     int code = options_read("data", table, argc, argv, &r->file, 1);
     if (code) return code;
@@ -472,21 +502,19 @@ static int data_show(const struct request *o) {
 }
 
 int cmd_data(int argc, char **argv) {
-    static const char *const names[] = {"make", "inspect", "convert", "check", "show"};
     static int (*const runs[])(const struct request *) = {data_make, data_inspect, data_convert, data_check, data_show};
-    enum { N = sizeof names / sizeof *names };
     if (argc < 2) {
         fputs(help_data, stderr);
         return EXIT_USAGE;
     }
     struct request o;
-    for (int i = 0; i < N; i++)
-        if (!strcmp(argv[1], names[i])) {
-            int result = request_read(&o, argc - 1, argv + 1);
+    for (int i = 0; i < N_WORDS; i++)
+        if (!strcmp(argv[1], words[i])) {
+            int result = request_read(&o, (enum word)i, argc - 1, argv + 1);
             return result ? result : runs[i](&o);
         }
     char meant[TEXT_MEANT];
     fprintf(stderr, "tally data: there is no \"%s\"%s (see `tally data --help`)\n", argv[1],
-            text_meant(meant, text_nearest(argv[1], names, N)));
+            text_meant(meant, text_nearest(argv[1], words, N_WORDS)));
     return EXIT_USAGE;
 }

@@ -104,6 +104,14 @@ static int unknown(const char *command, const struct option *table, const char *
     return option_unknown(command, flag, names, n);
 }
 
+/* The option that an argument names, up to its '='; the end of the table if none. */
+static const struct option *find(const struct option *table, const char *argument) {
+    size_t length = strcspn(argument, "=");
+    while (table->kind != OPTION_END && (strlen(table->name) != length || strncmp(table->name, argument, length)))
+        table++;
+    return table;
+}
+
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words) {
     int n = 0;
@@ -114,16 +122,15 @@ int options_read(const char *command, const struct option *table, int argc, char
             words[n++] = argument;
             continue;
         }
-        size_t length = equals ? (size_t)(equals - argument) : strlen(argument);
-        const struct option *o = table;
-        while (o->kind != OPTION_END && (strlen(o->name) != length || strncmp(o->name, argument, length))) o++;
+        const struct option *o = find(table, argument);
         if (o->kind == OPTION_END || (o->kind == OPTION_FLAG && equals)) return unknown(command, table, argument);
         if (o->kind == OPTION_FLAG) {
             *(bool *)o->to = true;
             continue;
         }
         const char *value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
-        if (!value) return option_lacks(command, o->name);
+        bool is_option = value && !equals && find(table, value)->kind != OPTION_END; /* --out --json */
+        if (!value || is_option) return option_lacks(command, o->name);
         int code = value_take(command, o, value);
         if (code) return code;
     }

@@ -28,9 +28,9 @@ struct option {
     bool is_open; /* the least itself is not allowed */
 };
 
-/* Reads `--name value`, `--name=value` and words without dashes, at most `n_words` of them (the rest of `words` is not
- * touched). Returns 0, or the exit code after a message on stderr: EXIT_USAGE for an unknown flag or a missing value,
- * EXIT_INPUT for an invalid value. */
+/* Reads `--name value`, `--name=value` and words without dashes, at most `n_words` of them (the rest of `words` is
+ * not touched). A value that is the name of an option must be written behind `=`. Returns 0, or the exit code after
+ * a message on stderr: EXIT_USAGE for an unknown flag or a missing value, EXIT_INPUT for an invalid value. */
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words);
 

@@ -32,6 +32,8 @@ NUMBERS = ["0", "1", "2", "3", "7", "16", "64", "-1", "-3", "0.5", "1e-3", "70B"
            "+3", "1,5", "3x", "1e-320", "-0", "1__0", "\u0663", "1000000"]
 SIZES = ["0", "1", "2", "3", "5", "8", "16", "17", "100", "1000", "4096", "65536", "100000", "1000000", "1000000000",
          "4294967296", "1099511627776"]
+LARGE = ("--layers", "--batch", "--seq")  # many of these are a large run, and no mistake
+LONG = ("1000", "4096", "65536", "100000", "1000000")
 SHARES = ["0", "1", "0.5", "0.9", "0.99", "1e-9", "1e-3", "1e-8", "100", "1e6"]
 TEXTS = ["", "x", "\x1b[31mred\x1b[0m", "\u009b31m", "\x7f", "a\tb\nc", "é", "\U0001f600" * 30, "%s%n%x", "$(id)",
          "../../x", "x" * 4000, "\x9b2J", "{}", "\u202eabc", "null", "true", "false"]
@@ -210,9 +212,6 @@ class Grammar:
         if what < 0.4 and numbers:
             at = rng.choice(numbers)
             line[at] = rng.choice(SIZES if rng.random() < 0.8 else SHARES)
-            # Thousands of layers are allowed, but a step of so many ops takes longer than a process may here.
-            if line[at - 1] == "--layers" and line[at] == "4096":
-                line[at] = "100"
         elif what < 0.7 and files:
             line[rng.choice(files)] = rng.choice(self.bad if rng.random() < 0.6 else self.good)
         elif line[0] in ("train", "plan", "fit") and len(line) > 2:
@@ -222,7 +221,9 @@ class Grammar:
             line += [flag, rng.choice(choices)] if kind else [f"{flag}={rng.choice(choices)}"]
         else:
             line = self.mutate(rng, line)
-        return line
+        # Thousands of layers and millions of sequences are allowed, but take longer, or more memory, than a process may
+        # here.
+        return ["100" if at and line[at - 1] in LARGE and word in LONG else word for at, word in enumerate(line)]
 
     def line(self, rng):
         kind = rng.random()
