@@ -2,6 +2,7 @@
  * launcher it is one of them, and makes one check. */
 #include "support/check.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -262,6 +263,38 @@ static int rank_run(void) {
     return 0;
 }
 
+/* ---- Ranks that fail: the last rank, in the middle of what all do ---- */
+
+static void stay(void) {
+    for (volatile int i = 0;; i++) {
+    }
+}
+
+static int fault_run(const char *fault) {
+    tl_comm *comm = world();
+    tl_set_error_policy(TL_RETURN);
+    bool is_last = comm->rank == comm->size - 1;
+    tl_tensor *x = tl_ones(TL_SHAPE(12), TL_F32, device());
+    for (int step = 0;; step++) {
+        tl_comm_set_step(step);
+        tl_scope scope = tl_scope_begin();
+        if (is_last && step == 5) {
+            if (!strcmp(fault, "kill")) raise(SIGKILL);
+            if (!strcmp(fault, "stop")) raise(SIGSTOP);
+            if (!strcmp(fault, "exit")) exit(3);
+            if (!strcmp(fault, "end")) exit(0);
+            if (!strcmp(fault, "abort")) abort();
+            if (!strcmp(fault, "loop")) stay();
+            if (!strcmp(fault, "other")) tl_all_gather(x, comm);
+            if (!strcmp(fault, "recv")) tl_recv(TL_SHAPE(13), TL_F32, device(), 0, comm);
+        }
+        if (comm->rank == 0 && step == 5 && !strcmp(fault, "recv")) tl_send(x, comm->size - 1, comm);
+        if (!(is_last && step == 5 && !strcmp(fault, "skip"))) tl_all_reduce(x, comm);
+        tl_broadcast(tl_ones(TL_SHAPE(step % 3 + 7), TL_BF16, device()), 0, comm);
+        tl_scope_end(scope);
+    }
+}
+
 /* ---- Alone ---- */
 
 static const char *program;
@@ -295,6 +328,52 @@ static void several_processes_with_open_mpi(void **state) {
 static void several_processes_with_mpich(void **state) {
     (void)state;
     launch_all("mpich", "mpirun.mpich");
+}
+
+/* Every way to fail ends all ranks within 30 s, which is what `timeout` allows here, with one line that names the rank.
+ * Under a real launcher other lines surround it. */
+static void a_rank_that_fails_ends_all(void **state) {
+    (void)state;
+    static const struct {
+        const char *fault, *says;
+    } cases[] = {
+        {"kill", "rank 2 on [^ ]* is gone: its process was killed, or crashed; last heard "},
+        {"abort", "rank 2 on [^ ]* is gone: its process was killed, or crashed; last heard "},
+        {"stop", "rank 2 on [^ ]* has not been heard for [23] s "},
+        {"exit", "rank 2 on [^ ]* ended with exit status 3; last heard at step 5, after broadcast of 8 bf16 among 3"},
+        {"end", "rank 2 on [^ ]* has ended, with exit status 0; last heard at step 5, .*; rank 0 on .* waits for it in "
+                "all_reduce of 12 "
+                "f32 among 3 ranks (call 16)"},
+        {"loop",
+         "rank 2 on [^ ]* is stuck: it has made no call for .* s; last heard at step 5, after broadcast of 8 bf16 "
+         "among 3 ranks (call 15); rank 0 on .* waits for it in all_reduce of 12 f32 among 3 ranks (call 16)"},
+        {"other",
+         "ranks do not make the same calls: rank [01] on [^ ]* called all_reduce of 12 f32 among 3 ranks (call "
+         "16), rank 2 on [^ ]* called all_gather of 12 f32 among 3 ranks (call 16)"},
+        {"recv",
+         "rank 0 on [^ ]* has waited for [34] s in all_reduce of 12 f32 among 3 ranks (call 16), rank 2 on [^ ]* "
+         "in recv of 13 f32 from rank 0"},
+        {"skip", "ranks do not make the same calls: rank [01] on [^ ]* called all_reduce of 12 f32 among 3 ranks (call "
+                 "16), rank 2 on [^ ]* called broadcast of 9 bf16 among 3 ranks (call 16)"},
+    };
+    if (!has_plugin("openmpi") || launch("mpirun.openmpi --oversubscribe", 2, "true >/dev/null 2>&1") != 0) skip();
+    setenv("TALLY_WATCH", "2", 1);
+    setenv("TALLY_TIMEOUT", "3", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[4800];
+        setenv("TALLY_TEST_FAULT", cases[i].fault, 1);
+        snprintf(command, sizeof command,
+                 "! OMP_NUM_THREADS=1 timeout -s KILL 30 mpirun.openmpi --oversubscribe --bind-to none -n 3 %s "
+                 ">%s.fault 2>&1 && test $(grep -c '^tally: .*; all ranks end$' %s.fault) = 1 && grep -q '%s' %s.fault",
+                 program, program, program, cases[i].says, program);
+        int result = system(command);
+        if (!result) continue;
+        snprintf(command, sizeof command, "cat %s.fault", program);
+        if (system(command) < 0 || result) fail_msg("%s: not \"%s\"", cases[i].fault, cases[i].says);
+    }
+    unsetenv("TALLY_TEST_FAULT");
+    unsetenv("TALLY_WATCH");
+    unsetenv("TALLY_TIMEOUT");
 }
 
 static void a_process_alone_is_a_group_of_one(void **state) {
@@ -350,12 +429,13 @@ static void a_plugin_that_is_missing_is_named(void **state) {
 
 int main(int argc, char **argv) {
     (void)argc;
-    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("TALLY_MPI")) return rank_run();
+    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("TALLY_MPI"))
+        return getenv("TALLY_TEST_FAULT") ? fault_run(getenv("TALLY_TEST_FAULT")) : rank_run();
     program = argv[0];
     const struct CMUnitTest tests[] = {
         TEST(a_process_alone_is_a_group_of_one), TEST(wrong_use_is_an_error),
         TEST(a_plugin_that_is_missing_is_named), TEST(several_processes_with_open_mpi),
-        TEST(several_processes_with_mpich),
+        TEST(several_processes_with_mpich),      TEST(a_rank_that_fails_ends_all),
     };
     return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
 }

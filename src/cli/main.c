@@ -38,7 +38,8 @@ static const char exit_codes[] =
     "exit codes:\n"
     "  0 success    1 wrong command line    2 invalid value, setting or file content; price and receipt differ\n"
     "  3 a file or a thread failed    4 out of memory    5 train: loss or gradient not finite\n"
-    "  6 fit: nothing fits    75 train: saved; the same command resumes    130 stopped by Ctrl-C (tokenize: saved)\n";
+    "  6 fit: nothing fits    7 another process of this launch failed    75 train: saved; the same command resumes\n"
+    "  130 stopped by Ctrl-C (tokenize: saved)\n";
 
 static void usage(FILE *to) {
     fprintf(to, "tally %s: train language models and know the cost beforehand\n\nusage: tally COMMAND [options]\n\n",

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/plugin.h"
+#include "comm/watch.h"
 
 /* ---- Which launcher, and which plugin ---- */
 
@@ -62,8 +63,8 @@ static void place_of_this_process(struct comm_place *place) {
     if (f) fclose(f);
 }
 
-/* Every rank learns where all are. */
-static bool places_fill(tl_comm *world) {
+/* Every rank learns where all are, and watches them. */
+static bool world_begin(tl_comm *world) {
     struct comm_place mine, *all = memory_new((size_t)world->size * sizeof *all);
     char error[COMM_ERROR] = "";
     if (!all) return error_memory((size_t)world->size * sizeof *all, "the hosts of all processes");
@@ -75,7 +76,7 @@ static bool places_fill(tl_comm *world) {
         while (k < i && (strcmp(all[k].host, all[i].host) || strcmp(all[k].boot, all[i].boot))) k++;
         all[i].number = k < i ? all[k].number : n++;
     }
-    return true;
+    return watch_begin(world, error) || error_set(TL_ERROR_DEVICE, "comm_world: %s", error);
 }
 
 int tl_comm_host(const tl_comm *comm, int rank) {
@@ -100,7 +101,7 @@ tl_comm *tl_comm_world(void) {
     static bool is_ready;
     pthread_mutex_lock(&lock);
     const char *plugin = is_ready || world.size ? NULL : plugin_name();
-    bool ok = is_ready || ((!plugin || plugin_open(plugin, &world)) && (world.size < 2 || places_fill(&world)));
+    bool ok = is_ready || ((!plugin || plugin_open(plugin, &world)) && (world.size < 2 || world_begin(&world)));
     if (ok && !world.size) world.size = 1;
     is_ready = ok;
     pthread_mutex_unlock(&lock);
@@ -135,10 +136,12 @@ static bool part_open(tl_comm *comm, int color, int key, tl_comm *part, const ch
     char error[COMM_ERROR] = "";
     int mine = comm_world_rank(comm, comm->rank);
     part->places = comm->places;
-    bool ok = comm->functions->split(comm, color, key, part, error);
-    if (ok && !ranks_new(part)) return false;
-    ok = ok && comm_gather(part, &mine, part->ranks, sizeof mine, error);
-    return ok || error_set(TL_ERROR_DEVICE, "%s: %s", what, error);
+    watch_enter(comm, what, 0, 0, -1);
+    bool ok = comm->functions->split(comm, color, key, part, error), has_room = !ok || ranks_new(part);
+    ok = ok && has_room && comm_gather(part, &mine, part->ranks, sizeof mine, error);
+    watch_leave(comm);
+    if (ok) part->id = watch_group_id(comm, part->ranks, part->size);
+    return ok || (has_room && error_set(TL_ERROR_DEVICE, "%s: %s", what, error));
 }
 
 tl_comm *tl_comm_split(tl_comm *comm, int color, int key) {
@@ -221,15 +224,28 @@ bool comm_gather(tl_comm *comm, const void *mine, void *all, size_t bytes, char 
     return ok;
 }
 
+bool comm_share(tl_comm *comm, void *data, size_t bytes, char *error) {
+    struct message *messages = memory_new((size_t)comm->size * sizeof *messages);
+    if (!messages) return snprintf(error, COMM_ERROR, "out of memory for messages to %d ranks", comm->size), false;
+    int n = 0;
+    if (comm->rank) messages[n++] = (struct message){0, false, data, bytes};
+    for (int r = 1; !comm->rank && r < comm->size; r++) messages[n++] = (struct message){r, true, data, bytes};
+    bool ok = comm_exchange(comm, messages, n, error);
+    memory_free(messages);
+    return ok;
+}
+
 /* In round k every rank hears from the one 2^k before it, and so, after all rounds, has heard from all. */
 bool tl_comm_barrier(tl_comm *comm) {
     char error[COMM_ERROR] = "";
     bool ok = comm_check(comm, "comm_barrier");
+    if (ok) watch_enter(comm, "barrier", 0, 0, -1);
     for (int step = 1; ok && step < comm->size; step *= 2) {
         char sent = 0, received;
         const struct message both[] = {{(comm->rank + step) % comm->size, true, &sent, 1},
                                        {(comm->rank + comm->size - step) % comm->size, false, &received, 1}};
         if (!comm_exchange(comm, both, 2, error)) ok = error_set(TL_ERROR_DEVICE, "comm_barrier: %s", error);
     }
+    if (ok) watch_leave(comm);
     return ok;
 }

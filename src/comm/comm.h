@@ -32,6 +32,8 @@ struct tl_comm {
     void *own;                              /* the plugin's */
     int *ranks;                             /* the world's ranks of all, or NULL: they are their own numbers */
     const struct comm_place *places;        /* by rank of the world; NULL: all on one host */
+    uint64_t id, n_calls, calls_hash;       /* of the collectives that this process has called; watch.c */
+    int tag;                                /* of messages: those of another collective do not match */
     /* Between the devices of the ranks; link.c */
     tl_device *link_device; /* NULL: not asked for yet */
     void *link;             /* NULL: messages go through the host */
@@ -55,6 +57,8 @@ typedef bool (*comm_open_fn)(tl_comm *world, char *error);
 bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error);
 /* The same bytes of every rank, one after another, in `all`. */
 bool comm_gather(tl_comm *comm, const void *mine, void *all, size_t bytes, char *error);
+/* Rank 0's bytes, on every rank. */
+bool comm_share(tl_comm *comm, void *data, size_t bytes, char *error);
 /* The link between the devices of all ranks, opened when all ranks first ask for it together; others, who do not open
  * it, get what was opened before. NULL in *link: there is none, so messages go through the host. False: why is in
  * `error`. */

@@ -39,18 +39,6 @@ static bool is_linkable(const struct word *words, int n) {
     return true;
 }
 
-/* Rank 0's key, on every rank. */
-static bool key_share(tl_comm *comm, const struct link_functions *functions, char key[LINK_KEY], char *error) {
-    struct message *messages = memory_new((size_t)comm->size * sizeof *messages);
-    if (!messages) return snprintf(error, COMM_ERROR, "out of memory for a link of %d ranks", comm->size), false;
-    int n = 0;
-    if (comm->rank) messages[n++] = (struct message){0, false, key, LINK_KEY};
-    for (int r = 1; !comm->rank && r < comm->size; r++) messages[n++] = (struct message){r, true, key, LINK_KEY};
-    bool ok = (comm->rank || functions->key(key, error)) && comm_exchange(comm, messages, n, error);
-    memory_free(messages);
-    return ok;
-}
-
 static bool link_open(tl_comm *comm, tl_device *device, char *error) {
     const struct link_functions *functions = device->functions->link;
     struct word mine, *words = memory_new((size_t)comm->size * sizeof *words);
@@ -60,7 +48,7 @@ static bool link_open(tl_comm *comm, tl_device *device, char *error) {
     memory_free(words);
     char key[LINK_KEY] = "";
     if (!is_wanted) return ok;
-    return key_share(comm, functions, key, error) &&
+    return (comm->rank || functions->key(key, error)) && comm_share(comm, key, LINK_KEY, error) &&
            functions->open(device, key, comm->rank, comm->size, &comm->link, error);
 }
 

@@ -27,12 +27,12 @@ static int parts_of(const struct message *m) {
     return (int)(m->bytes / MOST_BYTES) + (m->bytes % MOST_BYTES != 0 || m->bytes == 0);
 }
 
-static int part_begin(MPI_Comm comm, const struct message *m, int part, MPI_Request *request) {
+static int part_begin(MPI_Comm comm, int tag, const struct message *m, int part, MPI_Request *request) {
     size_t from = (size_t)part * MOST_BYTES, left = m->bytes - from;
     int bytes = (int)(left < MOST_BYTES ? left : MOST_BYTES);
     char *data = (char *)m->data + from;
-    return m->is_sent ? MPI_Isend(data, bytes, MPI_BYTE, m->peer, 0, comm, request)
-                      : MPI_Irecv(data, bytes, MPI_BYTE, m->peer, 0, comm, request);
+    return m->is_sent ? MPI_Isend(data, bytes, MPI_BYTE, m->peer, tag, comm, request)
+                      : MPI_Irecv(data, bytes, MPI_BYTE, m->peer, tag, comm, request);
 }
 
 /* Waits without keeping a core from other ranks: where there are more ranks than cores, spinning takes the time of
@@ -58,7 +58,7 @@ static bool mpi_exchange(tl_comm *comm, const struct message *messages, int n, c
     for (int sends = 0; sends < 2; sends++) /* what is expected first: a message that finds its place is not copied */
         for (int i = 0; i < n; i++)
             for (int k = 0; code == MPI_SUCCESS && messages[i].is_sent == sends && k < parts_of(&messages[i]); k++)
-                code = part_begin(own, &messages[i], k, &requests[begun++]);
+                code = part_begin(own, comm->tag, &messages[i], k, &requests[begun++]);
     if (code == MPI_SUCCESS) code = wait_all(begun, requests);
     free(requests);
     return code == MPI_SUCCESS || fail(code, "a message", error);
@@ -93,14 +93,21 @@ static void mpi_close(tl_comm *comm) {
 
 static const struct comm_functions functions = {"MPI", mpi_exchange, mpi_split, mpi_close};
 
-/* MPI_Finalize waits for all ranks. A rank that ends for a reason of its own ends the others instead, which would
+/* MPI_Finalize need not wait for all ranks, and this process has a part in their heartbeat until they end too. */
+static void finalize(void) {
+    MPI_Request all;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &all) == MPI_SUCCESS) wait_all(1, &all);
+    MPI_Finalize();
+}
+
+/* A rank that ends for a reason of its own ends the others instead, which would
  * otherwise wait for its messages. 75 and 130: all ranks were asked to stop. */
 static void at_exit(int status, void *unused) {
     int is_over;
     (void)unused;
     MPI_Finalized(&is_over);
     if (is_over) return;
-    if (status == 0 || status == 75 || status == 130) MPI_Finalize();
+    if (status == 0 || status == 75 || status == 130) finalize();
     else MPI_Abort(MPI_COMM_WORLD, status);
 }
 

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "comm/comm.h"
+#include "comm/watch.h"
 #include "ops/ops.h"
 
 struct attr_comm {
@@ -114,16 +114,24 @@ static bool messages_send(const tl_call *c, route_rule rule, const struct staged
 /* Two ranks call it, not all of the group. */
 static bool is_pair(const tl_call *c) { return c->op == &op_send || c->op == &op_recv || c->op == &op_send_recv; }
 
+/* What the program called: a sum consists of several ops. */
+static _Thread_local const char *called;
+
 static bool collective_run(const tl_call *c, route_rule rule, char *error) {
+    const struct attr_comm *a = c->attr;
+    const tl_tensor *x = c->n_inputs ? c->input[0] : c->output[0];
     struct staged in, out = {0};
     void *link;
-    if (!comm_link(comm_of(c), c->device, !is_pair(c), &link, error)) return false;
+    watch_enter(a->comm, called ? called : c->op->name, x->dtype, x->numel,
+                is_pair(c) ? a->to >= 0 ? a->to : a->from : -1);
+    if (!comm_link(a->comm, c->device, !is_pair(c), &link, error)) return false;
     bool ok = staged_new(&in, c->n_inputs ? c->input[0] : NULL, link);
     ok = ok && staged_new(&out, c->n_outputs ? c->output[0] : NULL, link);
     ok = ok && staged_copy(&in, COPY_TO_HOST, error) && messages_send(c, rule, &in, &out, link, error) &&
          staged_copy(&out, COPY_TO_DEVICE, error);
     staged_free(&in);
     staged_free(&out);
+    watch_leave(a->comm);
     return ok;
 }
 
@@ -325,7 +333,10 @@ static tl_tensor *parts_sum(tl_tensor *x, int n) {
 tl_tensor *tl_reduce_scatter(tl_tensor *x, tl_comm *comm) {
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
+    const char *outer = called;
+    if (!called) called = "reduce_scatter";
     tl_tensor *parts = tl_all_to_all(x, comm);
+    called = outer;
     return tl_scope_return(scope, parts ? parts_sum(parts, comm->size) : NULL);
 }
 
@@ -341,9 +352,11 @@ tl_tensor *tl_all_reduce(tl_tensor *x, tl_comm *comm) {
     if (!comm) return error_set(TL_ERROR_USE, "all_reduce: got NULL instead of a group of processes"), NULL;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
+    called = "all_reduce";
     tl_tensor *vector = padded_vector(x, comm->size);
     tl_tensor *part = vector ? tl_reduce_scatter(vector, comm) : NULL;
     tl_tensor *whole = part ? tl_all_gather(part, comm) : NULL;
+    called = NULL;
     if (whole && whole->numel != x->numel) whole = tl_slice(whole, 0, 0, x->numel, 1);
     return tl_scope_return(scope, whole ? tl_reshape(whole, x->rank, x->shape) : NULL);
 }
