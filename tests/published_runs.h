@@ -2,8 +2,8 @@
  * test_published.c alone. One row each:
  *
  *   model, sequence length, sequences in a micro-batch of one rank, micro-batches, recipe, checkpointing; chip,
- *   network; tp, cp, pp, dp, chunks, sp, shard; what was measured: one of seconds per step, tokens/s per GPU, or TFLOP/s
- *   per GPU by a convention of `tally napkin`; and the memory of a GPU in bytes, 0: not published
+ *   network; tp, cp, pp, dp, chunks, sp, shard; what was measured: one of seconds per step, tokens/s per GPU, or
+ *   TFLOP/s per GPU by a convention of `tally napkin`; and the memory of a GPU in bytes, 0: not published
  *
  * Chunks that are not published are the most that the layers allow, so that the bound has the shortest bubble. Rows
  * with is_held are not used for the typical share of the peak (layout.c): every second row of each source.

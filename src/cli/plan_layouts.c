@@ -195,7 +195,8 @@ static void best_print(const struct plan_flags *f, const struct layouts *all) {
     const struct layout *l = &best->layout;
     const int64_t sizes[] = {l->tp, l->cp, l->pp};
     char a[32], b[32];
-    printf("\n* the fastest by expectation:");
+    if (best->estimate.expected_s > 0) printf("\n* the fastest by expectation:");
+    else printf("\nThe speed of %s is unknown (`tally calibrate`, --hardware).\n* the least memory:", f->target.name);
     for (int i = 0; i < 3; i++)
         if (sizes[i] > 1) printf(" --%s %" PRId64, (const char *[]){"tp", "cp", "pp"}[i], sizes[i]);
     if (l->sp) printf(" --sp");

@@ -302,25 +302,22 @@ static void seconds_add(struct layout_seconds *to, const struct predict_machine 
     if (isfinite(predicted)) to->predicted_s += predicted;
 }
 
-/* False: a peak that the step needs is not known. */
-static bool work_find(struct layout_work *work, const struct price *p, const struct predict_machine *m) {
+static struct layout_work work_find(const struct price *p, const struct predict_machine *m) {
     const tl_ledger *ledger = p->kind[KIND_STEP].ledger;
     const struct predict_shape shape = predict_shape_of(&p->config, p->settings.seq);
     double flops[TL_PHASE_COUNT] = {0}, all = 0;
-    *work = (struct layout_work){0};
-    if (!(m->bandwidth > 0)) return false;
+    struct layout_work work = {.is_known = m->bandwidth > 0};
     for (size_t i = 0; i < ledger->n_rows; i++) {
         const struct ledger_row *row = &ledger->rows[i];
-        bool has_dtype = row->key.dtype < TL_DTYPE_COUNT;
-        if (row->flops && (!has_dtype || !(m->peak[row->key.dtype] > 0))) return false;
-        bool is_update = row->key.phase == TL_UPDATE;
-        seconds_add(is_update ? &work->update : &work->steps, m, &shape, row);
+        bool has_dtype = row->key.dtype < TL_DTYPE_COUNT, is_update = row->key.phase == TL_UPDATE;
+        if (row->flops && (!has_dtype || !(m->peak[row->key.dtype] > 0))) work.is_known = false;
+        if (work.is_known) seconds_add(is_update ? &work.update : &work.steps, m, &shape, row);
         flops[row->key.phase] += (double)row->flops;
         if (!is_update) all += (double)row->flops;
     }
-    work->forward = all > 0 ? flops[TL_FORWARD] / all : 0;
-    work->weights = all > 0 ? flops[TL_BACKWARD] / 2 / all : 0;
-    return true;
+    work.forward = all > 0 ? flops[TL_FORWARD] / all : 0;
+    work.weights = all > 0 ? flops[TL_BACKWARD] / 2 / all : 0;
+    return work;
 }
 
 static double bubble_of(const struct layout *l, const struct layout_work *work, int64_t micro) {
@@ -348,22 +345,21 @@ static void expose(struct layout_estimate *e, int axis, double window) {
     e->exposed_s += e->axis[axis].expected_s - hidden;
 }
 
-static bool work_of(struct layout_work *work, const struct price *p, const struct predict_machine *m,
-                    struct layout_cache *cache) {
-    if (cache && cache->priced == p) *work = cache->work;
-    else if (!work_find(work, p, m)) return false;
-    if (cache) cache->priced = p, cache->work = *work;
-    return true;
+static struct layout_work work_of(const struct price *p, const struct predict_machine *m, struct layout_cache *cache) {
+    if (cache && cache->priced == p) return cache->work;
+    struct layout_work work = work_find(p, m);
+    if (cache) cache->priced = p, cache->work = work;
+    return work;
 }
 
 static void times_find(struct layout_estimate *e, const struct price *p, const struct plan_target *target,
                        const struct layout *l, struct layout_cache *cache) {
-    struct layout_work work;
+    struct layout_work work = work_of(p, &target->speed, cache);
     double k = (double)micro_of(p, l), parts = (double)(l->tp * l->cp * l->pp) * (double)p->settings.accum / k;
-    if (!work_of(&work, p, &target->speed, cache)) return;
+    e->bubble = l->pp > 1 ? bubble_of(l, &work, micro_of(p, l)) : 0;
+    if (!work.is_known) return;
     /* the parts that tp and pp leave of the optimizer's work, of which each rank of zero1 and above has a part */
     double updates = (double)(l->tp * l->pp) * (l->shard >= SHARD_ZERO1 ? (double)(l->dp * l->cp) : 1);
-    e->bubble = l->pp > 1 ? bubble_of(l, &work, micro_of(p, l)) : 0;
     double steps = 1 + e->bubble;
     e->bound_s = fmax(work.steps.compute_s / parts * steps + work.update.compute_s / updates,
                       work.steps.memory_s / parts * steps + work.update.memory_s / updates);

@@ -63,6 +63,7 @@ struct layout_work {
         double roofline_s, predicted_s; /* 0: not known */
     } steps, update;
     double forward, weights; /* F and W as shares of F + B, by FLOPs */
+    bool is_known;           /* the seconds are: of no dtype that the step needs the peak is missing */
 };
 
 struct layout_estimate {

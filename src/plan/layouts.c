@@ -115,10 +115,10 @@ static bool is_wanted(int64_t given, int64_t size) { return !given || given == s
 
 static bool axes_try(struct hunt *h) {
     const struct layout *own = &h->options.layout; /* sizes of 0 are open */
-    int64_t n = h->options.n_devices;
+    int64_t n = h->options.n_devices, deepest = h->config.n_layers > own->pp ? h->config.n_layers : own->pp;
     for (int64_t tp = 1; tp <= n && (tp <= h->options.network.node || tp == own->tp); tp++)
         for (int64_t cp = 1; n % tp == 0 && cp <= n / tp; cp *= 2)
-            for (int64_t pp = 1; n / tp % cp == 0 && pp <= n / tp / cp; pp++) {
+            for (int64_t pp = 1; n / tp % cp == 0 && pp <= n / tp / cp && pp <= deepest; pp++) {
                 bool is_odd = (tp & (tp - 1)) && tp != own->tp, is_uneven = h->config.n_layers % pp && pp != own->pp;
                 if (n / tp / cp % pp || !is_wanted(own->tp, tp) || !is_wanted(own->cp, cp) || !is_wanted(own->pp, pp) ||
                     !is_wanted(own->dp, n / tp / cp / pp) || is_odd || is_uneven ||
@@ -134,13 +134,15 @@ static bool axes_try(struct hunt *h) {
     return true;
 }
 
-/* Those that fit by expected time, then those that do not, by bytes, then those that cannot be. */
+/* Those that fit by expected time, or by bytes if the device's speed is not known, then those that do not, by bytes,
+ * then those that cannot be. */
 static int by_time(const void *a, const void *b) {
     const struct layouts_row *x = a, *y = b;
     if (x->fits != y->fits) return x->fits ? -1 : 1;
     if ((x->batch == 0) != (y->batch == 0)) return x->batch ? -1 : 1;
-    double u = x->fits ? x->estimate.expected_s : (double)x->estimate.total_bytes,
-           v = y->fits ? y->estimate.expected_s : (double)y->estimate.total_bytes;
+    bool by_bytes = !x->fits || !(x->estimate.expected_s > 0);
+    double u = by_bytes ? (double)x->estimate.total_bytes : x->estimate.expected_s,
+           v = by_bytes ? (double)y->estimate.total_bytes : y->estimate.expected_s;
     return (u > v) - (u < v);
 }
 
@@ -158,6 +160,8 @@ static bool hunt_run(struct hunt *h) {
     if (__builtin_mul_overflow(s->batch, s->accum, &h->all->sequences))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 sequences");
     h->all->tokens = (double)h->all->sequences * (double)s->seq;
+    if (h->options.n_devices < 2)
+        return error_set(TL_ERROR_USE, "layouts: there is nothing to divide a run among (need --devices 2 or more)");
     if (!axes_try(h)) return false;
     if (!h->all->n)
         return error_set(TL_ERROR_USE, "layouts: no layout has these axes (leave some of --tp, --cp, --pp, --dp open)");
