@@ -26,6 +26,7 @@ struct thread_state {
     bool is_set_up;
     tl_device *device;
     tl_generator generator;
+    uint32_t draw_part, draw_others; /* this thread's part of what is drawn, and how many others have (ops/draw.h) */
     struct keeper *keeper;
     struct leaf_list *reads; /* a checkpoint's forward pass records the leaves it reads; NULL: not in a checkpoint */
     struct ledger_list *held_bills; /* calls that are part of another are billed with it; NULL: at once */

@@ -181,7 +181,9 @@ tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_atten
     a.has_mask = options->mask != NULL;
     a.has_first_key = options->first_key != NULL;
     a.dropout = options->dropout;
-    if (a.dropout > 0) a.generator = draw_begin(1);
+    const bool has_words = a.dropout > 0 && q->rank == 4 && k && k->alive == TENSOR_ALIVE && k->rank == 4;
+    const int64_t n_words = has_words ? dropout_words(q, k) : 0; /* otherwise the call is refused below */
+    if (a.dropout > 0) a.generator = draw_part_begin(1, n_words);
     a.scale = options->scale != 0 ? options->scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
     q = autocast_narrow(q);
     k = autocast_narrow(k);
@@ -195,7 +197,7 @@ tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_atten
     tl_call c;
     call_begin(&c, &op_attention, input, n, ATTR(a));
     if (!op_apply(&c)) return NULL;
-    if (a.dropout > 0) draw_end(a.generator, 1, dropout_words(c.input[0], c.input[1]));
+    if (a.dropout > 0) draw_part_end(1, n_words);
     if (lse) *lse = c.output[1];
     return c.output[0];
 }

@@ -95,12 +95,11 @@ tl_tensor *tl_arange(double start, double step, int64_t n, tl_dtype dtype, tl_de
  * counted in pairs. Every tensor starts a new block, so that no word is ever used twice. */
 static tl_tensor *make_random(int rank, const int64_t *shape, struct attr_random *a, tl_dtype dtype,
                               tl_device *device) {
-    struct thread_state *s = thread_state();
-    uint64_t words = a->kind == RANDOM_INTEGERS || dtype == TL_F64 ? 2 : 1;
-    a->generator = s->generator;
-    a->generator.index = (s->generator.index + 3) / 4 * 4 / words; /* rounded: a state may have been set by hand */
+    uint64_t words = a->kind == RANDOM_INTEGERS || dtype == TL_F64 ? 2 : 1, numel = 1; /* may wrap, as the generator */
+    for (int i = 0; shape && i < rank && rank <= TL_MAX_RANK; i++) numel *= (uint64_t)shape[i];
+    a->generator = draw_part_begin(words, (int64_t)numel);
     tl_tensor *x = op_create(&op_random, rank, shape, dtype, device, a, sizeof *a);
-    if (x) s->generator.index = (a->generator.index * words + (uint64_t)x->numel * words + 3) / 4 * 4;
+    if (x) draw_part_end(words, x->numel);
     return x;
 }
 

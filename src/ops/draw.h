@@ -24,6 +24,32 @@ static inline void draw_end(tl_generator from, uint64_t words, int64_t n) {
     thread_state()->generator.index = (from.index * words + (uint64_t)n * words + 3) / 4 * 4;
 }
 
+/* ---- Tensors whose first axis is divided among processes ----
+ *
+ * Part p of an axis that is cut into equal parts draws what its elements would draw in the whole: as long as a part
+ * takes a multiple of four words, which is a block, each element gets the same number however many parts there are, and
+ * the generator of every part moves past all of them. */
+
+static inline void draw_set_part(int part, int n_parts) {
+    thread_state()->draw_part = (uint32_t)part;
+    thread_state()->draw_others = (uint32_t)n_parts - 1;
+}
+
+static inline uint64_t draw_part_words(uint64_t words, int64_t n) { return ((uint64_t)n * words + 3) / 4 * 4; }
+
+/* As draw_begin, for the n draws of this part. */
+static inline tl_generator draw_part_begin(uint64_t words, int64_t n) {
+    tl_generator g = draw_begin(words);
+    g.index += thread_state()->draw_part * draw_part_words(words, n) / words;
+    return g;
+}
+
+/* Moves the thread's generator past n draws of each part. */
+static inline void draw_part_end(uint64_t words, int64_t n) {
+    struct thread_state *s = thread_state();
+    s->generator.index = (s->generator.index + 3) / 4 * 4 + (1 + (uint64_t)s->draw_others) * draw_part_words(words, n);
+}
+
 /* The next smaller number of a dtype, all of which are a sign and a magnitude; x is one of them. */
 static inline double draw_next_below(double x, tl_dtype dtype) {
     uint64_t bits = 0;

@@ -38,9 +38,9 @@ tl_tensor *tl_round_to(tl_tensor *x, tl_dtype dtype, tl_rounding mode) {
     memset(&a, 0, sizeof a);
     a.dtype = dtype;
     a.mode = mode;
-    a.generator = draw_begin(1);
+    a.generator = draw_part_begin(1, x->numel);
     tl_tensor *y = op_apply1(&op_cast_mode, x, ATTR(a));
-    if (y && mode == TL_STOCHASTIC) draw_end(a.generator, 1, y->numel);
+    if (y && mode == TL_STOCHASTIC) draw_part_end(1, y->numel);
     return y;
 }
 
@@ -106,10 +106,10 @@ static bool quantize_apply(tl_call *c, const tl_op *op, tl_tensor **x, tl_format
     memset(&a, 0, sizeof a);
     a.format = format;
     a.mode = mode;
-    a.generator = draw_begin(1);
+    a.generator = draw_part_begin(1, (*x)->numel);
     call_begin(c, op, x, 1, ATTR(a));
     if (!op_apply(c)) return false;
-    if (mode == TL_STOCHASTIC) draw_end(a.generator, 1, (*x)->numel);
+    if (mode == TL_STOCHASTIC) draw_part_end(1, (*x)->numel);
     return true;
 }
 

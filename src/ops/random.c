@@ -53,9 +53,9 @@ const tl_op op_random_fill = {RECORD(KERNEL, random_fill, 1),
 static tl_tensor *random_fill(tl_tensor *x, struct attr_random_fill *a, const char *what) {
     if (!tensor_check(x, what)) return NULL;
     const uint64_t words = x->dtype == TL_F64 && a->random.kind != RANDOM_BERNOULLI ? 2 : 1;
-    a->random.generator = draw_begin(words);
+    a->random.generator = draw_part_begin(words, x->numel);
     if (!op_apply1(&op_random_fill, x, a, sizeof *a)) return NULL;
-    draw_end(a->random.generator, words, x->numel);
+    draw_part_end(words, x->numel);
     return x;
 }
 

@@ -94,7 +94,7 @@ const tl_op op_adam = {RECORD(KERNEL, adam, 0), UPDATE_RULES, .cost = adam_cost,
 struct batch {
     tl_tensor *input[TL_MAX_INPUTS];
     int n_inputs, n_parameters;
-    int64_t n_words; /* of rounding at random */
+    uint64_t n_words, words_before, words_after; /* of rounding at random: of these, and of parts that others have */
 };
 
 static int tensors_of(const struct update_tensors *t, tl_tensor **input) {
@@ -121,11 +121,15 @@ static int batch_fill(struct batch *b, const struct update_tensors *list, int n,
     for (int t = 0; t < n; t++) {
         tl_tensor *input[2 + UPDATE_STATES + 1];
         const int n_tensors = tensors_of(&list[t], input);
+        const bool is_part = list[t].words_before || list[t].words_after;
+        if (t && (is_part || b->words_before || b->words_after)) break;
         if (t && (b->n_inputs + n_tensors > room || is_shared(b, input, n_tensors))) break;
         memcpy(b->input + b->n_inputs, input, (size_t)n_tensors * sizeof *input);
         b->n_inputs += n_tensors;
         b->n_parameters++;
-        b->n_words += (int64_t)update_words(list[t].parameter->numel);
+        b->n_words += update_words(list[t].parameter->numel);
+        b->words_before = list[t].words_before;
+        b->words_after = list[t].words_after;
     }
     return b->n_parameters;
 }
@@ -141,10 +145,11 @@ static bool batch_apply(const tl_op *op, struct batch *b, const tl_update_option
     a->is_stochastic = options->stochastic && dtype_info(b->input[0]->dtype)->bits < 32;
     a->generator = state->generator;
     a->generator.index = (state->generator.index + 3) / 4 * 4; /* rounded: a state may have been set by hand */
+    a->generator.index += b->words_before;
     tl_call c;
     call_begin(&c, op, b->input, b->n_inputs, attr, attr_bytes);
     bool ok = op_apply(&c) != NULL;
-    if (ok && a->is_stochastic) state->generator.index = a->generator.index + (uint64_t)b->n_words;
+    if (ok && a->is_stochastic) state->generator.index = a->generator.index + b->n_words + b->words_after;
     return ok;
 }
 
@@ -195,7 +200,10 @@ bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_
     const tl_sgd_options defaults = tl_sgd_defaults();
     if (!options) options = &defaults;
     if (!tensor_check(parameter, "sgd_momentum") || !tensor_check(grad, "sgd_momentum")) return false;
-    return update_sgd(&(struct update_tensors){parameter, grad, {buffer}, options->update.master}, 1, options);
+    return update_sgd(
+        &(struct update_tensors){
+            .parameter = parameter, .grad = grad, .state = {buffer}, .master = options->update.master},
+        1, options);
 }
 
 /* ---- Adagrad ---- */
@@ -216,7 +224,10 @@ bool tl_adagrad_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *sum, const tl
     const tl_adagrad_options defaults = tl_adagrad_defaults();
     if (!options) options = &defaults;
     if (!tensor_check(parameter, "adagrad") || !tensor_check(grad, "adagrad")) return false;
-    return update_adagrad(&(struct update_tensors){parameter, grad, {sum}, options->update.master}, 1, options);
+    return update_adagrad(
+        &(struct update_tensors){
+            .parameter = parameter, .grad = grad, .state = {sum}, .master = options->update.master},
+        1, options);
 }
 
 /* ---- RMSprop ---- */
@@ -242,8 +253,10 @@ bool tl_rmsprop_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *square, tl_te
     const tl_rmsprop_options defaults = tl_rmsprop_defaults();
     if (!options) options = &defaults;
     if (!tensor_check(parameter, "rmsprop") || !tensor_check(grad, "rmsprop")) return false;
-    return update_rmsprop(&(struct update_tensors){parameter, grad, {square, mean, buffer}, options->update.master}, 1,
-                          options);
+    return update_rmsprop(
+        &(struct update_tensors){
+            .parameter = parameter, .grad = grad, .state = {square, mean, buffer}, .master = options->update.master},
+        1, options);
 }
 
 /* ---- Adam ---- */
@@ -269,5 +282,8 @@ bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v,
     const tl_adam_options defaults = tl_adam_defaults();
     if (!options) options = &defaults;
     if (!tensor_check(parameter, "adam") || !tensor_check(grad, "adam")) return false;
-    return update_adam(&(struct update_tensors){parameter, grad, {m, v, max}, options->update.master}, 1, options);
+    return update_adam(
+        &(struct update_tensors){
+            .parameter = parameter, .grad = grad, .state = {m, v, max}, .master = options->update.master},
+        1, options);
 }

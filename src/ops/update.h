@@ -15,6 +15,9 @@ struct update_tensors {
     tl_tensor *parameter, *grad;
     tl_tensor *state[UPDATE_STATES]; /* in the order of the op's arguments */
     tl_tensor *master;
+    /* Words of rounding at random that belong to the elements before and after these, where they are a part of a tensor
+     * that several processes update. Then the list's others are not in the same call. */
+    uint64_t words_before, words_after;
 };
 
 /* All of the list have the same states, a master or none, one dtype of parameters and one device.

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "ops/update.h"
+#include "optim/optimizer.h"
 #include "tensor/tensor.h"
 
 enum { MAX_STATES = UPDATE_STATES, MAX_LISTED = MAX_STATES + 1 };
@@ -27,6 +28,7 @@ struct parameter {
     tl_tensor *state[MAX_STATES]; /* in the order of the op's arguments; NULL: the options need none */
     tl_tensor *master;            /* NULL: none */
     bool is_stepped;              /* within a step */
+    uint64_t words_before, words_after;
 };
 
 struct tl_optimizer {
@@ -252,9 +254,13 @@ static bool states_new(tl_optimizer *o, struct parameter *to) {
     return (to->master = state_new(o, "master", to->name, to->tensor, true)) != NULL;
 }
 
-bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options) {
+bool optimizer_add_part(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options,
+                        uint64_t words_before, uint64_t words_after) {
     if (!add_check(o, name, parameter)) return false;
-    struct parameter p = {.tensor = parameter, .options = options ? *options : tl_optimizer_defaults(o->kind)};
+    struct parameter p = {.tensor = parameter,
+                          .options = options ? *options : tl_optimizer_defaults(o->kind),
+                          .words_before = words_before,
+                          .words_after = words_after};
     if (!options_check(o->kind, name, &p.options)) return false;
     if (!slots_grow(o) || !memory_grow((void **)&o->parameters, &o->capacity, o->n_parameters, sizeof *o->parameters) ||
         !memory_grow((void **)&o->updates, &o->update_capacity, o->n_parameters, sizeof *o->updates) ||
@@ -273,6 +279,10 @@ bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, c
     list_cut(o, before);
     memory_free(p.name);
     return false;
+}
+
+bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options) {
+    return optimizer_add_part(o, name, parameter, options, 0, 0);
 }
 
 /* ---- Steps ---- */
@@ -346,7 +356,11 @@ static int group_list(tl_optimizer *o, size_t first) {
         tl_tensor *grad = tl_grad_of(p->tensor);
         if (!grad) continue;
         struct update_tensors *to = &o->updates[n++];
-        *to = (struct update_tensors){.parameter = p->tensor, .grad = grad, .master = p->master};
+        *to = (struct update_tensors){.parameter = p->tensor,
+                                      .grad = grad,
+                                      .master = p->master,
+                                      .words_before = p->words_before,
+                                      .words_after = p->words_after};
         memcpy(to->state, p->state, sizeof to->state);
     }
     return n;
