@@ -403,6 +403,7 @@ fuzz-run: $(FUZZ:%=$(BUILD)/tests/fuzz_%)
 	    $(foreach f,$(FUZZ),$(if $(filter files,$f),$(FUZZ_READERS:%=files/%),$f))
 $(call objects,$(wildcard tests/fuzz/*.c)): EXTRA_CFLAGS = -Itests -Wno-frame-larger-than
 
+$(BUILD)/tests/test_train_ranks: | $(BUILD)/tests/test_sweep # which it starts
 sweep: $(BUILD)/tests/test_sweep
 	@$< $(or $(SWEEP),--runs 500)
 soak: $(BUILD)/tally

@@ -61,8 +61,8 @@ static void content_make(struct content *c, double step) {
     c->model[0] = (tl_named_tensor){.name = "a.weight", .tensor = c->x[0]};
     c->model[1] = (tl_named_tensor){.name = "b", .tensor = c->x[1]};
     c->optimizer[0] = (tl_named_tensor){.name = "exp_avg.b", .tensor = c->x[2]};
-    c->parts[0] = (struct trainer_part){"model.safetensors", c->model, 2};
-    c->parts[1] = (struct trainer_part){"optimizer.safetensors", c->optimizer, 1};
+    c->parts[0] = (struct trainer_part){.file = "model.safetensors", .tensors = c->model, .n = 2};
+    c->parts[1] = (struct trainer_part){.file = "optimizer.safetensors", .tensors = c->optimizer, .n = 1};
     snprintf(c->state, sizeof c->state, "{\"step\": %g}", step);
 }
 
@@ -244,7 +244,7 @@ static void tensors_must_be_there_in_dtype_and_shape(void **state) {
     assert_true(save(5));
     struct checkpoint *c = checkpoint_open(&all, 5);
     tl_named_tensor wrong = {.name = "c", .tensor = tl_ones(TL_SHAPE(3, 2), TL_BF16, NULL)};
-    struct trainer_part part = {"model.safetensors", &wrong, 1};
+    struct trainer_part part = {.file = "model.safetensors", .tensors = &wrong, .n = 1};
     expect_refused(checkpoint_load(c, &part), "has no tensor \"c\"");
     wrong.name = "b";
     assert_true(checkpoint_load(c, &part));

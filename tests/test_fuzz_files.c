@@ -189,7 +189,7 @@ static void manifests_of_checkpoints(void **state) {
     snprintf(root, sizeof root, "%s/tally-fuzz-XXXXXX", folder());
     assert_non_null(mkdtemp(root));
     tl_named_tensor x = {.name = "x", .tensor = tl_ones(TL_SHAPE(4), TL_F32, NULL)};
-    struct trainer_part part = {"model.safetensors", &x, 1};
+    struct trainer_part part = {.file = "model.safetensors", .tensors = &x, .n = 1};
     struct file_folder *run = file_folder_open(root);
     assert_true(run && checkpoints_open(&all, run, true) && checkpoint_save(&all, 7, &part, 1, "{}"));
     snprintf(path, sizeof path, "%s/checkpoints/step-000000000007/manifest.json", root);

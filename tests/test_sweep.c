@@ -2,6 +2,7 @@
  *
  *     build/tests/test_sweep                                       the tests: 30 runs and 30 prices, all tiny
  *     build/tests/test_sweep --device cuda --runs 200 --seed 1 --seconds 450
+ *     mpirun -n 3 build/tests/test_sweep --runs 100                on several processes, in random modes
  *
  * Each number of a seed is one configuration. It is trained on the device (price = receipt, every step costs the same
  * as those before it, the plan's price is the receipt too); and a wider one is priced under the device's rules and
@@ -101,6 +102,14 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     return s;
 }
 
+/* Under a launcher: all of its processes, in any mode. */
+static void ranks_draw(struct settings *s) {
+    if (base_ranks() == 1) return;
+    set_number(s, "batch", s->batch * base_ranks());
+    set_number(s, "dp", base_ranks());
+    SET_ONE_OF(s, "shard", "none", "zero1", "zero2");
+}
+
 /* ---- One configuration ---- */
 
 static char problem[600];
@@ -180,7 +189,7 @@ static char *receipt_on_meta(const struct settings *s, tl_device *device, char *
     bool ok = trainer_model(s, &config, weights) && source_open(&source, s, config.vocabulary, true);
     tl_pool_trim(device);
     tl_set_pool_limit(device, (uint64_t)1 << 60);
-    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    struct trainer *t = ok ? trainer_new(s, &source, device, NULL) : NULL;
     ok = t != NULL;
     for (int64_t done = 1; ok && done <= s->steps; done++) {
         ok = walk_kind(t, KIND_STEP, done - 1, &walker);
@@ -232,11 +241,10 @@ static bool one(const struct sweep *w, int64_t seed, bool *is_refused) {
     snprintf(name, sizeof name, "run-%" PRId64, seed);
     set(&s, "device", w->device), set(&other, "device", w->device);
     set_path(&s, "out", name);
+    ranks_draw(&s);
     bool ok = trained(&s, is_refused);
-    ok = ok && (*is_refused || walked(&other));
-    char command[256];
-    snprintf(command, sizeof command, "rm -rf '%s/%s'", base, name);
-    if (system(command) != 0) ok = complain("cannot remove %s", name);
+    ok = ok && (*is_refused || base_ranks() > 1 || walked(&other));
+    base_remove(name);
     return ok;
 }
 
@@ -247,7 +255,8 @@ static int sweep(const struct sweep *w) {
     base_begin();
     char path[128];
     snprintf(path, sizeof path, "%s/text", base);
-    assert_true(tl_corpus_write(path, 3, 100000, NULL, NULL));
+    if (tl_comm_rank(tl_comm_world()) == 0) assert_true(tl_corpus_write(path, 3, 100000, NULL, NULL));
+    assert_true(tl_comm_barrier(tl_comm_world()));
     for (; n < w->runs + n_refused && !(w->seconds > 0 && now_s() - began > w->seconds); n++) {
         bool is_refused;
         bool ok = one(w, w->seed + n, &is_refused);
@@ -259,7 +268,7 @@ static int sweep(const struct sweep *w) {
     }
     base_end();
     tl_set_error_policy(policy);
-    if (w->is_quiet) return n_failed ? 1 : 0;
+    if (w->is_quiet || tl_comm_rank(tl_comm_world())) return n_failed ? 1 : 0;
     printf("sweep on %s: seeds %" PRId64 " to %" PRId64 ": %" PRId64 " configurations, %" PRId64 " failed, %.0f s",
            w->device, w->seed, w->seed + n - 1, n - n_refused, n_failed, now_s() - began);
     if (n_refused) printf("; %" PRId64 " more were refused by price and run alike", n_refused);

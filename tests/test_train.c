@@ -293,7 +293,7 @@ static void state_change(const struct settings *s, const char *record, const cha
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/step-%012lld/%s", all.folder->path, (long long)checkpoint_step(c), files[i]);
         assert_non_null(opened[i] = tl_safetensors_open(path));
-        parts[i] = (struct trainer_part){files[i], tensors[i], tl_safetensors_count(opened[i])};
+        parts[i] = (struct trainer_part){.file = files[i], .tensors = tensors[i], .n = tl_safetensors_count(opened[i])};
         assert_true(parts[i].n <= 64);
         for (int t = 0; t < parts[i].n; t++) {
             const char *name = tl_safetensors_name(opened[i], t);

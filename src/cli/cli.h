@@ -61,6 +61,7 @@ int settings_flag(struct settings *s, const char *command, const struct option *
 /* Says the pending error on stderr, after "tally: " or "tally COMMAND: "; the exit code that belongs to it. */
 int cli_error(void);
 int cli_error_of(const char *command);
+int cli_error_code(void); /* the code alone */
 
 /* The device that a command measures, which must compute: meta is refused. NULL, after words on stderr: *code is the
  * exit code. */

@@ -195,6 +195,8 @@ static void log_tell(const char *line, void *context) {
     fprintf(stderr, "tally train: %s\n", is_run ? line + 5 : line);
 }
 
+static void log_drop(const char *line, void *context) { (void)line, (void)context; } /* rank 0 tells */
+
 static volatile sig_atomic_t stop_asked;
 static void on_signal(int signal) {
     (void)signal;
@@ -281,6 +283,11 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
     printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the steps' time waiting for data\n", m->tokens_per_s,
            count_text(m->flops_per_s, a), 100 * m->wait_share);
     times_print(&m->times);
+    if (m->n_ranks > 1)
+        printf(
+            "  ranks        %d, the slowest rank %d; each sends %s in a step; at most %.2f s in messages (rank 0: %.2f "
+            "s)\n",
+            m->n_ranks, m->slowest_rank, bytes_text(m->sent_bytes, a), m->most_comm_s, m->comm_s);
     if (isfinite(m->mfu))
         printf("  utilisation  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
                100 * m->mfu, 100 * m->hfu, count_text(o->settings.peak, a));
@@ -323,8 +330,11 @@ static json_t *summary_json(const struct options *o, enum run_end end, const str
 }
 
 static int finish(const struct options *o, enum run_end end, const struct run_summary *m, const struct progress *p) {
-    if (end == RUN_FAILED) return cli_error();
-    if (o->is_json && !json_line(summary_json(o, end, m, p))) return cli_error();
+    bool is_quiet = m->rank > 0 && m->is_told;
+    if (end == RUN_FAILED) return is_quiet ? cli_error_code() : cli_error();
+    if (!is_quiet && o->is_json && !json_line(summary_json(o, end, m, p))) return cli_error();
+    if (end == RUN_STOPPED && is_quiet) return EXIT_AGAIN;
+    if (end == RUN_NOT_FINITE && is_quiet) return EXIT_NUMERIC;
     if (end == RUN_STOPPED) {
         if (m->steps == 0)
             fprintf(stderr, "tally train: stopped before the first step; run the same command to go on\n");
@@ -335,7 +345,7 @@ static int finish(const struct options *o, enum run_end end, const struct run_su
         fprintf(stderr, "tally train: %s (--on-nonfinite skip or rollback would continue)\n", m->problem);
         return EXIT_NUMERIC;
     }
-    if (!o->is_json) summary_print(o, m, p);
+    if (!is_quiet && !o->is_json) summary_print(o, m, p);
     return m->differences == 0 && !*m->problem ? 0 : EXIT_INPUT;
 }
 
@@ -361,16 +371,24 @@ int cmd_train(int argc, char **argv) {
     struct run_listener listener = {tell, &p, &stop_asked, o.profile_steps};
     struct run_summary summary;
     tl_tokenizer *made; /* here, since the expectation needs it too */
-    tl_set_log_hook(log_tell, &p);
+    tl_comm *world = tl_comm_world();
+    if (!world) return cli_error();
+    p.is_quiet = o.is_quiet || tl_comm_rank(world) > 0;
+    tl_set_log_hook(tl_comm_rank(world) > 0 ? log_drop : log_tell, &p);
     if (!run_tokenizer_ready(&o.settings, &made)) return tl_set_log_hook(NULL, NULL), cli_error();
-    struct expectation expected = expect_of(&o.settings);
-    if (o.settings.peak == 0) o.settings.peak = expected.peak;
-    p.predicted_s = expected.step_s;
+    if (tl_comm_size(world) == 1) { /* the profile is of a machine that one process has for itself */
+        struct expectation expected = expect_of(&o.settings);
+        if (o.settings.peak == 0) o.settings.peak = expected.peak;
+        p.predicted_s = expected.step_s;
+    }
     signals_catch();
     enum run_end end = run_train(&o.settings, &listener, &summary);
     tl_set_log_hook(NULL, NULL);
     line_end(&p);
     code = finish(&o, end, &summary, &p);
+    fflush(stdout);
+    /* the end of a rank with an error ends the others, and the first one has something to say before */
+    if (summary.is_told && tl_comm_size(world) > 1) tl_comm_barrier(world);
     tl_tokenizer_free(made);
     free(summary.text);
     profile_free(&summary.profile);

@@ -50,8 +50,7 @@ static void usage(FILE *to) {
             exit_codes);
 }
 
-int cli_error_of(const char *command) {
-    fprintf(stderr, "tally%s%s: %s\n", *command ? " " : "", command, tl_error_message());
+int cli_error_code(void) {
     switch (tl_error()) {
     case TL_ERROR_MEMORY:
         return EXIT_MEMORY;
@@ -61,6 +60,11 @@ int cli_error_of(const char *command) {
     default:
         return EXIT_INPUT;
     }
+}
+
+int cli_error_of(const char *command) {
+    fprintf(stderr, "tally%s%s: %s\n", *command ? " " : "", command, tl_error_message());
+    return cli_error_code();
 }
 
 int cli_error(void) { return cli_error_of(""); }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/plugin.h"
@@ -204,9 +205,16 @@ bool comm_check(const tl_comm *comm, const char *what) {
            error_set(TL_ERROR_USE, "%s: this process is none of the %d of the group", what, comm->size);
 }
 
+static double exchange_s;
+
 bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error) {
-    return n == 0 || comm->functions->exchange(comm, messages, n, error);
+    double before = now_s();
+    bool ok = n == 0 || comm->functions->exchange(comm, messages, n, error);
+    exchange_s += now_s() - before;
+    return ok;
 }
+
+double comm_seconds(void) { return exchange_s; }
 
 bool comm_gather(tl_comm *comm, const void *mine, void *all, size_t bytes, char *error) {
     struct message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);

@@ -55,6 +55,7 @@ typedef bool (*comm_open_fn)(tl_comm *world, char *error);
 
 /* Exchanges messages; those to the own rank are not allowed. False: why is in `error`. */
 bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error);
+double comm_seconds(void); /* that this process has spent there */
 /* The same bytes of every rank, one after another, in `all`. */
 bool comm_gather(tl_comm *comm, const void *mine, void *all, size_t bytes, char *error);
 /* Rank 0's bytes, on every rank. */

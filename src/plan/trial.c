@@ -111,7 +111,7 @@ static bool trial_in(const struct settings *s, int n_steps, struct trial *trial)
     if (s->threads) tl_set_threads((int)s->threads);
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
     bool ok = device && source_open(&source, s, config.vocabulary, false);
-    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    struct trainer *t = ok ? trainer_new(s, &source, device, NULL) : NULL;
     int64_t step = 0;
     ok = t != NULL;
     ok = ok && steps_warm(t, &step) && steps_time(t, &step, &n_steps, &trial->step_s) &&

@@ -13,6 +13,7 @@ static bool layout_read(const struct trainer *t, struct pool_layout *layout) {
     for (int i = 0; ok && i < t->n_parameters; i++)
         ok = pool_layout_add(layout, place_of(t->parameters[i]->grad)) &&
              pool_layout_add(layout, place_of(t->sums ? t->sums[i] : NULL));
+    for (int i = 0; ok && i < t->buckets.n; i++) ok = pool_layout_add(layout, place_of(t->buckets.at[i].grad));
     return ok || error_memory(layout->n * sizeof *layout->words, "the layout of a pool");
 }
 

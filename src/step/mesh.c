@@ -2,7 +2,11 @@
 
 #include <inttypes.h>
 
+#include <string.h>
+
 #include "base/error.h"
+#include "base/memory.h"
+#include "comm/comm.h"
 
 enum { MOST_RANKS = 1 << 24 };
 
@@ -22,6 +26,8 @@ static bool parts_check(const struct settings *s) {
         if (axis != MESH_DP && setting_of(s, (enum mesh_axis)axis) > 1)
             return error_set(TL_ERROR_USE, "%s: %" PRId64 " is not possible yet (need --%s 1)", names[axis],
                              setting_of(s, (enum mesh_axis)axis), names[axis]);
+    if (!strcmp(settings_choice(s, "shard"), "zero3"))
+        return error_set(TL_ERROR_USE, "shard: zero3 is not possible yet (need --shard zero2)");
     return !s->sp || error_set(TL_ERROR_USE, "sp: is not possible yet (need --sp false)");
 }
 
@@ -114,4 +120,49 @@ void mesh_close(struct mesh *m) {
     tl_comm_free(m->reduced.comm);
     tl_comm_free(m->world); /* which stays where its processes exist */
     *m = (struct mesh){0};
+}
+
+/* ---- Words ---- */
+
+/* Sends `mine` to everybody, or to one rank, and receives what others have for us: lengths[r] bytes to all[r]. */
+static bool words_exchange(const struct mesh *m, char *mine, const size_t *lengths, int to, char **all) {
+    char error[COMM_ERROR] = "";
+    struct message *messages = memory_new(2 * (size_t)m->size * sizeof *messages);
+    if (!messages) return error_memory(2 * (size_t)m->size * sizeof *messages, "messages to other ranks");
+    int n = 0;
+    for (int peer = 0; peer < m->size; peer++) {
+        if (peer == m->rank) continue;
+        if (lengths[m->rank] && (to < 0 || to == peer))
+            messages[n++] = (struct message){peer, true, mine, lengths[m->rank]};
+        if (lengths[peer] && (to < 0 || to == m->rank))
+            messages[n++] = (struct message){peer, false, all[peer], lengths[peer]};
+    }
+    bool ok = comm_exchange(m->world, messages, n, error);
+    memory_free(messages);
+    return ok || error_set(TL_ERROR_DEVICE, "words between ranks: %s", error);
+}
+
+bool mesh_share(const struct mesh *m, const void *mine, size_t bytes, void *all) {
+    char error[COMM_ERROR] = "";
+    return comm_gather(m->world, mine, all, bytes, error) ||
+           error_set(TL_ERROR_DEVICE, "words between ranks: %s", error);
+}
+
+bool mesh_texts(const struct mesh *m, const char *mine, int to, char **all) {
+    size_t own = mine ? strlen(mine) : 0, *lengths = memory_new((size_t)m->size * sizeof *lengths);
+    for (int r = 0; r < m->size; r++) all[r] = NULL;
+    bool ok = lengths || error_memory((size_t)m->size * sizeof *lengths, "texts of other ranks");
+    ok = ok && mesh_share(m, &own, sizeof own, lengths);
+    for (int r = 0; ok && r < m->size; r++) {
+        bool is_known = r == m->rank || to < 0 || to == m->rank;
+        size_t bytes = is_known ? lengths[r] : 0;
+        all[r] = memory_new(bytes + 1);
+        if (all[r]) all[r][bytes] = 0;
+        else ok = error_memory(bytes + 1, "texts of other ranks");
+    }
+    if (ok && own) memcpy(all[m->rank], mine, own);
+    ok = ok && words_exchange(m, all[m->rank], lengths, to, all);
+    memory_free(lengths);
+    for (int r = 0; !ok && r < m->size; r++) memory_free(all[r]), all[r] = NULL;
+    return ok;
 }

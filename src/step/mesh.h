@@ -41,6 +41,14 @@ bool mesh_open(struct mesh *m, const struct settings *s);
 bool mesh_price(struct mesh *m, const struct settings *s, int rank);
 void mesh_close(struct mesh *m); /* once more is allowed */
 
+/* ---- Words between the processes, outside of ledgers. All ranks call these. ---- */
+
+/* What each rank gives, in the order of ranks. */
+bool mesh_share(const struct mesh *m, const void *mine, size_t bytes, void *all);
+/* The same for texts, which may be NULL: m->size of them, each memory_free'd; "" where none was given. With `to` 0 or
+ * above only that rank receives others' texts. */
+bool mesh_texts(const struct mesh *m, const char *mine, int to, char **all);
+
 /* Sequences of a micro-batch that this rank has. */
 static inline int64_t mesh_batch(const struct mesh *m, const struct settings *s) {
     return s->batch / m->axis[MESH_DP].size;

@@ -118,9 +118,9 @@ void price_free(struct price *p) {
 /* ---- As a text ---- */
 
 static char *text_of(const struct settings *s, const struct kinds *before, int64_t from, tl_device *device,
-                     int64_t walked) {
+                     int64_t walked, int rank) {
     struct kinds kinds = {0};
-    struct walk walk = {.from = walked};
+    struct walk walk = {.from = walked, .rank = rank};
     char *text = NULL;
     if (device && walk_run(&walk, s, device, settings_memory_limit(s), &(struct walker){walk_bill_kinds, &kinds})) {
         const int64_t every[KIND_COUNT] = {1, s->eval_every, s->sample_every, s->save_every};
@@ -134,13 +134,14 @@ static char *text_of(const struct settings *s, const struct kinds *before, int64
     return text;
 }
 
-char *price_text_on(const struct settings *s, tl_device *device) { return text_of(s, NULL, 0, device, 0); }
-char *price_text_rest(const struct settings *s, const struct kinds *before, int64_t from, int64_t walked) {
-    return text_of(s, before, from, walk_stand_in(s), walked);
+char *price_text_on(const struct settings *s, tl_device *device) { return text_of(s, NULL, 0, device, 0, 0); }
+char *price_text_rest(const struct settings *s, const struct kinds *before, int64_t from, int64_t walked, int rank) {
+    return text_of(s, before, from, walk_stand_in(s), walked, rank);
 }
 
-char *price_text(const struct settings *s) {
-    char *text = price_text_on(s, walk_stand_in(s));
+char *price_text(const struct settings *s) { return price_text_of(s, 0); }
+char *price_text_of(const struct settings *s, int rank) {
+    char *text = text_of(s, NULL, 0, walk_stand_in(s), 0, rank);
     if (!text && tl_error() == TL_ERROR_MEMORY) advice_add(s, walk_stand_in(s));
     return text;
 }

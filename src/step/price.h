@@ -51,9 +51,10 @@ const struct held_window *price_window(const struct price *price, enum step_kind
 /* The price of the whole run as a text, tally.run/1; free() it. NULL: recorded, with advice if memory is short
  * (advice.h). */
 char *price_text(const struct settings *s);
+char *price_text_of(const struct settings *s, int rank); /* one of several processes; price_text is of the first */
 char *price_text_on(const struct settings *s, tl_device *device); /* under the rules of another device; no advice */
 /* The same for a run that has begun: it has done `from` steps and `before` of each kind (NULL: none), and ledgers are
  * those of a process that begins after `walked` steps. */
-char *price_text_rest(const struct settings *s, const struct kinds *before, int64_t from, int64_t walked);
+char *price_text_rest(const struct settings *s, const struct kinds *before, int64_t from, int64_t walked, int rank);
 
 #endif

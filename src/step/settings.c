@@ -286,8 +286,6 @@ bool settings_check(const struct settings *s) {
     if (s->document_token >= 0 && !s->document_mask)
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " has no use without --document-mask true",
                          s->document_token);
-    if (s->dp > 1)
-        return error_set(TL_ERROR_USE, "dp: %" PRId64 " is not possible yet (need --dp 1, or none)", s->dp);
     if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");
     return s->lr > 0 || error_set(TL_ERROR_USE, "lr: is 0 (need a learning rate above 0)");
 }

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -10,6 +11,8 @@
 #include "base/memory.h"
 #include "nn/model.h"
 #include "ops/ops.h"
+#include "ops/draw.h"
+#include "optim/optimizer.h"
 #include "step/rounds.h"
 #include "step/tokens.h"
 
@@ -143,6 +146,57 @@ static tl_checkpoint_policy policy_of(const struct settings *s) {
     return (tl_checkpoint_policy)i;
 }
 
+/* ---- The optimizer's state by parameter ---- */
+
+/* What of a state of a bucket belongs to a parameter, with its name. */
+static bool piece_make(struct trainer *t, const tl_named_tensor *state, const struct bucket *k,
+                       const struct bucket_member *m) {
+    int index = 0;
+    while (t->parameters[index] != m->parameter) index++;
+    int64_t begin = k->own == k->flat ? 0 : t->dp.rank * k->part, end = begin + tl_numel(k->own);
+    int64_t numel = tl_numel(m->parameter), from = begin > m->at ? begin : m->at;
+    int64_t to = end < m->at + numel ? end : m->at + numel;
+    if (from >= to) return true;
+    size_t bytes = strlen(state->name) + strlen(t->names[index]) + 64;
+    char *name = memory_new(bytes);
+    if (!name) return error_memory(bytes, "a name");
+    int prefix = (int)(strstr(state->name, "bucket.") - state->name);
+    int n = snprintf(name, bytes, "%.*s%s", prefix, state->name, t->names[index]);
+    if (to - from < numel) snprintf(name + n, bytes - (size_t)n, "@%" PRId64 ":%" PRId64, from - m->at, to - m->at);
+    tl_tensor *x = tl_slice(state->tensor, 0, from - begin, to - begin, 1);
+    if (x && to - from == numel) x = tl_reshape(x, m->parameter->rank, m->parameter->shape);
+    if (!x || !tl_keep(x)) return memory_free(name), false;
+    t->pieces[t->n_pieces++] = (tl_named_tensor){.name = name, .tensor = x, .is_buffer = true};
+    return true;
+}
+
+static bool pieces_make(struct trainer *t) {
+    int n = 0;
+    const tl_named_tensor *states = tl_optimizer_list(t->optimizer, &n);
+    size_t bytes = ((size_t)n + 1) * (size_t)t->n_parameters * sizeof *t->pieces;
+    t->pieces = states ? memory_new(bytes) : NULL;
+    if (!t->pieces) return states && error_memory(bytes, "the optimizer's state by parameter");
+    if (t->settings.shard == SHARDING_NONE) snprintf(t->pieces_file, sizeof t->pieces_file, "optimizer.safetensors");
+    else
+        snprintf(t->pieces_file, sizeof t->pieces_file, "optimizer-%05d-of-%05d.safetensors", t->dp.rank + 1,
+                 t->dp.size);
+    tl_scope scope = tl_scope_begin();
+    bool ok = scope.depth;
+    for (int i = 0; ok && i < n; i++) {
+        const struct bucket *k = &t->buckets.at[atoi(strstr(states[i].name, "bucket.") + strlen("bucket."))];
+        for (int m = 0; ok && m < k->n_members; m++) ok = piece_make(t, &states[i], k, &k->members[m]);
+    }
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+static void pieces_free(struct trainer *t) {
+    for (int i = 0; i < t->n_pieces; i++) {
+        tl_drop(t->pieces[i].tensor);
+        memory_free((char *)(uintptr_t)t->pieces[i].name);
+    }
+    memory_free(t->pieces);
+}
+
 /* ---- Making one ---- */
 
 static tl_loader *loader_new(const struct trainer *t, const struct source *source, bool is_training) {
@@ -152,7 +206,9 @@ static tl_loader *loader_new(const struct trainer *t, const struct source *sourc
     o.file = part->file;
     o.first = part->first;
     o.last = part->last;
-    o.batch = s->batch;
+    o.batch = s->batch / t->dp.size; /* rank r has the r-th share of each micro-batch's rows */
+    o.world = t->dp.size;
+    o.rank = t->dp.rank;
     o.time = s->seq;
     o.seed = settings_seed(s, s->seed_data);
     o.device = t->device;
@@ -178,21 +234,48 @@ static bool model_make(struct trainer *t) {
     return !device_has_data(t->device) || !*weights || tl_model_load(t->model, weights);
 }
 
-static bool optimizer_make(struct trainer *t) {
+static bool parameters_list(struct trainer *t) {
     int n;
     const tl_named_tensor *list = tl_module_list(t->model, &n);
     if (!list) return false;
     t->parameters = memory_new((size_t)n * sizeof *t->parameters);
-    if (!t->parameters) return error_memory((size_t)n * sizeof *t->parameters, "a trainer");
-    t->optimizer = tl_optimizer_new(optimizer_kind(&t->settings));
-    bool ok = t->optimizer != NULL;
-    for (int i = 0; ok && i < n; i++) {
+    t->names = memory_new((size_t)n * sizeof *t->names);
+    if (!t->parameters || !t->names) return error_memory((size_t)n * sizeof *t->parameters, "a trainer");
+    for (int i = 0; i < n; i++) {
         if (list[i].is_buffer) continue;
-        tl_optimizer_options o = optimizer_options(t, list[i].tensor);
+        t->names[t->n_parameters] = list[i].name;
         t->parameters[t->n_parameters++] = list[i].tensor;
-        ok = tl_optimizer_add(t->optimizer, list[i].name, list[i].tensor, &o);
+    }
+    return true;
+}
+
+/* One of the optimizer's for each bucket: this rank's part, or all of it. */
+static bool buckets_add(struct trainer *t) {
+    bool ok = true;
+    for (int i = 0; ok && i < t->buckets.n; i++) {
+        const struct bucket *k = &t->buckets.at[i];
+        tl_optimizer_options o = optimizer_options(t, k->members[0].parameter);
+        char name[32];
+        uint64_t before = k->own == k->flat ? 0 : (uint64_t)(t->dp.rank * k->part);
+        uint64_t after = (uint64_t)k->used - before - (uint64_t)tl_numel(k->own); /* may wrap: the end is padding */
+        snprintf(name, sizeof name, "bucket.%d", i);
+        ok = optimizer_add_part(t->optimizer, name, k->own, &o, before, after);
     }
     return ok;
+}
+
+static bool optimizer_make(struct trainer *t) {
+    const struct settings *s = &t->settings;
+    bool is_alone = t->dp.size == 1, ok = parameters_list(t);
+    ok = ok && (is_alone || buckets_make(&t->buckets, t->parameters, t->n_parameters, &t->dp, (enum sharding)s->shard,
+                                         s->accum > 1 && recipe_sums_in_f32(t->recipe)));
+    t->optimizer = ok ? tl_optimizer_new(optimizer_kind(s)) : NULL;
+    ok = t->optimizer != NULL;
+    for (int i = 0; ok && is_alone && i < t->n_parameters; i++) {
+        tl_optimizer_options o = optimizer_options(t, t->parameters[i]);
+        ok = tl_optimizer_add(t->optimizer, t->names[i], t->parameters[i], &o);
+    }
+    return ok && (is_alone || (buckets_add(t) && pieces_make(t)));
 }
 
 /* The beginning of samples. The default prompt need not be possible with every tokenizer; a prompt that was given
@@ -239,7 +322,8 @@ static bool results_make(struct trainer *t) {
 
 static bool sums_make(struct trainer *t);
 
-struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device) {
+struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device,
+                            const struct mesh *mesh) {
     struct trainer *t = memory_new(sizeof *t);
     if (!t) {
         error_memory(sizeof *t, "a trainer");
@@ -248,6 +332,7 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
     tl_set_fast(s->fast); /* here, since the price is made by a trainer too */
     *t = (struct trainer){.settings = *s,
                           .device = device,
+                          .dp = mesh ? mesh->reduced : (struct mesh_group){.size = 1},
                           .is_bytes = source->is_bytes,
                           .tokenizer = source->tokenizer,
                           .schedule = schedule_of(s),
@@ -269,9 +354,12 @@ void trainer_free(struct trainer *t) {
     tl_loader_free(t->held_out);
     if (t->text) tl_drop(t->text);
     if (t->results) tl_drop(t->results);
+    pieces_free(t);
+    buckets_free(&t->buckets);
     tl_optimizer_free(t->optimizer);
     tl_module_free(t->model);
     memory_free(t->parameters);
+    memory_free(t->names);
     memory_free(t->sums);
     memory_free(t);
 }
@@ -283,7 +371,7 @@ int64_t trainer_step_pairs(const struct trainer *t, int64_t step) {
 }
 
 int64_t trainer_causal_pairs(const struct trainer *t) {
-    return t->settings.accum * t->settings.batch * (t->settings.seq * (t->settings.seq + 1) / 2);
+    return t->settings.accum * (t->settings.batch / t->dp.size) * (t->settings.seq * (t->settings.seq + 1) / 2);
 }
 
 double trainer_lr(const struct trainer *t, int64_t step) {
@@ -295,8 +383,9 @@ double trainer_lr(const struct trainer *t, int64_t step) {
 /* Forward and backward of one micro-batch. The loss is added to `total` (the first one replaces it), and the pairs that
  * attention uses to `pairs`. */
 static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, int64_t *pairs, bool is_first) {
-    double weight = (t->recipe->has_scaler ? t->scaler.scale : 1) / (double)t->settings.accum;
-    bool needs_seed = t->recipe->has_scaler || t->settings.accum > 1;
+    int64_t n_parts = t->settings.accum * t->dp.size; /* of the mean: micro-batches, and ranks with equal parts of it */
+    double weight = (t->recipe->has_scaler ? t->scaler.scale : 1) / (double)n_parts;
+    bool needs_seed = t->recipe->has_scaler || n_parts > 1;
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
     bool ok = scope.depth && tl_loader_next_documents(t->loader, position, &tokens, &targets, &begin);
@@ -325,7 +414,7 @@ static void sum_add(tl_tensor *parameter, tl_tensor *g, void *context) {
 
 static bool sums_make(struct trainer *t) {
     size_t bytes = (size_t)t->n_parameters * sizeof *t->sums;
-    if (t->settings.accum == 1 || !recipe_sums_in_f32(t->recipe)) return true;
+    if (t->settings.accum == 1 || !recipe_sums_in_f32(t->recipe) || t->buckets.sums_in_f32) return true;
     t->sums = memory_new(bytes);
     if (!t->sums) return error_memory(bytes, "sums of gradients");
     memset(t->sums, 0, bytes);
@@ -367,17 +456,40 @@ static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     *batches.pairs = 0;
     bool ok = rounds_run(t, accum, micro_batch, &batches);
     ok = sums_give(t, ok);
-    return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0));
+    return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0)) &&
+           (t->dp.size == 1 || buckets_reduce(&t->buckets));
+}
+
+bool trainer_sum(const struct trainer *t, tl_tensor *values) {
+    if (t->dp.size == 1) return true;
+    tl_tensor *all = tl_all_gather(values, t->dp.comm);
+    all = all ? tl_reshape(all, TL_SHAPE(t->dp.size, values->numel)) : NULL;
+    tl_tensor *sum = all ? tl_sum(all, (int[]){0}, 1, false) : NULL;
+    return sum && tl_copy_(values, sum);
+}
+
+/* The norm over all ranks' parts: their squares and their losses are exchanged together. Every rank has the same bits,
+ * and so does what ranks decide by them: a gradient of one rank that is not finite is so on all. */
+static tl_tensor *norm_of_all(struct trainer *t, tl_tensor *both) {
+    tl_phase phase = tl_set_phase(TL_UPDATE);
+    tl_tensor *total = tl_select(both, 0, 0), *norm = tl_select(both, 0, 1);
+    bool ok = total && norm && tl_copy_(norm, buckets_squares(&t->buckets)) && trainer_sum(t, both) &&
+              tl_affine_(total, 1 / (double)t->dp.size, 0) && tl_sqrt_(norm);
+    tl_set_phase(phase);
+    return ok ? norm : NULL;
 }
 
 /* Norm, clipping, unscaling and the check for non-finite gradients are one number on the device. */
-static bool update(struct trainer *t, int64_t step, tl_tensor *norm_slot) {
+static bool update(struct trainer *t, int64_t step, tl_tensor *both) {
     const struct settings *s = &t->settings;
     double divisor = t->recipe->has_scaler ? t->scaler.scale : 1;
-    tl_tensor *norm = tl_grad_norm(t->parameters, t->n_parameters);
+    bool is_alone = t->dp.size == 1;
+    tl_tensor *norm = is_alone ? tl_grad_norm(t->parameters, t->n_parameters) : norm_of_all(t, both);
     tl_tensor *scale = tl_clip_scale(norm, s->clip > 0 ? s->clip : INFINITY, divisor);
-    return scale && tl_optimizer_step(t->optimizer, tl_schedule_factor(&t->schedule, step), scale) &&
-           tl_copy_(norm_slot, norm);
+    bool ok = scale && (is_alone || buckets_give(&t->buckets)) &&
+              tl_optimizer_step(t->optimizer, tl_schedule_factor(&t->schedule, step), scale);
+    if (!is_alone) buckets_take(&t->buckets);
+    return ok && (is_alone ? tl_copy_(tl_select(both, 0, 1), norm) != NULL : buckets_gather(&t->buckets));
 }
 
 /* A device that runs behind the host can send results while the next step is already queued. */
@@ -403,13 +515,15 @@ bool trainer_step(struct trainer *t, int64_t step) {
     tl_generator before = tl_generator_get();
     tl_generator_set(t->noise);
     tl_scope scope = tl_scope_begin();
+    draw_set_part(t->dp.rank, t->dp.size);
     int64_t at = step % 2 * 2;
-    tl_tensor *total = tl_select(t->results, 0, at), *norm = tl_select(t->results, 0, at + 1);
+    tl_tensor *total = tl_select(t->results, 0, at), *both = tl_slice(t->results, 0, at, at + 2, 1);
     t->scale_used[step % 2] = t->recipe->has_scaler ? t->scaler.scale : 1;
-    bool ok = total && norm && gradients_make(t, step, total);
+    bool ok = total && both && gradients_make(t, step, total);
     bool grad = tl_set_grad_mode(false);
-    ok = ok && update(t, step, norm) && results_send(t, step);
+    ok = ok && update(t, step, both) && results_send(t, step);
     tl_set_grad_mode(grad);
+    draw_set_part(0, 1);
     tl_module_zero_grad(t->model, false);
     if (scope.depth) ok = tl_scope_end(scope) && ok;
     if (!t->is_left) t->noise = tl_generator_get();
@@ -429,10 +543,15 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
 /* ---- For checkpoints ---- */
 
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) {
-    parts[0] = (struct trainer_part){.file = "model.safetensors"};
+    parts[0] = (struct trainer_part){.file = "model.safetensors", .is_others = t->dp.rank > 0};
     parts[1] = (struct trainer_part){.file = "optimizer.safetensors"};
     parts[0].tensors = tl_module_list(t->model, &parts[0].n);
     parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);
+    if (t->dp.size > 1)
+        parts[1] = (struct trainer_part){.file = t->pieces_file,
+                                         .tensors = t->pieces,
+                                         .n = t->n_pieces,
+                                         .is_others = t->dp.rank > 0 && t->settings.shard == SHARDING_NONE};
     return parts[0].tensors && (parts[1].tensors || parts[1].n == 0);
 }
 
@@ -442,7 +561,8 @@ bool trainer_bill_save(struct trainer *t) {
     tl_scope scope = tl_scope_enter("save");
     bool ok = scope.depth && trainer_parts(t, parts);
     for (int i = 0; ok && i < TRAINER_PARTS; i++)
-        for (int k = 0; ok && k < parts[i].n; k++) ok = transfer_bill(parts[i].tensors[k].tensor);
+        for (int k = 0; ok && !parts[i].is_others && k < parts[i].n; k++)
+            ok = transfer_bill(parts[i].tensors[k].tensor);
     ok = scope.depth && tl_scope_end(scope) && ok;
     tl_set_phase(phase);
     return ok;

@@ -10,6 +10,8 @@
 #include <signal.h>
 
 #include "tally.h"
+#include "step/buckets.h"
+#include "step/mesh.h"
 #include "step/recipe.h"
 #include "step/settings.h"
 #include "step/source.h"
@@ -25,7 +27,14 @@ struct trainer {
     tl_schedule schedule;
     tl_loader *loader, *held_out; /* held_out: NULL when nothing is */
     tl_tensor **parameters;
+    const char **names; /* of the parameters; the model's */
     int n_parameters;
+    struct mesh_group dp;   /* the ranks that divide a micro-batch */
+    struct buckets buckets; /* of the parameters; none if dp is one rank */
+    tl_named_tensor
+        *pieces; /* of the optimizer's state, by parameter: buckets have none of their own in a checkpoint */
+    int n_pieces;
+    char pieces_file[64];
     tl_tensor **sums;   /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
     tl_tensor *results; /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
     void *fetch[2];     /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
@@ -54,7 +63,9 @@ bool trainer_can_hold(const struct settings *s, const tl_model_config *config, c
 /* Whether to leave before round k; sets is_left. The first round is always done. */
 bool trainer_leaves(struct trainer *t, int64_t k);
 
-struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device);
+/* `mesh` (NULL: this process is alone) is one of processes that exist exactly if the device has data. */
+struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device,
+                            const struct mesh *mesh);
 void trainer_free(struct trainer *t); /* NULL allowed */
 
 /* One optimizer step: `accum` micro-batches, the gradient's norm, the update. Steps are counted from 0. */
@@ -63,11 +74,14 @@ bool trainer_step(struct trainer *t, int64_t step);
  * it. */
 bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm);
 double trainer_lr(const struct trainer *t, int64_t step);
-int64_t trainer_step_tokens(const struct trainer *t);
+int64_t trainer_step_tokens(const struct trainer *t); /* of all ranks */
 /* Pairs of a query and a key, for each layer and head, that attention uses in a step, one of the last two; and those of
- * the whole causal rows, which are billed. The same without document_mask. */
+ * the whole causal rows, which are billed. The same without document_mask. Of this rank's rows. */
 int64_t trainer_step_pairs(const struct trainer *t, int64_t step);
 int64_t trainer_causal_pairs(const struct trainer *t);
+
+/* The sum over ranks of a vector of f32, in place and with the same bits on all. */
+bool trainer_sum(const struct trainer *t, tl_tensor *values);
 
 /* Held-out loss over eval_batches (evaluate.c), and text that follows the prompt (generate.c). */
 bool trainer_evaluate(struct trainer *t);
@@ -78,9 +92,10 @@ char *trainer_read_text(struct trainer *t); /* as UTF-8, memory_free it; NULL: r
 /* Everything that a step depends on: tensors by their file in a checkpoint, numbers as JSON. */
 enum { TRAINER_PARTS = 2 };
 struct trainer_part {
-    const char *file; /* "model.safetensors" */
-    const tl_named_tensor *tensors;
+    const char *file;               /* "model.safetensors", "optimizer-00002-of-00004.safetensors" */
+    const tl_named_tensor *tensors; /* "exp_avg.NAME"; or "exp_avg.NAME@8:24", elements 8 .. 23 of it, as a vector */
     int n;
+    bool is_others; /* another rank saves the same */
 };
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]);
 /* Bills the cost of saving these parts, also on meta, where nothing is saved. */

@@ -167,15 +167,17 @@ bool walk_run(struct walk *walk, const struct settings *s, tl_device *device, ui
     tl_model_config config;
     char weights[SETTING_TEXT];
     struct source source = {0};
+    struct mesh mesh = {0};
     if (!turn_take(NULL)) return false;
-    bool ok = device && settings_check(s) && trainer_model(s, &config, weights) &&
+    bool ok = device && settings_check(s) && trainer_model(s, &config, weights) && mesh_price(&mesh, s, walk->rank) &&
               source_open(&source, s, config.vocabulary, true);
     if (device) tl_pool_trim(device); /* memory reserved by others is not the run's */
     if (ok) tl_set_pool_limit(device, memory_bytes);
-    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    struct trainer *t = ok ? trainer_new(s, &source, device, &mesh) : NULL;
     ok = t && walk_trainer(walk, t, w);
     trainer_free(t);
     source_close(&source);
+    mesh_close(&mesh);
     if (device) tl_pool_trim(device);
     if (device) tl_set_pool_limit(device, 0);
     turn_give();

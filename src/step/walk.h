@@ -31,6 +31,7 @@ bool walk_bill_kinds(void *context, enum step_kind kind, tl_ledger *ledger, tl_d
 
 struct walk {
     int64_t from;               /* steps done before the process whose pool is walked */
+    int rank;                   /* of the processes, whose price it is */
     bool is_sketch;             /* for memory alone: samples only as far as they affect peaks; a fifth of the time */
     int64_t counts[KIND_COUNT]; /* how often each kind comes in the whole run; too low in a sketch */
     bool is_settled;            /* the pool's layout repeated wherever something was left out */

@@ -136,6 +136,13 @@ void *tensor_data(const tl_tensor *x) {
     return (char *)x->storage->data + x->offset * dtype_info(x->dtype)->bits / 8;
 }
 
+void tensor_move_into(tl_tensor *x, const tl_tensor *whole, int64_t at) {
+    struct storage *before = x->storage;
+    x->storage = storage_keep(whole->storage);
+    x->offset = whole->offset + at;
+    storage_drop(before);
+}
+
 bool tensor_same_view(const tl_tensor *a, const tl_tensor *b) {
     if (a->storage != b->storage || a->offset != b->offset || a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++)

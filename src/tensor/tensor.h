@@ -58,6 +58,10 @@ void tensor_layout(const tl_tensor *x, struct layout *layout);
 void *tensor_data(const tl_tensor *x);
 static inline bool tensor_is_dense(const tl_tensor *x) { return x->is_dense; }
 
+/* Makes x, dense and outside any graph, a view of `whole` from element `at` on; its old contents are lost. The caller
+ * sees to it that no other view of x's storage is meant to follow. */
+void tensor_move_into(tl_tensor *x, const tl_tensor *whole, int64_t at);
+
 /* The same elements of the same storage in the same order. */
 bool tensor_same_view(const tl_tensor *a, const tl_tensor *b);
 

@@ -73,19 +73,19 @@ static void verified_set(struct checkpoints *all, int64_t step, bool value) {
 
 /* ---- The manifest ---- */
 
-static bool manifest_write(const struct file_folder *own, int64_t step, const struct trainer_part *parts, int n_parts) {
-    json_t *files = json_array();
-    bool ok = files != NULL || error_memory(64, "a manifest");
-    for (int i = 0; ok && i <= n_parts; i++) {
-        json_t *entry = manifest_entry(own, i < n_parts ? parts[i].file : STATE);
-        ok = entry && (json_array_append_new(files, entry) == 0 || error_memory(64, "a manifest"));
-    }
+static bool entry_add(const struct file_folder *own, json_t *files, const char *name) {
+    json_t *entry = manifest_entry(own, name);
+    return entry && (json_array_append_new(files, entry) == 0 || error_memory(64, "a manifest"));
+}
+
+/* `files`: the entries of all but the state. */
+static bool manifest_write(const struct file_folder *own, int64_t step, json_t *files) {
+    bool ok = entry_add(own, files, STATE);
     json_t *body = ok ? json_pack("{s:s, s:I, s:I, s:O}", "schema", SCHEMA, "step", (json_int_t)step, "block_bytes",
                                   (json_int_t)MANIFEST_BLOCK, "files", files)
                       : NULL;
     if (ok && !body) error_memory(64, "a manifest");
     ok = body && manifest_put(file_in(own, MANIFEST), body);
-    json_decref(files);
     json_decref(body);
     return ok;
 }
@@ -188,16 +188,55 @@ static bool parts_write(const struct file_folder *own, const struct trainer_part
     return ok;
 }
 
-bool checkpoint_save(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts,
-                     const char *state_json) {
+bool checkpoint_begin(struct checkpoints *all, int64_t step) {
     char name[NAME_BYTES];
     struct file_folder *own = step_remove(all, step) ? file_folder_in(all->folder, step_name(step, name), true) : NULL;
+    file_folder_close(own);
+    return own != NULL;
+}
+
+json_t *checkpoint_write(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts) {
+    char name[NAME_BYTES];
+    json_t *files = json_array();
+    struct file_folder *own = files ? file_folder_in(all->folder, step_name(step, name), false) : NULL;
     bool ok = own != NULL;
-    for (int i = 0; ok && i < n_parts; i++) ok = parts_write(own, &parts[i]);
-    ok = ok && file_put_at(file_in(own, STATE), state_json, strlen(state_json)) && file_folder_sync(all->folder) &&
-         manifest_write(own, step, parts, n_parts) && own_verify(own, step, true);
+    if (!files) error_memory(64, "a manifest");
+    for (int i = 0; ok && i < n_parts; i++) ok = parts[i].is_others || parts_write(own, &parts[i]);
+    for (int i = 0; ok && i < n_parts; i++) ok = parts[i].is_others || entry_add(own, files, parts[i].file);
+    file_folder_close(own);
+    if (ok) return files;
+    json_decref(files);
+    return NULL;
+}
+
+bool checkpoint_commit(struct checkpoints *all, int64_t step, json_t *files, const char *state_json) {
+    char name[NAME_BYTES];
+    struct file_folder *own = file_folder_in(all->folder, step_name(step, name), false);
+    bool ok = own && file_put_at(file_in(own, STATE), state_json, strlen(state_json)) &&
+              file_folder_sync(all->folder) && manifest_write(own, step, files) && own_verify(own, step, false);
+    file_folder_close(own);
+    return ok;
+}
+
+bool checkpoint_confirm(struct checkpoints *all, int64_t step, const json_t *files) {
+    char name[NAME_BYTES];
+    struct file_folder *own = file_folder_in(all->folder, step_name(step, name), false);
+    bool ok = own != NULL;
+    size_t i;
+    json_t *entry;
+    json_array_foreach(files, i, entry) {
+        if (ok) ok = manifest_verify(own, entry, true, name);
+    }
     file_folder_close(own);
     if (ok) verified_set(all, step, true);
+    return ok;
+}
+
+bool checkpoint_save(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts,
+                     const char *state_json) {
+    json_t *files = checkpoint_begin(all, step) ? checkpoint_write(all, step, parts, n_parts) : NULL;
+    bool ok = files && checkpoint_commit(all, step, files, state_json) && checkpoint_confirm(all, step, files);
+    json_decref(files);
     return ok;
 }
 
@@ -313,6 +352,10 @@ struct checkpoint *checkpoint_open(struct checkpoints *all, int64_t step) {
     return error_set(TL_ERROR_IO, "%s: there are no checkpoints", step_name(step, name)), NULL;
 }
 
+struct checkpoint *checkpoint_open_verified(struct checkpoints *all, int64_t step) {
+    return open_step(all, step, true);
+}
+
 struct checkpoint *checkpoint_open_newest(struct checkpoints *all, bool set_aside) {
     int64_t newest = checkpoint_newest(all, set_aside);
     return newest < 0 ? NULL : open_step(all, newest, true);
@@ -328,19 +371,153 @@ void checkpoint_close(struct checkpoint *c) {
 int64_t checkpoint_step(const struct checkpoint *c) { return c->step; }
 const char *checkpoint_state(const struct checkpoint *c) { return c->state; }
 
-static bool tensor_load(tl_safetensors *file, const char *path, const tl_named_tensor *to) {
-    if (tl_safetensors_find(file, to->name) < 0)
-        return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", path, to->name);
-    tl_tensor *x = tl_safetensors_get(file, to->name);
+/* A tensor of a file, or elements from .. to - 1 of one as a vector: "exp_avg.NAME@8:24". */
+struct piece {
+    const char *name;
+    size_t base; /* length of the name without the range */
+    int64_t from, to;
+    bool is_part;
+    tl_safetensors *file;
+    int index; /* of the file */
+};
+
+struct pieces {
+    struct piece *at; /* by name */
+    size_t n, capacity;
+    tl_safetensors **files;
+    char (*paths)[FILE_TEXT];
+    size_t n_files;
+};
+
+static struct piece piece_of(const char *name, int64_t numel) {
+    struct piece p = {.name = name, .base = strlen(name), .to = numel};
+    const char *at = strrchr(name, '@');
+    int64_t from, to;
+    int end = 0;
+    if (!at || sscanf(at, "@%" SCNd64 ":%" SCNd64 "%n", &from, &to, &end) != 2 || at[end] || from < 0 ||
+        to - from != numel)
+        return p;
+    p.base = (size_t)(at - name);
+    p.from = from, p.to = to, p.is_part = true;
+    return p;
+}
+
+static int base_compare(const struct piece *a, const struct piece *b) {
+    size_t n = a->base < b->base ? a->base : b->base;
+    int order = memcmp(a->name, b->name, n);
+    return order ? order : (a->base > b->base) - (a->base < b->base);
+}
+static int piece_compare(const void *x, const void *y) {
+    const struct piece *a = x, *b = y;
+    int order = base_compare(a, b);
+    return order ? order : (a->from > b->from) - (a->from < b->from);
+}
+
+/* Whether a file is one of those that hold a part: "optimizer-00001-of-00002.safetensors" of optimizer.safetensors. */
+static bool is_of_part(const char *name, const char *part) {
+    size_t stem = strcspn(part, "-.");
+    return !strncmp(name, part, stem) && (name[stem] == '-' || name[stem] == '.');
+}
+
+static bool pieces_add(struct pieces *p, struct file_place at) {
+    tl_safetensors *file = safetensors_open_at(at);
+    if (!file) return false;
+    file_text(at, p->paths[p->n_files]);
+    p->files[p->n_files++] = file;
+    for (int i = 0; i < tl_safetensors_count(file); i++) {
+        tl_safetensors_info info;
+        int64_t numel = 1;
+        if (!tl_safetensors_info_at(file, i, &info)) return false;
+        for (int axis = 0; axis < info.rank; axis++) numel *= info.shape[axis];
+        if (!memory_grow((void **)&p->at, &p->capacity, p->n, sizeof *p->at))
+            return error_memory((p->n + 1) * sizeof *p->at, "a checkpoint's tensors");
+        p->at[p->n] = piece_of(tl_safetensors_name(file, i), numel);
+        p->at[p->n].file = file;
+        p->at[p->n++].index = (int)p->n_files - 1;
+    }
+    return true;
+}
+
+static void pieces_close(struct pieces *p) {
+    for (size_t i = 0; i < p->n_files; i++) tl_safetensors_close(p->files[i]);
+    memory_free(p->files);
+    memory_free(p->paths);
+    memory_free(p->at);
+}
+
+/* All files of a part, however many processes have written it. */
+static bool pieces_open(struct pieces *p, const struct checkpoint *c, const char *part) {
+    json_t *body = manifest_get(file_in(c->folder, MANIFEST), SCHEMA), *entry;
+    size_t n = json_array_size(json_object_get(body, "files")), i;
+    *p = (struct pieces){.files = memory_new((n + 1) * sizeof *p->files),
+                         .paths = memory_new((n + 1) * sizeof *p->paths)};
+    bool ok = body && ((p->files && p->paths) || error_memory((n + 1) * sizeof *p->paths, "a checkpoint's files"));
+    json_array_foreach(json_object_get(body, "files"), i, entry) {
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        if (ok && name && is_of_part(name, part)) ok = pieces_add(p, file_in(c->folder, name));
+    }
+    json_decref(body);
+    if (ok && p->n) qsort(p->at, p->n, sizeof *p->at, piece_compare);
+    return ok;
+}
+
+/* The first piece of a name's tensor; n: there is none. */
+static size_t pieces_find(const struct pieces *p, const struct piece *wanted) {
+    size_t low = 0, high = p->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (base_compare(&p->at[middle], wanted) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static bool misfit(const char *path, const char *name, tl_tensor *x, const tl_tensor *need_like) {
+    char got[128], need[128];
+    tl_describe(x, got, sizeof got);
+    tl_describe(need_like, need, sizeof need);
+    return error_set(TL_ERROR_USE, "%s: \"%s\" is %s (need %s)", path, name, got, need);
+}
+
+static bool whole_load(const struct piece *from, const char *path, const tl_named_tensor *to) {
+    tl_tensor *x = tl_safetensors_get(from->file, from->name);
     bool same = x && tl_dtype_of(x) == tl_dtype_of(to->tensor) && tl_rank(x) == tl_rank(to->tensor);
     for (int i = 0; same && i < tl_rank(x); i++) same = tl_size(x, i) == tl_size(to->tensor, i);
-    if (x && !same) {
-        char got[128], need[128];
-        tl_describe(x, got, sizeof got);
-        tl_describe(to->tensor, need, sizeof need);
-        return error_set(TL_ERROR_USE, "%s: \"%s\" is %s (need %s)", path, to->name, got, need);
-    }
+    if (x && !same) return misfit(path, to->name, x, to->tensor);
     return x && tl_copy_(to->tensor, tl_to(x, tl_device_of(to->tensor)));
+}
+
+/* Copies the elements that a piece has of those wanted. */
+static bool piece_load(const struct piece *from, const char *path, const struct piece *wanted, tl_tensor *to,
+                       int64_t *n_loaded) {
+    int64_t begin = from->from > wanted->from ? from->from : wanted->from;
+    int64_t end = from->to < wanted->to ? from->to : wanted->to;
+    if (begin >= end) return true;
+    tl_tensor *x = tl_safetensors_get(from->file, from->name);
+    if (x && tl_dtype_of(x) != tl_dtype_of(to)) return misfit(path, from->name, x, to);
+    x = x ? tl_reshape(x, TL_SHAPE(from->to - from->from)) : NULL;
+    x = x ? tl_slice(x, 0, begin - from->from, end - from->from, 1) : NULL;
+    tl_tensor *place = x ? tl_slice(to, 0, begin - wanted->from, end - wanted->from, 1) : NULL;
+    *n_loaded += end - begin;
+    return place && tl_copy_(place, tl_to(x, tl_device_of(to)));
+}
+
+/* From whatever pieces there are. */
+static bool tensor_load(const struct pieces *p, const char *folder, const tl_named_tensor *to) {
+    struct piece wanted = piece_of(to->name, tl_numel(to->tensor));
+    size_t first = pieces_find(p, &wanted), end = first;
+    while (end < p->n && base_compare(&p->at[end], &wanted) == 0) end++;
+    if (first == end) return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", folder, to->name);
+    const struct piece *only = &p->at[first];
+    if (end == first + 1 && !only->is_part && !wanted.is_part) return whole_load(only, p->paths[only->index], to);
+    tl_tensor *flat = tl_reshape(to->tensor, TL_SHAPE(tl_numel(to->tensor)));
+    bool ok = flat != NULL;
+    int64_t n_loaded = 0;
+    for (size_t i = first; ok && i < end; i++)
+        ok = piece_load(&p->at[i], p->paths[p->at[i].index], &wanted, flat, &n_loaded);
+    return ok && (n_loaded == tl_numel(to->tensor) ||
+                  error_set(TL_ERROR_USE, "%s: has %" PRId64 " elements of \"%s\" (need %" PRId64 ")", folder, n_loaded,
+                            to->name, tl_numel(to->tensor)));
 }
 
 bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers) {
@@ -351,17 +528,15 @@ bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *n
 }
 
 bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part) {
-    char path[FILE_TEXT];
-    struct file_place at = file_in(c->folder, part->file);
-    tl_safetensors *file = safetensors_open_at(at);
-    bool ok = file != NULL, mode = tl_set_grad_mode(false);
+    struct pieces pieces;
+    bool ok = pieces_open(&pieces, c, part->file), mode = tl_set_grad_mode(false);
     for (int i = 0; ok && i < part->n; i++) {
         tl_scope scope = tl_scope_begin();
-        ok = tensor_load(file, file_text(at, path), &part->tensors[i]);
+        ok = tensor_load(&pieces, pieces.n_files == 1 ? pieces.paths[0] : c->folder->path, &part->tensors[i]);
         ok = tl_scope_end(scope) && ok;
     }
     tl_set_grad_mode(mode);
-    tl_safetensors_close(file);
+    pieces_close(&pieces);
     return ok;
 }
 

@@ -2,6 +2,7 @@
  *
  *     FOLDER/step-000000000100/model.safetensors     payloads, which any tool can open
  *                              optimizer.safetensors
+ *                              optimizer-00001-of-00004.safetensors ...   instead, where several processes keep pieces
  *                              state.json            the rest: counters, generators, position
  *                              manifest.json         written last: every file's length and CRC32C per MiB, and its own
  *     FOLDER/damaged-step-000000000050/              a damaged one, kept until the user deletes it
@@ -34,6 +35,14 @@ void checkpoints_close(struct checkpoints *all);
 bool checkpoint_save(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts,
                      const char *state_json);
 
+/* The same by several processes: the first one begins; each writes those parts that it saves, and gets the entries of
+ * its files (NULL: recorded); the first one commits the entries of all, which adds the state's; each confirms its own,
+ * by reading its files back. Before each of these calls, all processes have made the one before it. */
+bool checkpoint_begin(struct checkpoints *all, int64_t step);
+json_t *checkpoint_write(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts);
+bool checkpoint_commit(struct checkpoints *all, int64_t step, json_t *files, const char *state_json);
+bool checkpoint_confirm(struct checkpoints *all, int64_t step, const json_t *files);
+
 /* The newest step that is whole, with every block verified; -1: there is none (or an error is recorded). Damaged ones
  * are skipped with a line in the log; `set_aside` (for the holder of the run's lock) also renames them to
  * damaged-step-N. One that cannot be read is an error, not damaged. */
@@ -45,6 +54,8 @@ bool checkpoint_any(const struct checkpoints *all, bool *any);
 struct checkpoint;
 /* Verifies everything. NULL: an error that names the file and the place. */
 struct checkpoint *checkpoint_open(struct checkpoints *all, int64_t step);
+struct checkpoint *checkpoint_open_verified(struct checkpoints *all,
+                                            int64_t step); /* another process has verified it */
 /* The newest whole one, verified once. NULL without an error: there is none. */
 struct checkpoint *checkpoint_open_newest(struct checkpoints *all, bool set_aside);
 void checkpoint_close(struct checkpoint *c); /* NULL allowed */
@@ -52,7 +63,8 @@ int64_t checkpoint_step(const struct checkpoint *c);
 const char *checkpoint_state(const struct checkpoint *c);
 /* How many numbers a file of it has, in all tensors. False: recorded. */
 bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers);
-/* Copies a file's tensors into these: each must exist with its dtype and shape. */
+/* Copies tensors into these, from all files of the part: one, or one from each process of those that saved it, whose
+ * pieces may be others than those wanted. Each must exist with its dtype and shape. */
 bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part);
 
 /* Removes the remains of interrupted saves: folders without a manifest, and temporary files of dead processes. For

@@ -100,6 +100,7 @@ bool log_close(struct log *l) {
 }
 
 bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes) {
+    if (!l->lines) return true;
     *line_bytes = ftell(l->lines);
     *event_bytes = ftell(l->events);
     if (fsync(fileno(l->lines)) != 0 || *line_bytes < 0) return failed(l, LINES);
@@ -133,6 +134,7 @@ static bool line_write(struct log *l, const struct log_step *s) {
 }
 
 bool log_step(struct log *l, const struct log_step *s) {
+    if (!l->lines) return true;
     const struct event_value values[] = {{"train/loss", s->loss},
                                          {"train/lr", s->lr},
                                          {"train/grad_norm", s->norm},
@@ -144,6 +146,7 @@ bool log_step(struct log *l, const struct log_step *s) {
 
 bool log_held_out(struct log *l, int64_t step, double loss, double bits_per_byte, double seconds) {
     char text[32] = "null", bits[64] = "", time[48];
+    if (!l->lines) return true;
     number_print(time, sizeof time, "{\"evaluation_s\":%.17g}", seconds);
     if (isfinite(loss)) number_print(text, sizeof text, "%.17g", loss);
     if (isfinite(bits_per_byte)) number_print(bits, sizeof bits, ",\"bits_per_byte\":%.17g", bits_per_byte);
@@ -155,6 +158,7 @@ bool log_held_out(struct log *l, int64_t step, double loss, double bits_per_byte
 }
 
 bool log_change(struct log *l, int64_t step, const char *words) {
+    if (!l->lines) return true;
     json_t *line = json_pack("{s:I, s:s}", "step", (json_int_t)step, "changed", words);
     char *text = line ? json_print(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
@@ -164,5 +168,5 @@ bool log_change(struct log *l, int64_t step, const char *words) {
 }
 
 bool log_text(struct log *l, int64_t step, const char *text) {
-    return event_write(l, event_text(wall_time(), step, "sample", text));
+    return !l->lines || event_write(l, event_text(wall_time(), step, "sample", text));
 }

@@ -34,6 +34,7 @@ struct log {
  * */
 bool log_open(struct log *l, const struct file_folder *folder, int64_t line_bytes, int64_t event_bytes);
 bool log_close(struct log *l);
+/* A log that is not open takes everything and writes nothing: one rank of several writes. */
 /* Syncs the files and returns their lengths. */
 bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes);
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/comm.h"
 #include "step/advice.h"
 #include "step/tokens.h"
 #include "step/turn.h"
@@ -128,6 +129,24 @@ static bool pay_evaluation(struct run *r, enum run_end *end) {
     return after_step(r, true, walk_is_due(r->trainer, KIND_SAMPLE, r->step), false, false, end);
 }
 
+/* Of a step that was just made. */
+static bool pairs_note(struct run *r) {
+    int64_t pairs = trainer_step_pairs(r->trainer, r->step);
+    if (!r->settings.document_mask) return true;
+    if (!run_ranks_sum(r, &pairs)) return false;
+    r->step_pairs[r->step % 2] = pairs;
+    kinds_pairs(&r->kinds, pairs, trainer_causal_pairs(r->trainer) * r->mesh.size);
+    return true;
+}
+
+/* Whether the run, on any rank, is asked to save and end. */
+static bool stop_look(const struct run *r, bool *is_asked) {
+    int64_t n_asked = r->listener && r->listener->stop && *r->listener->stop;
+    bool ok = run_ranks_sum(r, &n_asked);
+    *is_asked = n_asked > 0;
+    return ok;
+}
+
 /* One step and everything due after it. */
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
@@ -139,17 +158,17 @@ static bool advance(struct run *r, enum run_end *end) {
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
     r->step_began_s = 0;
     if (!(has_timers ? timed_step(r) : run_kind(r, KIND_STEP))) return step_left(r, end);
-    if (r->settings.document_mask) kinds_pairs(&r->kinds, trainer_step_pairs(t, r->step), trainer_causal_pairs(t));
+    if (!pairs_note(r)) return *end = RUN_FAILED, false;
     span->to = r->last_mark = device_mark(t->device);
     span->asked_s = now_s() - before;
     r->step++;
     r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
     r->waited_s += r->wait_s;
-    bool eval = walk_is_due(t, KIND_EVAL, r->step), text = walk_is_due(t, KIND_SAMPLE, r->step),
-         keep = walk_is_due(t, KIND_SAVE, r->step);
+    bool is_stopping, eval = walk_is_due(t, KIND_EVAL, r->step), text = walk_is_due(t, KIND_SAMPLE, r->step),
+                      keep = walk_is_due(t, KIND_SAVE, r->step);
     int64_t done = r->step;
     if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;
-    bool is_stopping = r->listener && r->listener->stop && *r->listener->stop;
+    if (!stop_look(r, &is_stopping)) return *end = RUN_FAILED, false;
     if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
     if (r->step != done) return r->last_mark = 0, true;        /* rolled back: already done */
     r->held_out = NAN;
@@ -158,31 +177,66 @@ static bool advance(struct run *r, enum run_end *end) {
     return after_step(r, eval, text, keep, is_stopping, end);
 }
 
-static bool run_begin(struct run *r) {
+/* The processes of the run. What the settings leave open is settled, so that a price says how many they are. */
+static bool mesh_begin(struct run *r) {
+    tl_comm *world = tl_comm_world();
+    if (!world) return false;
+    r->mesh = (struct mesh){.world = world, .rank = tl_comm_rank(world), .size = tl_comm_size(world)};
+    r->summary->rank = r->mesh.rank;
+    r->summary->n_ranks = r->mesh.size;
+    if (!run_ranks_compare(r) || !run_agree(r, mesh_open(&r->mesh, &r->settings))) return false;
+    if (r->mesh.size > 1) r->settings.dp = r->mesh.axis[MESH_DP].size;
+    return true;
+}
+
+/* What needs no folder. */
+static tl_device *device_begin(struct run *r, tl_model_config *config, char weights[SETTING_TEXT]) {
     const struct settings *s = &r->settings;
-    if (!run_tokenizer_ready(&r->settings, &r->made) || !tokens_settle(&r->settings)) return false;
-    tl_model_config config;
-    char weights[SETTING_TEXT];
+    if (!run_tokenizer_ready(&r->settings, &r->made) || !tokens_settle(&r->settings)) return NULL;
     if (s->threads) tl_set_threads((int)s->threads);
     tl_set_matmul_precision((tl_matmul_precision)s->matmul_precision); /* the choices have its order */
-    tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
+    tl_device *device = settings_check(s) && trainer_model(s, config, weights) ? tl_device_find(s->device) : NULL;
     if (device && !device_has_data(device))
         return error_set(TL_ERROR_USE, "device: %s has no data to train with (use `tally plan` to price a run)",
-                         s->device);
-    if (!device || !trainer_can_hold(s, &config, weights, device) || !run_folder_begin(r)) return false;
-    bool ok = r->found ? run_inputs_open(r, &config, weights) && run_price_begin(r)
-                       : run_price_begin(r) && run_inputs_open(r, &config, weights);
-    if (!ok || !run_memory_suffices(r, device)) return false;
-    r->palm_flops = run_palm_flops(&config, s);
+                         s->device),
+               NULL;
+    return device && trainer_can_hold(s, config, weights, device) ? device : NULL;
+}
+
+/* The folder and everything in it: of the first rank. */
+static bool folder_begin(struct run *r, tl_device *device, const tl_model_config *config, const char *weights) {
+    if (!run_folder_begin(r)) return false;
+    bool ok = r->found ? run_inputs_open(r, config, weights) && run_price_begin(r)
+                       : run_price_begin(r) && run_inputs_open(r, config, weights);
+    return ok && run_memory_suffices(r, device);
+}
+
+static bool trainer_begin(struct run *r, tl_device *device) {
+    const struct settings *s = &r->settings;
     tl_pool_trim(device); /* memory that the process reserved before is not the run's */
     r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
     if (*s->memory_limit) tl_set_pool_limit(device, settings_memory_limit(s));
-    r->trainer = trainer_new(s, &r->source, device);
+    r->trainer = trainer_new(s, &r->source, device, &r->mesh);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
     /* one of several processes cannot leave alone: the others would wait for it */
-    if (r->trainer && r->listener && tl_comm_size(tl_comm_world()) == 1) r->trainer->stop = r->listener->stop;
+    if (r->trainer && r->listener && r->mesh.size == 1) r->trainer->stop = r->listener->stop;
     r->origin = origin_here(device);
-    return r->trainer && run_resume_found(r) && run_log_begin(r) && run_changes_log(r) && run_machine_write(r);
+    return r->trainer && run_resume_found(r) &&
+           (!run_is_first(r) || (run_log_begin(r) && run_changes_log(r) && run_machine_write(r)));
+}
+
+static bool run_begin(struct run *r) {
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    if (!mesh_begin(r)) return false;
+    tl_device *device = device_begin(r, &config, weights);
+    if (!run_agree(r, device != NULL)) return false;
+    if (!run_agree(r, !run_is_first(r) || folder_begin(r, device, &config, weights))) return false;
+    if (!run_ranks_begin(r, &config, weights) || !run_agree(r, r->found || run_ranks_price(r, false))) return false;
+    r->palm_flops = run_palm_flops(&config, &r->settings);
+    bool ok = run_agree(r, trainer_begin(r, device));
+    r->comm_before_s = comm_seconds();
+    return ok;
 }
 
 static void run_free(struct run *r) {
@@ -197,6 +251,8 @@ static void run_free(struct run *r) {
     json_decref(r->state);
     json_decref(r->made_from);
     folder_close(&r->folder);
+    mesh_close(&r->mesh);
+    free(r->price);
     memory_free(r);
 }
 
@@ -232,6 +288,8 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     if (r->trainer && end != RUN_FAILED) run_summarise(r, end);
     if (end == RUN_DONE && !run_complete(r)) end = RUN_FAILED;
     if (!log_close(&r->log) && end == RUN_DONE) end = RUN_FAILED;
+    if (end == RUN_DONE && !run_ranks_finish(r)) end = RUN_FAILED;
+    if (end != RUN_FAILED) summary->is_told = true; /* ranks agree on every other end */
     run_free(r);
     return end;
 }

@@ -57,11 +57,16 @@ struct run_summary {
     int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters;
-    uint64_t foreign_bytes; /* held on the device by the process when the run began: peaks are then not compared */
-    int differences;        /* between price and receipt; -1: the run is not complete */
-    char problem[256];      /* where the run's steps differ, or why it ended; "": nothing */
-    char *text;             /* the last sample, or NULL; free() it */
-    struct profile profile; /* of the steps that were timed; profile_free() it */
+    uint64_t foreign_bytes;     /* held on the device by the process when the run began: peaks are then not compared */
+    int differences;            /* between price and receipt; -1: the run is not complete */
+    int rank, n_ranks;          /* this process among those of the run; n_ranks 0: not known */
+    bool is_told;               /* rank 0 knows how the run ended, and tells it: others need not */
+    int slowest_rank;           /* the one that others wait for: the most time in steps outside messages */
+    double comm_s, most_comm_s; /* in messages, of this rank and of the one with the most */
+    double sent_bytes;          /* by this rank in a step */
+    char problem[256];          /* where the run's steps differ, or why it ended; "": nothing */
+    char *text;                 /* the last sample, or NULL; free() it */
+    struct profile profile;     /* of the steps that were timed; profile_free() it */
 };
 
 struct run_listener {

@@ -5,6 +5,7 @@
 #define TRAIN_RUN_PARTS_H
 
 #include "step/kinds.h"
+#include "step/mesh.h"
 #include "step/source.h"
 #include "step/trainer.h"
 #include "step/walk.h"
@@ -28,6 +29,9 @@ enum { RUN_FIRST_STEPS = 2 };    /* of a process: they are slower */
 
 struct run {
     struct settings settings, saved; /* saved: of the checkpoint that it resumes from */
+    struct mesh mesh;                /* the processes that train it; only the first rank writes and tells */
+    char *price;                     /* of a rank other than the first, whose price is in the folder */
+    double comm_before_s;            /* spent in messages before the first step */
     const struct run_listener *listener;
     struct run_summary *summary;
     struct source source;
@@ -45,6 +49,7 @@ struct run {
     double began_s, health_s;         /* health_s: when the device's health was last read */
     struct device_health health;
     double step_s, step_flops; /* of the last step that was read */
+    int64_t step_pairs[2];     /* as the trainer's, of all ranks */
     struct step_span {
         int64_t from, to;    /* marks of the device (tensor/device.h) */
         double asked_s;      /* that this thread took to launch it */
@@ -91,7 +96,7 @@ bool run_price_begin(struct run *r); /* first: a run that does not fit is report
 bool run_memory_suffices(struct run *r, tl_device *device);
 bool run_price_again(struct run *r, const struct settings *before); /* when it resumes; before: when it was saved */
 bool run_price_repair(struct run *r);
-bool run_verdict(struct run *r); /* compares price and receipt, both from the folder */
+bool run_verdict(struct run *r); /* compares price and receipt: the first rank's from the folder */
 
 /* ---- run_save.c ---- */
 
@@ -104,6 +109,22 @@ bool run_settings_of(const json_t *state, const struct settings *now, struct set
 bool run_resume_found(struct run *r);  /* from the checkpoint found when the run began, if any */
 bool run_resume_newest(struct run *r); /* in the middle of a run */
 bool run_complete(struct run *r);      /* once every step is done: the final weights, the receipt, the verdict */
+
+/* ---- run_ranks.c: several processes, all of which call these; a process alone finds nothing to do ---- */
+
+/* Whether all ranks are `ok`. Otherwise an error is recorded on all of them, that of the first rank that has one; or
+ * was_stopped is set. */
+bool run_agree(struct run *r, bool ok);
+bool run_ranks_compare(struct run *r); /* the settings, as they were given */
+/* Once the first rank has opened folder and inputs: the others open the same, and compare their inputs with its. */
+bool run_ranks_begin(struct run *r, const tl_model_config *config, const char *weights);
+bool run_ranks_sum(const struct run *r, int64_t *number); /* over all ranks, in place */
+bool run_ranks_step(const struct run *r, int64_t *step);  /* the first rank's number, on all */
+bool run_checkpoint_write(struct run *r, const struct trainer_part *parts, const char *state);
+bool run_ranks_price(struct run *r, bool is_resumed); /* of this rank, unless it is the first */
+bool run_ranks_finish(struct run *r);                 /* puts what other ranks found into the summary */
+
+static inline bool run_is_first(const struct run *r) { return r->mesh.rank == 0; }
 
 /* ---- run_report.c ---- */
 

@@ -89,11 +89,12 @@ bool run_price_again(struct run *r, const struct settings *before) {
     const struct settings *s = &r->settings;
     bool is_ours;
     if (r->step == s->steps) return true;
+    if (!run_is_first(r)) return run_ranks_price(r, true);
     if (!price_is_ours(r, &is_ours)) return false;
     if (settings_cost_same(before, s) && !*r->changes && is_ours) return true;
     kinds_forget(&r->kinds);
     r->owes_evaluation = false; /* the rest is priced from the next step on */
-    return price_write(r, price_text_rest(s, &r->kinds, r->step, r->step)) &&
+    return price_write(r, price_text_rest(s, &r->kinds, r->step, r->step, 0)) &&
            folder_put(&r->folder, RUN_CONFIG, settings_json(s));
 }
 
@@ -101,9 +102,9 @@ bool run_price_again(struct run *r, const struct settings *before) {
  * */
 bool run_price_repair(struct run *r) {
     const struct settings *s = r->step == r->settings.steps ? &r->saved : &r->settings;
-    if (!r->needs_price) return true;
+    if (!r->needs_price || !run_is_first(r)) return true;
     log_line("run: %s/%s was missing or damaged: the run is priced again", r->settings.out, RUN_PRICE);
-    return price_write(r, price_text_rest(s, &r->kinds, r->step, 0));
+    return price_write(r, price_text_rest(s, &r->kinds, r->step, 0, 0));
 }
 
 /* If the process holds other tensors, the receipt's memory is not only the run's; the price's memory then replaces
@@ -123,16 +124,30 @@ static char *without_memory(const char *receipt_text, const char *price_json) {
     return text;
 }
 
+static int differences_of(const struct run *r, const char *price, const char *receipt) {
+    if (!r->summary->foreign_bytes) return tl_ledger_diff(price, receipt, NULL);
+    char *compared = without_memory(receipt, price);
+    int n = compared ? tl_ledger_diff(price, compared, NULL) : -1;
+    free(compared);
+    return n;
+}
+
+/* Of a rank that has no files; a run that was done before has nothing to compare there. */
+static bool verdict_here(struct run *r) {
+    char *receipt = r->price ? kinds_text(&r->kinds, &r->settings) : NULL;
+    r->summary->differences = !r->price ? 0 : receipt ? differences_of(r, r->price, receipt) : -1;
+    free(receipt);
+    return r->summary->differences >= 0;
+}
+
 /* Compares price and receipt, both from the folder. */
 bool run_verdict(struct run *r) {
     size_t bytes;
+    if (!run_is_first(r)) return verdict_here(r);
     char *price = file_get_at(file_in(r->folder.dir, RUN_PRICE), JSON_MOST_LEDGER, &bytes);
     char *receipt = price ? file_get_at(file_in(r->folder.dir, RUN_RECEIPT), JSON_MOST_LEDGER, &bytes) : NULL;
-    char *compared = receipt && r->summary->foreign_bytes ? without_memory(receipt, price) : NULL;
-    bool ok = receipt && (compared || !r->summary->foreign_bytes);
-    r->summary->differences = ok ? tl_ledger_diff(price, compared ? compared : receipt, NULL) : -1;
+    r->summary->differences = receipt ? differences_of(r, price, receipt) : -1;
     memory_free(price);
     memory_free(receipt);
-    free(compared);
     return r->summary->differences >= 0;
 }

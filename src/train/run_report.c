@@ -16,7 +16,7 @@ static double share_of_peak(const struct run *r, double flops_per_s) {
 }
 
 void run_tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text) {
-    if (!r->listener || !r->listener->tell) return;
+    if (!r->listener || !r->listener->tell || !run_is_first(r)) return;
     double done_here = (double)(r->step - r->summary->first_step), here_s = now_s() - r->began_s;
     double tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s, flops_per_s = r->step_flops / r->step_s;
     struct run_news news = {
@@ -50,7 +50,7 @@ static const struct device_health *health_of(struct run *r) {
 }
 
 bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
-    if (done % r->settings.log_every != 0 && done != r->settings.steps) return true;
+    if (!run_is_first(r) || (done % r->settings.log_every != 0 && done != r->settings.steps)) return true;
     int64_t tokens = trainer_step_tokens(r->trainer);
     double tokens_per_s = (double)tokens / r->step_s;
     const struct log_step line = {.step = done,
@@ -63,7 +63,7 @@ bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is
                                   .wait_s = r->wait_s,
                                   .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
                                   .is_skipped = is_skipped,
-                                  .pairs = r->settings.document_mask ? trainer_step_pairs(r->trainer, done - 1) : -1,
+                                  .pairs = r->settings.document_mask ? r->step_pairs[(done - 1) % 2] : -1,
                                   .health = health_of(r)};
     return log_step(&r->log, &line);
 }
@@ -82,7 +82,9 @@ void run_step_time(struct run *r, int64_t at) {
 void run_flops_find(struct run *r) {
     const json_t *totals = json_object_get(r->kinds.kind[KIND_STEP].ledger, "totals");
     const char *flops = json_string_value(json_object_get(totals, "flops"));
-    r->step_flops = flops ? number_parse(flops, NULL) : 0;
+    const char *sent = json_string_value(json_object_get(totals, "sent_bytes"));
+    r->summary->sent_bytes = sent ? number_parse(sent, NULL) : 0;
+    r->step_flops = flops ? number_parse(flops, NULL) * r->mesh.size : 0; /* ranks do the same */
 }
 
 /* The steps that count for speed: all but the first two of a process, if there are more. */

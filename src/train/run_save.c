@@ -14,7 +14,9 @@
 
 const char *const run_final_files[2] = {"config.json", "model.safetensors"};
 
-bool run_log_begin(struct run *r) { return log_open(&r->log, r->folder.dir, r->log_bytes, r->event_bytes); }
+bool run_log_begin(struct run *r) {
+    return !run_is_first(r) || log_open(&r->log, r->folder.dir, r->log_bytes, r->event_bytes);
+}
 
 static char *state_text(struct run *r) {
     char *settings_text = settings_json(&r->settings);
@@ -73,9 +75,11 @@ bool run_save(struct run *r, bool is_planned) {
     if (!is_planned) r->kinds.kind[KIND_SAVE].n_unplanned++;
     ok = ok && log_sync(&r->log, &r->log_bytes, &r->event_bytes);
     char *state = ok && trainer_parts(r->trainer, parts) ? state_text(r) : NULL;
-    ok = state && checkpoint_save(all, r->step, parts, TRAINER_PARTS, state) &&
-         checkpoint_prune(all, (int)r->settings.keep, r->best_step, r->step) && checkpoint_check(all, r->step) &&
-         receipt_write(r);
+    ok = run_checkpoint_write(r, parts, state);
+    if (ok && run_is_first(r))
+        ok = checkpoint_prune(all, (int)r->settings.keep, r->best_step, r->step) && checkpoint_check(all, r->step) &&
+             receipt_write(r);
+    ok = run_agree(r, ok);
     if (ok) r->last_saved = r->step;
     r->is_new_best = false;
     r->summary->times.saving_s += now_s() - before;
@@ -115,12 +119,22 @@ static bool length_change(struct run *r, int64_t before) {
     number_print(words, sizeof words, "steps was %" PRId64 ", is %" PRId64 ": the next learning rate is %.3g", before,
                  now, trainer_lr(r->trainer, r->step));
     if (!strstr(r->changes, words)) run_changes_add(r, words); /* it may have been rolled back */
+    if (!run_is_first(r)) return true;
     if (!file_look(file_in(r->folder.dir, RUN_FINAL), &kind)) return false;
     if (kind != FILE_FOLDER) return true;
     struct file_folder *final = file_folder_in(r->folder.dir, RUN_FINAL, false);
     bool ok = final && file_remove(file_in(final, run_final_files[1]));
     file_folder_close(final);
     return ok;
+}
+
+/* Sums of gradients depend on how many ranks add them. */
+static void ranks_look(const struct run *r, const struct settings *before) {
+    int64_t then = before->dp ? before->dp : 1, now = r->settings.dp ? r->settings.dp : 1;
+    if (then != now && r->step < r->settings.steps)
+        log_line("checkpoint of step %" PRId64 " was made by %" PRId64 " rank%s, and %" PRId64
+                 " go%s on: from here on sums of gradients are rounded differently",
+                 r->step, then, then == 1 ? "" : "s", now, now == 1 ? "es" : "");
 }
 
 static bool state_read(struct run *r, const char *text) {
@@ -150,8 +164,9 @@ static bool state_read(struct run *r, const char *text) {
         r->owes_evaluation = owes_evaluation && r->trainer->held_out;
         origin_look(r, json_object_get(root, "made_on"));
     }
-    ok = ok && run_settings_of(root, &r->settings, &before) && length_change(r, before.steps) &&
-         run_price_again(r, &before);
+    ok = ok && run_settings_of(root, &r->settings, &before);
+    if (ok) ranks_look(r, &before);
+    ok = ok && length_change(r, before.steps) && run_price_again(r, &before);
     json_decref(root);
     return ok;
 }
@@ -172,16 +187,20 @@ bool run_resume_found(struct run *r) {
     struct checkpoint *c = r->found;
     int64_t keep = r->saved.keep > r->settings.keep ? r->saved.keep : r->settings.keep;
     r->found = NULL;
-    return !c || (resume(r, c) && run_price_repair(r) &&
-                  checkpoint_prune(&r->folder.checkpoints, (int)keep, r->best_step, r->step));
+    if (!c) return true;
+    return resume(r, c) && run_price_repair(r) &&
+           (!run_is_first(r) || checkpoint_prune(&r->folder.checkpoints, (int)keep, r->best_step, r->step));
 }
 
 /* Goes back to the newest checkpoint during a run, which has saved one. */
 bool run_resume_newest(struct run *r) {
-    struct checkpoint *c = checkpoint_open_newest(&r->folder.checkpoints, true);
-    if (!c && tl_error() == TL_OK)
+    struct checkpoint *c = run_is_first(r) ? checkpoint_open_newest(&r->folder.checkpoints, true) : NULL;
+    int64_t step = c ? checkpoint_step(c) : -1;
+    if (!c && run_is_first(r) && tl_error() == TL_OK)
         error_set(TL_ERROR_IO, "%s: no whole checkpoint is left to roll back to", r->settings.out);
-    return c && resume(r, c);
+    if (!run_agree(r, c || !run_is_first(r)) || !run_ranks_step(r, &step)) return checkpoint_close(c), false;
+    if (!run_is_first(r)) c = checkpoint_open_verified(&r->folder.checkpoints, step);
+    return run_agree(r, c && resume(r, c));
 }
 
 /* Accepted changes of inputs, settings or steps are logged and reported. */
@@ -231,5 +250,6 @@ static bool run_repair(struct run *r) {
  * step could not write them. */
 bool run_complete(struct run *r) {
     bool was_done = r->step == r->summary->first_step;
-    return (was_done ? run_repair(r) : final_write(r) && receipt_write(r)) && run_verdict(r);
+    if (!run_is_first(r)) return run_agree(r, run_verdict(r));
+    return run_agree(r, (was_done ? run_repair(r) : final_write(r) && receipt_write(r)) && run_verdict(r));
 }

@@ -118,6 +118,12 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     if (m->causal_pairs) put(o, "causal_pairs", json_integer(m->causal_pairs), &ok);
     put(o, "skipped", json_integer(m->n_skipped), &ok);
     put(o, "differences", json_integer(m->differences), &ok);
+    if (m->n_ranks > 1) {
+        put(o, "ranks", json_integer(m->n_ranks), &ok);
+        put(o, "slowest_rank", json_integer(m->slowest_rank), &ok);
+        put_number(o, "sent_bytes", m->sent_bytes, &ok);
+        put_number(o, "communication_s", m->most_comm_s, &ok);
+    }
     if (s->fast) put(o, "fast", json_true(), &ok);
     if (m->foreign_bytes) put(o, "foreign_bytes", json_integer((json_int_t)m->foreign_bytes), &ok);
     if (*m->problem) put(o, "problem", json_string(m->problem), &ok);

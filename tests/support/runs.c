@@ -10,12 +10,30 @@
 
 char base[64];
 
+int base_ranks(void) { return tl_comm_size(tl_comm_world()); }
+
+static bool is_first(void) { return tl_comm_rank(tl_comm_world()) == 0; }
+
 void base_begin(void) {
     strcpy(base, "/tmp/tally-train-XXXXXX");
-    assert_non_null(mkdtemp(base));
+    if (is_first()) assert_non_null(mkdtemp(base));
+    if (base_ranks() == 1) return;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *name = tl_from_data(base, TL_SHAPE(sizeof base), TL_U8, NULL);
+    assert_true(tl_to_data(tl_broadcast(name, 0, tl_comm_world()), base, sizeof base));
+    tl_scope_end(scope);
+}
+void base_remove(const char *name) {
+    char command[256];
+    assert_true(tl_comm_barrier(tl_comm_world()));
+    if (!is_first()) return;
+    snprintf(command, sizeof command, "rm -rf '%s/%s'", base, name);
+    assert_int_equal(system(command), 0);
 }
 void base_end(void) {
     char command[128];
+    assert_true(tl_comm_barrier(tl_comm_world()));
+    if (!is_first()) return;
     snprintf(command, sizeof command, "rm -rf '%s'", base);
     assert_int_equal(system(command), 0);
 }

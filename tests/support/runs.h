@@ -6,9 +6,11 @@
 #include "train/run.h"
 #include "step/settings.h"
 
-extern char base[64]; /* the folder, between base_begin and base_end */
+extern char base[64]; /* the folder, between base_begin and base_end; all ranks of a launch have the same */
 void base_begin(void);
+void base_remove(const char *name); /* something in it, once all ranks are here */
 void base_end(void);
+int base_ranks(void);
 
 void set(struct settings *s, const char *name, const char *value);
 void set_path(struct settings *s, const char *name, const char *file); /* below the folder */

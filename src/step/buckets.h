@@ -1,0 +1,73 @@
+/* buckets.h: the parameters of a model in flat memory, for processes that each see other tokens.
+ *
+ * A bucket is a vector of parameters that are updated alike, one behind the other, its length a multiple of the number
+ * of ranks n. Gradients are summed bucket by bucket: they are packed into a vector, and each rank receives the sum of
+ * its n-th part, added in the order of ranks (ops/collective.c). The norm comes from these parts. Then
+ *
+ *     none     every rank gathers all sums, and updates everything
+ *     zero1    every rank updates its part, and gathers the others' parameters; the optimizer's state exists once
+ *     zero2    the same; a bucket is summed as soon as backward has made its gradients, which are dropped at once
+ *
+ * Ranks have parts of the same length, so that all of them cost the same. A parameter begins at a multiple of 4
+ * elements; what is between them is 0 in every vector of gradients, and no one reads it in one of parameters.
+ *
+ * Which parameters are in a bucket does not depend on the number of ranks, and every element is updated by itself. So
+ * the three modes give the same bits, except that with several micro-batches zero2 adds first over ranks and then over
+ * micro-batches, and the others first over micro-batches. */
+#ifndef STEP_BUCKETS_H
+#define STEP_BUCKETS_H
+
+#include "step/mesh.h"
+#include "tally.h"
+
+enum sharding {
+    SHARDING_NONE,
+    SHARDING_ZERO1,
+    SHARDING_ZERO2,
+    SHARDING_ZERO3
+}; /* the order of the setting's choices */
+
+#define BUCKET_BYTES ((int64_t)25 << 20) /* a bucket has more only if one parameter has */
+
+struct bucket_member {
+    tl_tensor *parameter;
+    int64_t at; /* in the bucket */
+    struct bucket *bucket;
+};
+
+struct bucket {
+    struct bucket_member *members; /* in the model's order */
+    int n_members, n_waiting;      /* n_waiting: whose gradients backward has not made yet; zero2 */
+    int64_t length, used, part;    /* of the vector; up to the end of the last member, rounded up; of one rank's part */
+    tl_tensor *flat;               /* (length) the parameters */
+    tl_tensor *own;                /* what this rank updates: flat, or its part of it */
+    tl_tensor *grad;               /* (part) sum over ranks; NULL: not yet */
+    struct buckets *all;
+};
+
+struct buckets {
+    struct bucket *at;
+    int n;
+    struct bucket_member *members;
+    struct mesh_group group;
+    enum sharding mode;
+    bool sums_in_f32; /* sums over micro-batches of gradients that are narrower */
+};
+
+/* Moves the parameters into flat memory, where they stay. False: recorded, here and below; buckets_free it. */
+bool buckets_make(struct buckets *b, tl_tensor **parameters, int n, const struct mesh_group *group, enum sharding mode,
+                  bool sums_in_f32);
+void buckets_free(struct buckets *b);
+
+/* After the micro-batches: sums the gradients of all parameters, which are then dropped. In zero2 backward has done
+ * it. */
+bool buckets_reduce(struct buckets *b);
+/* The sum of squares of this rank's parts: () f32. */
+tl_tensor *buckets_squares(struct buckets *b);
+/* Gives each bucket's `own` its gradient, for the optimizer; drops it again. */
+bool buckets_give(struct buckets *b);
+void buckets_take(struct buckets *b);
+/* After the update: all ranks' parts of the parameters. */
+bool buckets_gather(struct buckets *b);
+
+#endif

@@ -1,0 +1,257 @@
+/* run_ranks.c: a run of several processes. The first rank owns the folder and tells; every rank trains, writes its own
+ * pieces of checkpoints, and compares its own receipt with its own price. Ranks agree at fixed places, so that one that
+ * fails, or is asked to stop, ends all of them in the same place, with one message. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "comm/comm.h"
+#include "step/price.h"
+#include "train/identity.h"
+#include "train/run_parts.h"
+
+/* ---- Agreeing ---- */
+
+enum { IS_FINE, IS_STOPPED, HAS_FAILED };
+
+struct word {
+    int state;
+    tl_status status;
+    char text[1024];
+};
+
+bool run_agree(struct run *r, bool ok) {
+    const struct mesh *m = &r->mesh;
+    if (m->size <= 1) return ok;
+    struct word mine = {.state = ok ? IS_FINE : r->was_stopped ? IS_STOPPED : HAS_FAILED, .status = tl_error()};
+    struct word *all = memory_new((size_t)m->size * sizeof *all);
+    if (!ok) text_copy(mine.text, sizeof mine.text, tl_error_message());
+    if (!all) return error_memory((size_t)m->size * sizeof *all, "words of other ranks");
+    tl_error_clear();
+    bool is_shared = mesh_share(m, &mine, sizeof mine, all);
+    int worst = IS_FINE;
+    for (int k = m->size - 1; is_shared && k >= 0; k--) { /* the first rank's own reason before others' */
+        if (all[k].state < worst || all[k].state == IS_FINE) continue;
+        worst = all[k].state;
+        tl_error_clear();
+        tl_policy policy = tl_set_error_policy(TL_RETURN);
+        if (worst == HAS_FAILED && k) error_set(all[k].status, "rank %d of %d: %s", k, m->size, all[k].text);
+        else if (worst == HAS_FAILED) error_set(all[k].status, "%s", all[k].text);
+        tl_set_error_policy(policy);
+    }
+    memory_free(all);
+    r->was_stopped = r->was_stopped || worst == IS_STOPPED;
+    r->summary->is_told = is_shared && worst != IS_FINE;
+    return is_shared && worst == IS_FINE;
+}
+
+/* ---- The same run on every rank ---- */
+
+/* The first setting in which two differ, in words; "": none. */
+static void difference_find(const char *mine, const char *theirs, char *words, size_t size) {
+    json_t *a = json_parse(theirs, NULL), *b = json_parse(mine, NULL), *value;
+    const char *name;
+    *words = 0;
+    json_object_foreach(a, name, value) {
+        const json_t *other = json_object_get(b, name);
+        if (*words || json_equal(value, other)) continue;
+        char *x = json_print(value, JSON_ENCODE_ANY), *y = json_print(other, JSON_ENCODE_ANY);
+        snprintf(words, size, "--%s is %s here, and %s on rank 0", name, y ? y : "?", x ? x : "?");
+        for (char *at = words; *at && *at != ' '; at++) *at = *at == '_' ? '-' : *at;
+        free(x);
+        free(y);
+    }
+    json_decref(a);
+    json_decref(b);
+}
+
+/* The text of the first rank, on all of them; memory_free it. */
+static char *first_text(const struct run *r, const char *mine) {
+    char **all = memory_new((size_t)r->mesh.size * sizeof *all), *first = NULL;
+    if (!all) return error_memory((size_t)r->mesh.size * sizeof *all, "texts of other ranks"), NULL;
+    if (mesh_texts(&r->mesh, r->mesh.rank == 0 ? mine : NULL, -1, all)) {
+        first = all[0];
+        for (int k = 1; k < r->mesh.size; k++) memory_free(all[k]);
+    }
+    memory_free(all);
+    return first;
+}
+
+bool run_ranks_compare(struct run *r) {
+    if (r->mesh.size <= 1) return true;
+    char words[600], *mine = settings_json(&r->settings), *first = mine ? first_text(r, mine) : NULL;
+    bool ok = first != NULL;
+    if (ok && strcmp(mine, first)) {
+        difference_find(mine, first, words, sizeof words);
+        ok = error_set(TL_ERROR_USE, "%s (every rank needs the same settings)", words);
+    }
+    memory_free(first);
+    free(mine);
+    return run_agree(r, ok);
+}
+
+/* Takes over what the first rank has found in the folder: its settings, and the checkpoint to resume from. */
+static bool folder_follow(struct run *r, const char *first) {
+    json_t *root = json_parse(first, NULL);
+    const json_t *step = json_object_get(root, "step"), *made_from = json_object_get(root, "made_from");
+    tl_tokenizer *ready = r->settings.ready;
+    bool is_run = true;
+    bool ok = root && settings_take_json(&r->settings, "rank 0", json_object_get(root, "settings"));
+    r->settings.ready = ready;
+    text_copy(r->changes, sizeof r->changes, json_string_value(json_object_get(root, "changes")));
+    ok = ok && folder_peek(&r->folder, r->settings.out, &is_run);
+    if (ok && !r->folder.dir)
+        ok = error_set(TL_ERROR_IO, "%s: is not there, though rank 0 has made it (need a folder that all ranks share)",
+                       r->settings.out);
+    if (ok && !r->folder.checkpoints.folder) ok = checkpoints_open(&r->folder.checkpoints, r->folder.dir, false);
+    if (ok && json_is_integer(step)) {
+        r->found = checkpoint_open_verified(&r->folder.checkpoints, json_integer_value(step));
+        r->state = r->found ? json_parse(checkpoint_state(r->found), NULL) : NULL;
+        ok = r->state && run_settings_of(r->state, &r->settings, &r->saved);
+    }
+    r->made_from = ok ? json_incref((json_t *)(uintptr_t)made_from) : NULL;
+    json_decref(root);
+    return ok;
+}
+
+static bool inputs_follow(struct run *r, const tl_model_config *config, const char *weights) {
+    char words[RUN_CHANGES_TEXT];
+    static const bool is_there[2] = {true, true};
+    if (!source_open_in(&r->source, &r->settings, config->vocabulary, r->folder.dir)) return false;
+    json_t *made_from = identity_new(&r->settings, config, weights, &r->source);
+    if (!made_from) return false;
+    bool ok = !*identity_compare(r->made_from, made_from, words, sizeof words) ||
+              error_set(TL_ERROR_USE, "data or model are not those of rank 0: %s", words);
+    json_decref(made_from);
+    return ok && source_tokenize(&r->source, &r->settings, r->folder.dir, is_there, NULL, NULL);
+}
+
+bool run_ranks_begin(struct run *r, const tl_model_config *config, const char *weights) {
+    if (r->mesh.size <= 1) return true;
+    char *settings = settings_json(&r->settings), *text = NULL;
+    json_t *root = settings && r->mesh.rank == 0 ? json_pack("{s:o, s:O, s:s}", "settings", json_parse(settings, NULL),
+                                                             "made_from", r->made_from, "changes", r->changes)
+                                                 : NULL;
+    if (root && r->found) json_object_set_new(root, "step", json_integer(checkpoint_step(r->found)));
+    if (root) text = json_print(root, JSON_REAL_PRECISION(17));
+    char *first = first_text(r, text);
+    bool ok = first && (r->mesh.rank == 0 || (folder_follow(r, first) && inputs_follow(r, config, weights)));
+    json_decref(root);
+    free(settings);
+    free(text);
+    memory_free(first);
+    return run_agree(r, ok);
+}
+
+/* ---- Steps ---- */
+
+/* What each rank gives; memory_free it. NULL: recorded. */
+static int64_t *numbers_share(const struct run *r, int64_t mine) {
+    size_t bytes = (size_t)r->mesh.size * sizeof(int64_t);
+    int64_t *all = memory_new(bytes);
+    if (!all) return error_memory(bytes, "numbers of other ranks"), NULL;
+    if (mesh_share(&r->mesh, &mine, sizeof mine, all)) return all;
+    memory_free(all);
+    return NULL;
+}
+
+bool run_ranks_sum(const struct run *r, int64_t *number) {
+    if (r->mesh.size <= 1) return true;
+    int64_t *all = numbers_share(r, *number);
+    *number = 0;
+    for (int k = 0; all && k < r->mesh.size; k++) *number += all[k];
+    memory_free(all);
+    return all != NULL;
+}
+
+bool run_ranks_step(const struct run *r, int64_t *step) {
+    if (r->mesh.size <= 1) return true;
+    int64_t *all = numbers_share(r, *step);
+    if (all) *step = all[0];
+    memory_free(all);
+    return all != NULL;
+}
+
+/* ---- Checkpoints ---- */
+
+/* The entries of all ranks' files, on the first; `mine` elsewhere. */
+static json_t *entries_collect(struct run *r, json_t *mine) {
+    const struct mesh *m = &r->mesh;
+    char *text = mine ? json_print(mine, JSON_COMPACT) : NULL, **all = memory_new((size_t)m->size * sizeof *all);
+    bool ok = text && all && mesh_texts(m, text, 0, all);
+    json_t *files = json_array();
+    for (int k = 0; ok && k < m->size; k++) {
+        json_t *theirs = k == 0 || m->rank == 0 ? json_parse(all[k], NULL) : NULL;
+        if (m->rank == 0) ok = theirs && json_array_extend(files, theirs) == 0;
+        json_decref(theirs);
+        memory_free(all[k]);
+    }
+    memory_free(all);
+    free(text);
+    if (ok && files) return files;
+    json_decref(files);
+    if (tl_error() == TL_OK) error_memory(4096, "a manifest");
+    return NULL;
+}
+
+bool run_checkpoint_write(struct run *r, const struct trainer_part *parts, const char *state) {
+    struct checkpoints *all = &r->folder.checkpoints;
+    bool is_first = r->mesh.rank == 0, ok = state != NULL;
+    if (r->mesh.size <= 1) return ok && checkpoint_save(all, r->step, parts, TRAINER_PARTS, state);
+    if (!run_agree(r, ok && (!is_first || checkpoint_begin(all, r->step)))) return false;
+    if (!all->folder && !checkpoints_open(all, r->folder.dir, false)) ok = false; /* made by the first rank just now */
+    json_t *mine = ok ? checkpoint_write(all, r->step, parts, TRAINER_PARTS) : NULL;
+    if (!run_agree(r, mine != NULL)) return json_decref(mine), false;
+    json_t *files = entries_collect(r, mine);
+    ok = run_agree(r, files && (!is_first || checkpoint_commit(all, r->step, files, state)));
+    ok = ok && checkpoint_confirm(all, r->step, mine);
+    json_decref(files);
+    json_decref(mine);
+    return run_agree(r, ok);
+}
+
+/* ---- Price and receipt ---- */
+
+bool run_ranks_price(struct run *r, bool is_resumed) {
+    if (r->mesh.rank == 0) return true;
+    free(r->price);
+    if (is_resumed) kinds_forget(&r->kinds); /* the checkpoint has those of the first rank */
+    r->owes_evaluation = false;              /* as there: only a process alone leaves one, and costs something else */
+    r->price = is_resumed ? price_text_rest(&r->settings, &r->kinds, r->step, r->step, r->mesh.rank)
+                          : price_text_of(&r->settings, r->mesh.rank);
+    return r->price != NULL;
+}
+
+struct rank_words {
+    double steps_s, comm_s;
+    int64_t differences;
+    char problem[160];
+};
+
+bool run_ranks_finish(struct run *r) {
+    const struct mesh *m = &r->mesh;
+    struct run_summary *s = r->summary;
+    if (m->size <= 1) return true;
+    struct rank_words mine = {s->times.steps_s, comm_seconds() - r->comm_before_s, s->differences, ""};
+    struct rank_words *all = memory_new((size_t)m->size * sizeof *all);
+    text_copy(mine.problem, sizeof mine.problem, s->problem);
+    bool ok = all ? mesh_share(m, &mine, sizeof mine, all) : error_memory(sizeof mine, "words of other ranks");
+    s->n_ranks = m->size;
+    s->comm_s = mine.comm_s;
+    for (int k = 0; ok && k < m->size; k++) {
+        if (all[k].steps_s - all[k].comm_s > all[s->slowest_rank].steps_s - all[s->slowest_rank].comm_s)
+            s->slowest_rank = k;
+        if (all[k].comm_s > s->most_comm_s) s->most_comm_s = all[k].comm_s;
+        if (!(all[k].differences > 0 || *all[k].problem) || *s->problem || s->differences > 0) continue;
+        if (all[k].differences > 0) s->differences = (int)all[k].differences;
+        snprintf(s->problem, sizeof s->problem, "on rank %d%s%s", k, *all[k].problem ? ": " : "", all[k].problem);
+    }
+    memory_free(all);
+    return ok;
+}

@@ -1,0 +1,349 @@
+/* test_train_ranks.c: runs of several processes. Alone, this program starts itself under mpirun with 2, 3 and 4
+ * processes, each of which trains some runs with the others; then it compares what they have left. */
+#include "support/check.h"
+#include "support/runs.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "step/mesh.h"
+#include "step/source.h"
+#include "step/trainer.h"
+#include "tensor/tensor.h"
+
+/* A check of one rank, which is no test of its own. */
+#define NEED(fact)                                                                                    \
+    do {                                                                                              \
+        if (fact) break;                                                                              \
+        fprintf(stderr, "rank %d, line %d: %s: %s\n", tl_comm_rank(tl_comm_world()), __LINE__, #fact, \
+                tl_error_message());                                                                  \
+        exit(1);                                                                                      \
+    } while (0)
+
+/* ---- Runs ---- */
+
+/* Between the losses of a run and those of one process, over its steps: sums are rounded in another order. */
+#define LOSS_BOUND 2e-5
+
+static struct settings run_of(const char *family, const char *out) {
+    struct settings s = small_run(!strcmp(family, "gpt2") ? TL_GPT2 : TL_LLAMA, 3000);
+    set_path(&s, "out", out);
+    set(&s, "batch", "12");
+    set(&s, "steps", "10");
+    set(&s, "eval_every", "4");
+    set(&s, "lr", "1e-3");
+    return s;
+}
+
+/* "recipe bf16 accum 2" */
+static void set_all(struct settings *s, const char *words) {
+    char copy[200], *rest = copy, *name, *value;
+    snprintf(copy, sizeof copy, "%s", words);
+    while ((name = strtok_r(rest, " ", &rest)) && (value = strtok_r(rest, " ", &rest))) set(s, name, value);
+}
+
+/* Trains to the end, or to a stop that the first rank alone is asked for; price and receipt tally on every rank. */
+static void train_here(const struct settings *s, int64_t stop_after) {
+    struct run_summary summary;
+    int rank = tl_comm_rank(tl_comm_world());
+    enum run_end end = run_until(s, rank == 0 ? stop_after : 0, &summary);
+    if (*summary.problem) fprintf(stderr, "rank %d: %s\n", rank, summary.problem);
+    NEED(end == (stop_after ? RUN_STOPPED : RUN_DONE));
+    NEED(summary.differences == (stop_after ? -1 : 0));
+    if (stop_after) NEED(summary.steps > stop_after && summary.steps <= stop_after + 2); /* some steps are ahead */
+}
+
+/* Settings of every kind of run; modes of one kind end with the same weights. */
+static const struct kind_of_run {
+    const char *name, *family, *words;
+    const char *modes; /* those with the same bits */
+    double bound;      /* of the losses against one process; 0: not compared */
+} kinds[] = {
+    {"plain", "gpt2", "dropout 0.1 clip 0.5", "none zero1 zero2", LOSS_BOUND},
+    {"llama", "llama", "optimizer rmsprop momentum 0.9 document_mask true document_token 32", "none zero1 zero2",
+     LOSS_BOUND},
+    {"accum", "llama", "accum 2 checkpointing full batch 12 dropout 0.1", "none zero1", LOSS_BOUND},
+    {"accum2", "gpt2", "accum 3 optimizer sgd momentum 0.9 recipe bf16", "zero2", 1e-3},
+    {"bf16", "gpt2", "recipe bf16", "none zero1 zero2", 1e-3},
+    {"lean", "llama", "recipe bf16-lean dropout 0.2", "none zero1 zero2", 1e-3},
+    {"fp16", "llama", "recipe fp16 accum 2", "none zero1", 1e-3},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static void name_of(char name[64], const struct kind_of_run *k, const char *mode, int n) {
+    snprintf(name, 64, "%s-%s-%d", k->name, mode, n);
+}
+
+static void kinds_train(void) {
+    for (int i = 0; i < N_KINDS; i++) {
+        char modes[64], *rest = modes, *mode, name[64];
+        snprintf(modes, sizeof modes, "%s", base_ranks() == 1 ? "none" : kinds[i].modes);
+        while ((mode = strtok_r(rest, " ", &rest))) {
+            name_of(name, &kinds[i], mode, base_ranks());
+            struct settings s = run_of(kinds[i].family, name);
+            set_all(&s, kinds[i].words);
+            set(&s, "shard", mode);
+            train_here(&s, 0);
+        }
+    }
+}
+
+/* ---- A rank that is not like the others ---- */
+
+/* A number of one rank that is not finite: no rank changes a weight, and all know it. */
+static void nan_stops_all(void) {
+    struct settings s = run_of("llama", "nan");
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    struct mesh mesh;
+    struct source source = {0};
+    double loss, norm;
+    NEED(mesh_open(&mesh, &s) && trainer_model(&s, &config, weights) &&
+         source_open(&source, &s, config.vocabulary, false));
+    for (int mode = 0; mode < 3; mode++) {
+        s.shard = mode;
+        struct trainer *t = trainer_new(&s, &source, check_cpu(), &mesh);
+        NEED(t);
+        tl_tensor *weight = t->parameters[1];
+        size_t bytes = tl_bytes(weight);
+        bool grad = tl_set_grad_mode(false);
+        tl_scope scope = tl_scope_begin();
+        if (mesh.rank == mesh.size - 1)
+            tl_fill_(tl_select(tl_reshape(t->parameters[0], TL_SHAPE(tl_numel(t->parameters[0]))), 0, 0), NAN);
+        tl_scope_end(scope);
+        tl_set_grad_mode(grad);
+        void *before = malloc(bytes);
+        memcpy(before, tl_data(weight), bytes);
+        NEED(trainer_step(t, 0) && trainer_read(t, 0, &loss, &norm));
+        NEED(!isfinite(norm));
+        NEED(!memcmp(before, tl_data(weight), bytes));
+        free(before);
+        trainer_free(t);
+    }
+    source_close(&source);
+    mesh_close(&mesh);
+}
+
+static void fails_everywhere(const struct settings *s, const char *need) {
+    struct run_summary summary;
+    enum run_end end = run_until(s, 0, &summary);
+    NEED(end == RUN_FAILED);
+    NEED(summary.is_told);
+    NEED(strstr(tl_error_message(), need));
+    tl_error_clear();
+}
+
+/* The last rank alone is asked to stop, before the first step ends. */
+static void one_stops_all(void) {
+    char name[32];
+    snprintf(name, sizeof name, "stopped-%d", base_ranks());
+    struct settings s = run_of("gpt2", name);
+    volatile sig_atomic_t stop = tl_comm_rank(tl_comm_world()) == base_ranks() - 1;
+    const struct run_listener listener = {.stop = &stop};
+    struct run_summary summary;
+    NEED(run_train(&s, &listener, &summary) == RUN_STOPPED);
+    NEED(summary.steps == 1);
+}
+
+static void others_are_found(void) {
+    int rank = tl_comm_rank(tl_comm_world()), n = base_ranks();
+    char need[200];
+    struct settings s = run_of("llama", "other");
+    if (rank == n - 1) set(&s, "batch", "24");
+    snprintf(need, sizeof need, "rank %d of %d: --batch is 24 here, and 12 on rank 0", n - 1, n);
+    fails_everywhere(&s, need);
+    s = run_of("llama", "other");
+    set(&s, "batch", "5");
+    if (n != 5)
+        fails_everywhere(&s, n == 4 ? "batch: 5 sequences cannot be divided among 4 ranks" : "batch: 5 sequences");
+    s = run_of("llama", "other");
+    set(&s, "dp", "7");
+    fails_everywhere(&s, "dp: --dp 7 needs as many processes");
+    s = run_of("llama", "other");
+    if (rank == n - 1) set(&s, "model", run_of("gpt2", "other").model); /* the same file names are not needed */
+    fails_everywhere(&s, "--model is");
+}
+
+/* ---- What the launched processes do ---- */
+
+static void stop_here(const char *out, const char *shard, int64_t stop_after) {
+    struct settings s = run_of("llama", out);
+    set_all(&s, "save_best false dropout 0.1");
+    set(&s, "shard", shard);
+    train_here(&s, stop_after);
+}
+
+static int rank_run(int argc, char **argv) {
+    snprintf(base, sizeof base, "%s", argv[1]);
+    const char *what = argc > 2 ? argv[2] : "";
+    tl_set_error_policy(TL_RETURN);
+    if (!strcmp(what, "kinds")) kinds_train();
+    else if (!strcmp(what, "others")) nan_stops_all(), one_stops_all(), others_are_found();
+    else if (!strcmp(what, "stop") && argc == 6) stop_here(argv[3], argv[4], atoi(argv[5]));
+    else return 1;
+    expect_ok();
+    return 0;
+}
+
+/* ---- Alone ---- */
+
+static const char *program;
+
+static bool has_launcher(void) {
+    char plugin[4200];
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    snprintf(plugin, sizeof plugin, "%.*s/../libtally_openmpi.so", (int)(strrchr(program, '/') - program), program);
+    return access(plugin, R_OK) == 0 &&
+           system("mpirun.openmpi --oversubscribe --bind-to none -n 2 true >/dev/null 2>&1") == 0;
+}
+
+static void launch(int n, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void launch(int n, const char *format, ...) {
+    char what[200], command[4600];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    snprintf(command, sizeof command,
+             "OMP_NUM_THREADS=1 timeout 200 mpirun.openmpi --oversubscribe --bind-to none -n %d %s %s %s", n, program,
+             base, what);
+    assert_int_equal(system(command), 0);
+}
+
+static void *file_of(const char *run, const char *name, size_t *bytes) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s/%s", base, run, name);
+    void *data = file_get(path, (size_t)1 << 26, bytes);
+    if (!data) fail_msg("%s: %s", path, tl_error_message());
+    return data;
+}
+
+static void weights_are_the_same(const char *a, const char *b) {
+    size_t n, m;
+    void *x = file_of(a, "final/model.safetensors", &n), *y = file_of(b, "final/model.safetensors", &m);
+    if (n != m || memcmp(x, y, n)) fail_msg("%s and %s have different weights", a, b);
+    memory_free(x);
+    memory_free(y);
+}
+
+/* The largest difference between the losses of two runs, of every step and of evaluations. */
+static double losses_compare(const char *a, const char *b) {
+    size_t n;
+    char *x = file_of(a, "log.jsonl", &n), *y = file_of(b, "log.jsonl", &n), *rest_x = x, *rest_y = y, *p, *q;
+    double most = 0;
+    int lines = 0;
+    while ((p = strtok_r(rest_x, "\n", &rest_x)) && (q = strtok_r(rest_y, "\n", &rest_y))) {
+        json_t *one = json_loads(p, 0, NULL), *two = json_loads(q, 0, NULL);
+        const char *names[] = {"loss", "held_out", "attention_pairs"};
+        for (int i = 0; i < 3; i++) {
+            const json_t *u = json_object_get(one, names[i]), *v = json_object_get(two, names[i]);
+            assert_int_equal(u != NULL, v != NULL);
+            if (u) most = fmax(most, fabs(json_number_value(u) - json_number_value(v)));
+        }
+        assert_int_equal(json_integer_value(json_object_get(one, "step")),
+                         json_integer_value(json_object_get(two, "step")));
+        json_decref(one);
+        json_decref(two);
+        lines++;
+    }
+    assert_int_equal(lines, 13); /* 10 steps, 3 evaluations */
+    memory_free(x);
+    memory_free(y);
+    return most;
+}
+
+static void ranks_follow_one_process(void **state) {
+    (void)state;
+    if (!has_launcher()) skip();
+    kinds_train();
+    for (int n = 2; n <= 4; n++) launch(n, "kinds");
+    for (int i = 0; i < N_KINDS; i++)
+        for (int n = 2; n <= 4; n++) {
+            char modes[64], *rest = modes, *mode, alone[64], first[64] = "", name[64];
+            snprintf(modes, sizeof modes, "%s", kinds[i].modes);
+            name_of(alone, &kinds[i], "none", 1);
+            while ((mode = strtok_r(rest, " ", &rest))) {
+                name_of(name, &kinds[i], mode, n);
+                double most = losses_compare(alone, name);
+                if (getenv("TALLY_TEST_TELL")) printf("%-24s %.3g\n", name, most);
+                if (!(most <= kinds[i].bound)) fail_msg("%s: losses differ by %g", name, most);
+                if (*first) weights_are_the_same(first, name);
+                else snprintf(first, sizeof first, "%s", name);
+            }
+        }
+}
+
+static void all_ranks_end_alike(void **state) {
+    (void)state;
+    if (!has_launcher()) skip();
+    for (int n = 2; n <= 3; n++) launch(n, "others");
+}
+
+/* A run goes on with any number of processes and in any mode; with the same ones, to the same bits. */
+static void runs_resume_on_other_ranks(void **state) {
+    (void)state;
+    if (!has_launcher()) skip();
+    stop_here("whole-1", "none", 0);
+    launch(4, "stop whole-4 zero1 0");
+    launch(4, "stop same zero1 3");
+    launch(4, "stop same zero1 0");
+    weights_are_the_same("whole-4", "same");
+    launch(4, "stop fewer zero1 2");
+    launch(2, "stop fewer zero2 5");
+    stop_here("fewer", "none", 0);
+    stop_here("more", "none", 1);
+    launch(3, "stop more zero1 6");
+    launch(2, "stop more none 0");
+    const char *names[] = {"whole-4", "fewer", "more"};
+    for (int i = 0; i < 3; i++) {
+        double most = losses_compare("whole-1", names[i]);
+        if (getenv("TALLY_TEST_TELL")) printf("%-24s %.3g\n", names[i], most);
+        if (!(most <= LOSS_BOUND)) fail_msg("%s: losses differ by %g", names[i], most);
+    }
+}
+
+static void random_runs_cost_their_price(void **state) {
+    (void)state;
+    char command[4600];
+    if (!has_launcher()) skip();
+    for (int n = 2; n <= 4; n++) {
+        snprintf(
+            command, sizeof command,
+            "OMP_NUM_THREADS=1 timeout 200 mpirun.openmpi --oversubscribe --bind-to none -n %d %.*s/test_sweep --runs "
+            "%d --seed %d >/dev/null",
+            n, (int)(strrchr(program, '/') - program), program, n == 2 ? 4 : 3, 100 * n);
+        assert_int_equal(system(command), 0);
+    }
+}
+
+static int begin(void **state) {
+    (void)state;
+    base_begin();
+    run_of("gpt2", "none"), run_of("llama", "none"); /* their files */
+    return 0;
+}
+static int end(void **state) {
+    (void)state;
+    base_end();
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    program = argv[0];
+    if (getenv("OMPI_COMM_WORLD_SIZE") && argc > 1) return rank_run(argc, argv);
+    const struct CMUnitTest tests[] = {
+        TEST(ranks_follow_one_process),
+        TEST(all_ranks_end_alike),
+        TEST(runs_resume_on_other_ranks),
+        TEST(random_runs_cost_their_price),
+    };
+    return cmocka_run_group_tests_name("train_ranks", tests, begin, end);
+}
