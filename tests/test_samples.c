@@ -71,6 +71,11 @@ static void inputs(struct walk *w, tl_device *device, tl_dtype dtype, bool with_
         fail_msg("%s: inputs: %s", w->name, tl_error_message());
 }
 
+/* Copies of inputs that were drawn in LAY_DENSE. */
+static void inputs_again(struct walk *w, tl_tensor **first, enum sample_layout layout, tl_tensor **in) {
+    if (!sample_inputs_again(w->s, first, layout, in)) fail_msg("%s: inputs: %s", w->name, tl_error_message());
+}
+
 static int call(struct walk *w, tl_tensor **in, tl_tensor **out) {
     int n = sample_call(w->s, in, out);
     if (n == 0 || tl_error() != TL_OK) fail_msg("%s: %s", w->name, tl_error_message());
@@ -374,18 +379,21 @@ static void second_derivatives_match_differences_of_the_first(void **state) {
 
 static void layouts_agree(struct walk *w) {
     tl_tensor *in[SAMPLE_INPUTS] = {0}, *dense[SAMPLE_OUTPUTS], *out[SAMPLE_OUTPUTS], *grad[SAMPLE_INPUTS] = {0};
-    inputs(w, cpu, w->dtype, true, LAY_DENSE, in);
+    tl_tensor *first[SAMPLE_INPUTS] = {0};
+    inputs(w, cpu, w->dtype, true, LAY_DENSE, first);
+    inputs_again(w, first, LAY_DENSE, in);
     tl_seed(7);
     int n = call(w, in, dense);
     bool back = can_go_back(w->s, dense[0]);
-    if (back) assert_true(tl_backward(dense[0], seed_for(dense[0]), 0));
+    tl_tensor *seed = back ? seed_for(dense[0]) : NULL;
+    if (back) assert_true(tl_backward(dense[0], seed, 0));
     for (int i = 0; i < SAMPLE_INPUTS; i++) grad[i] = in[i] ? tl_grad_of(in[i]) : NULL;
     for (int layout = LAY_PERMUTED; layout <= LAY_REVERSED; layout++) {
         tl_tensor *in2[SAMPLE_INPUTS] = {0};
-        inputs(w, cpu, w->dtype, true, (enum sample_layout)layout, in2);
+        inputs_again(w, first, (enum sample_layout)layout, in2);
         tl_seed(7);
         assert_int_equal(call(w, in2, out), n);
-        if (back) assert_true(tl_backward(out[0], seed_for(out[0]), 0));
+        if (back) assert_true(tl_backward(out[0], seed, 0));
         /* Bit-equal, with one exception. A matmul takes transposed operands as they are, and a BLAS packs and adds
          * them in another order: k rounded multiply-adds in another order differ by at most k eps of the largest
          * term; k <= 150. */
@@ -598,23 +606,26 @@ static void every_op_that_may_overwrite_does_so_correctly(void **state) {
 
 static void threads_agree(struct walk *w) {
     tl_tensor *in[SAMPLE_INPUTS] = {0}, *alone[SAMPLE_OUTPUTS], *out[SAMPLE_OUTPUTS], *grad[SAMPLE_INPUTS] = {0};
+    tl_tensor *first[SAMPLE_INPUTS] = {0};
     int before = tl_set_threads(1);
-    inputs(w, cpu, w->dtype, true, LAY_COUNT, in);
+    inputs(w, cpu, w->dtype, true, LAY_DENSE, first);
+    inputs_again(w, first, LAY_COUNT, in);
     tl_seed(7);
     int n = call(w, in, alone);
     bool back = can_go_back(w->s, alone[0]);
-    if (back) assert_true(tl_backward(alone[0], seed_for(alone[0]), 0));
+    tl_tensor *seed = back ? seed_for(alone[0]) : NULL;
+    if (back) assert_true(tl_backward(alone[0], seed, 0));
     for (int i = 0; i < SAMPLE_INPUTS; i++) grad[i] = in[i] ? tl_grad_of(in[i]) : NULL;
     const int n_threads[] = {2, 3, 8};
     for (int t = 0; t < 3; t++) {
         tl_tensor *in2[SAMPLE_INPUTS] = {0};
         tl_set_threads(n_threads[t]);
-        inputs(w, cpu, w->dtype, true, LAY_COUNT, in2);
+        inputs_again(w, first, LAY_COUNT, in2);
         tl_seed(7);
         assert_int_equal(call(w, in2, out), n);
         for (int j = 0; j < n && tl_device_of(out[j]) == cpu; j++)
             assert_same_bits(w->name, "result with more threads", out[j], alone[j]);
-        if (back) assert_true(tl_backward(out[0], seed_for(out[0]), 0));
+        if (back) assert_true(tl_backward(out[0], seed, 0));
         for (int i = 0; i < SAMPLE_INPUTS && back; i++)
             if (in2[i]) assert_same_bits(w->name, "gradient with more threads", tl_grad_of(in2[i]), grad[i]);
     }
@@ -632,16 +643,21 @@ static void results_do_not_depend_on_threads(void **state) {
 static const char *const product_ops[] = {"matmul", "matmul_acc", "attention", "attention_grad",
                                           "linear_cross_entropy"};
 
-/* One call with its gradients, by the kernels of one set. True: a product was among its ops. */
-static bool run_with(struct walk *w, const tl_kernel *kernels, tl_tensor **out, int *n, tl_tensor **grad) {
+/* One call with its gradients, by the kernels of one set. The gradient of the result is drawn if there is none yet.
+ * True: a product was among its ops. */
+static bool run_with(struct walk *w, const tl_kernel *kernels, tl_tensor **first, tl_tensor **seed, tl_tensor **out,
+                     int *n, tl_tensor **grad) {
     const tl_kernel *before = cpu->kernels;
     tl_tensor *in[SAMPLE_INPUTS] = {0};
-    inputs(w, cpu, w->dtype, true, LAY_COUNT, in);
+    inputs_again(w, first, LAY_COUNT, in);
     tl_ledger *l = tl_ledger_begin("run");
     cpu->kernels = kernels;
     tl_seed(7);
     *n = call(w, in, out);
-    if (can_go_back(w->s, out[0])) assert_true(tl_backward(out[0], seed_for(out[0]), 0));
+    if (can_go_back(w->s, out[0])) {
+        if (!*seed) *seed = seed_for(out[0]);
+        assert_true(tl_backward(out[0], *seed, 0));
+    }
     cpu->kernels = before;
     tl_ledger_end(l);
     bool has_product = false;
@@ -667,12 +683,14 @@ static void assert_alike(const char *name, const char *what, tl_tensor *a, tl_te
 static void sets_agree(struct walk *w) {
     struct cpu_isa isa;
     tl_tensor *base[SAMPLE_OUTPUTS], *base_grad[SAMPLE_INPUTS], *out[SAMPLE_OUTPUTS], *grad[SAMPLE_INPUTS];
+    tl_tensor *first[SAMPLE_INPUTS] = {0}, *seed = NULL;
     int n_base, n;
     assert_true(cpu_isa_at(0, &isa));
-    const bool has_product = run_with(w, isa.kernels, base, &n_base, base_grad);
+    inputs(w, cpu, w->dtype, true, LAY_DENSE, first);
+    const bool has_product = run_with(w, isa.kernels, first, &seed, base, &n_base, base_grad);
     for (int i = 1; cpu_isa_at(i, &isa); i++) {
         char what[60];
-        run_with(w, isa.kernels, out, &n, grad);
+        run_with(w, isa.kernels, first, &seed, out, &n, grad);
         assert_int_equal(n, n_base);
         snprintf(what, sizeof what, "result by %s and baseline", isa.name);
         for (int j = 0; j < n && tl_device_of(out[j]) == cpu; j++)

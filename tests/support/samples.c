@@ -78,6 +78,12 @@ int sample_input_count(const struct sample *s) {
     return n;
 }
 
+static void input_requires_grad(const struct sample *s, int i, tl_tensor *x) {
+    const enum sample_kind kind = s->in[i].kind;
+    const bool is_float = kind == IN_FLOAT || kind == IN_POSITIVE || kind == IN_DISTINCT;
+    if (is_float && (s->flags & GRAD)) tl_requires_grad(x, true);
+}
+
 bool sample_inputs(const struct sample *s, tl_device *device, tl_dtype dtype, bool with_grad,
                    enum sample_layout layout, tl_tensor **in) {
     bool mode = tl_set_grad_mode(false);
@@ -94,8 +100,24 @@ bool sample_inputs(const struct sample *s, tl_device *device, tl_dtype dtype, bo
         if (is_expanded) x = tl_expand(x, want->rank, want->shape);
         else if (x) x = tensor_laid_out(x, layout == LAY_COUNT ? want->layout : layout);
         in[i] = tl_scope_return(scope, x ? tl_detach(x) : NULL);
-        bool is_float = want->kind == IN_FLOAT || want->kind == IN_POSITIVE || want->kind == IN_DISTINCT;
-        if (in[i] && with_grad && is_float && (s->flags & GRAD)) tl_requires_grad(in[i], true);
+        if (in[i] && with_grad) input_requires_grad(s, i, in[i]);
+    }
+    tl_set_grad_mode(mode);
+    return tl_error() == TL_OK;
+}
+
+bool sample_inputs_again(const struct sample *s, tl_tensor **first, enum sample_layout layout, tl_tensor **in) {
+    bool mode = tl_set_grad_mode(false);
+    for (int i = 0; i < sample_input_count(s); i++) {
+        const struct sample_input *want = &s->in[i];
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *x = tl_detach(first[i]);
+        if (want->layout == LAY_EXPANDED)
+            x = tl_expand(tl_clone(tl_slice(x, 0, 0, 1, 1)), want->rank, want->shape);
+        else if (want->rank == 0 || (layout == LAY_COUNT ? want->layout : layout) == LAY_DENSE) x = tl_clone(x);
+        else x = tensor_laid_out(x, layout == LAY_COUNT ? want->layout : layout);
+        in[i] = tl_scope_return(scope, x ? tl_detach(x) : NULL);
+        if (in[i] && tl_needs_grad(first[i])) input_requires_grad(s, i, in[i]);
     }
     tl_set_grad_mode(mode);
     return tl_error() == TL_OK;

@@ -99,6 +99,9 @@ extern const struct sample_op sample_ops[]; /* in op_list.h's order; ends with a
  * so (expanded ones stay as they are), with the same values. */
 bool sample_inputs(const struct sample *s, tl_device *device, tl_dtype dtype, bool with_grad,
                    enum sample_layout layout, tl_tensor **in);
+/* The same values as `first`, inputs on the cpu in LAY_DENSE, in new memory and another layout. Drawing the numbers again
+ * takes longer than most calls. */
+bool sample_inputs_again(const struct sample *s, tl_tensor **first, enum sample_layout layout, tl_tensor **in);
 int sample_input_count(const struct sample *s);
 
 /* Makes the call. */
