@@ -6,7 +6,8 @@
 #: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under
 #:                       ThreadSanitizer
 #: make fuzz             libFuzzer on the readers of patterns and files (tests/fuzz), under the sanitizers; FUZZ="files"
-#:                       and FUZZ_READERS="tokens" choose; FUZZ_SECONDS=60 or FUZZ_RUNS=N each, from FUZZ_SEED=1
+#:                       and FUZZ_READERS="tokens" choose; FUZZ_SECONDS=60 or FUZZ_RUNS=N each, from FUZZ_SEED=1;
+#:                       FUZZ_JOBS=2 runs two at a time
 #: make sweep            price against receipt in 500 random configurations;
 #:                       SWEEP="--device cuda --runs 200 --seconds 450"
 #: make soak             kill training runs 1,000 times and damage their files in between (tests/soak/run --help);
@@ -110,7 +111,7 @@ LINKSAFE  := -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-Bsymbolic
 
 # A sanitizer build has its own folder (BUILD=) and less optimisation, so that reports name real lines.
 ifdef SANITIZE
-CFLAGS    ?= -O1 -g -fno-omit-frame-pointer
+CFLAGS    ?= -O1 -g1 -fno-omit-frame-pointer
 CODEGEN   += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 SANLINK   := -fsanitize=$(SANITIZE)
 else
@@ -141,6 +142,11 @@ ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
 # Sanitizer builds use only the most capable set besides the baseline: the sources are the same.
 ISAS       ?= $(if $(SANITIZE),most,$(ISAS_$(MACHINE)))
 override ISAS := $(if $(filter most,$(ISAS)),$(lastword $(ISAS_$(MACHINE))),$(ISAS))
+# A set that differs from another only in instructions which no compiler uses on its own, but the sources do. A file
+# that asks for none of them is the same for both and is compiled once (tools/compile_isa).
+ISA_LIKE_bf16       := fp16
+ISA_LIKE_avx512bf16 := avx512
+ISA_LIKE_amx        := avx512bf16
 KERNEL_SRC := $(filter-out %/parallel.c,$(wildcard src/device/cpu/ops/*.c src/device/cpu/shared/*.c)) \
               src/tensor/convert.c src/base/rng.c
 
@@ -282,10 +288,12 @@ $(BUILD)/core.o: $(call objects,$(CORE_SRC))
 	$(call say,JOIN,$@)$(CC) -r -nostdlib $(filter-out -fsanitize=%,$(CODEGEN)) $(CFLAGS) $(FRAMES) \
 	    $(if $(call on,WERROR),-Werror) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
 
+isa_like = $(filter $(ISA_LIKE_$(1)),$(ISAS))
 define isa_rules
-$(BUILD)/obj/isa/$(1)/%.c.o: %.c $(BUILD)/flags
-	$$(call say,CC,$$< ($(1)))mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(FLAGS_$$<) $(ISA_FLAGS_$(1)) \
-	    -DCPU_KERNELS=cpu_kernels_$(1) -MMD -MP -c -o $$@ $$<
+$(BUILD)/obj/isa/$(1)/%.c.o: %.c $(BUILD)/flags $(patsubst %,$(BUILD)/obj/isa/%/%.c.o,$(call isa_like,$(1)))
+	$$(call say,CC,$$< ($(1)))mkdir -p $$(@D) && tools/compile_isa $$@ $$< \
+	    '$(patsubst %,$(BUILD)/obj/isa/%,$(call isa_like,$(1)))' \
+	    $$(CC) $$(ALL_CFLAGS) $$(FLAGS_$$<) -DCPU_KERNELS=cpu_kernels_$(1) $(ISA_FLAGS_$(1))
 $(BUILD)/isa-$(1).o: $(KERNEL_SRC:%=$(BUILD)/obj/isa/$(1)/%.o)
 	$$(call say,JOIN,$$@)$$(CC) -r -nostdlib -o $$@ $$^ && $$(OBJCOPY) --keep-global-symbol=cpu_kernels_$(1) $$@
 endef
@@ -392,6 +400,7 @@ FUZZ_READERS ?= safetensors gguf tokens npy jsonl config settings kinds manifest
                 vocab merges choices
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
+FUZZ_JOBS    ?= 1
 fuzz:
 	@command -v clang >/dev/null || { echo 'make fuzz needs clang' >&2; exit 1; }
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 ISAS= \
@@ -399,7 +408,8 @@ fuzz:
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) -o $@ $^ -fsanitize=fuzzer,address,undefined $(LDFLAGS) $(LINK_LIBS)
 fuzz-run: $(FUZZ:%=$(BUILD)/tests/fuzz_%)
-	@tests/fuzz/run $(BUILD) '$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))' $(FUZZ_SEED) \
+	@FUZZ_JOBS=$(FUZZ_JOBS) tests/fuzz/run $(BUILD) \
+	    '$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))' $(FUZZ_SEED) \
 	    $(foreach f,$(FUZZ),$(if $(filter files,$f),$(FUZZ_READERS:%=files/%),$f))
 $(call objects,$(wildcard tests/fuzz/*.c)): EXTRA_CFLAGS = -Itests -Wno-frame-larger-than
 
