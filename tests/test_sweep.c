@@ -107,7 +107,7 @@ static void ranks_draw(struct settings *s) {
     if (base_ranks() == 1) return;
     set_number(s, "batch", s->batch * base_ranks());
     set_number(s, "dp", base_ranks());
-    SET_ONE_OF(s, "shard", "none", "zero1", "zero2");
+    SET_ONE_OF(s, "shard", "none", "zero1", "zero2", "zero3");
 }
 
 /* ---- One configuration ---- */

@@ -45,6 +45,8 @@ const char help_train[] =
     "  tally train --data book.txt --tokenizer ~/gpt2 --out runs/words   tokenizer.json, or another known file\n"
     "  tally train --model gpt2-124m --data train.bin --price        what it would cost, without training\n"
     "  tally train --memory-limit 2GiB --batch 64         too large: says so first, and names a batch that fits\n"
+    "  mpirun -n 4 tally train --batch 8 --shard zero1    on 4 processes, each with a quarter of the batch\n"
+    "  tally train --price --dp 64 --batch 64 --shard zero3        what one of 64 processes would cost\n"
     "  tally train --peak 166e9                           the machine's FLOP/s: shows utilisation (MFU)\n"
     "  tally train --settings                             every setting, its default and its meaning\n"
     "  tally train --models                               the models that have a name\n"

@@ -6,8 +6,17 @@
 #include "nn/model_parallel.h"
 #include "tally.h"
 
+/* For somebody who provides the parameters of a block only while they are used. */
+struct block_watch {
+    bool (*enter)(void *context); /* before a block runs, forward or again for its gradient */
+    bool (*leave)(void *context); /* behind it */
+    bool (*back)(void *context);  /* before its gradients are computed */
+    void *context;
+};
+
 struct model {
     tl_model_config config;
+    const struct block_watch *watches; /* one for each block; NULL: none */
     tl_checkpoint_policy policy;
     int k;
     struct parallel parallel;
@@ -60,6 +69,11 @@ tl_tensor *model_next_of(tl_module *model, tl_tensor *tokens, tl_cache *cache, c
  * never stored as a whole, and those of other targets are not computed. NULL: recorded. */
 tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from,
                         const int64_t *to);
+
+/* The blocks of a language model, and who watches them: one watch each, for as long as the model is used. */
+int model_n_blocks(const tl_module *model);
+tl_module *model_block(const tl_module *model, int block);
+void model_watch(tl_module *model, const struct block_watch *watches);
 
 /* Whether it is a language model; if not, an error says so. */
 bool model_speaks(const tl_module *model);

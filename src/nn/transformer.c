@@ -408,28 +408,66 @@ static tl_module *blocks_new(const tl_model_config *c, const struct make *make) 
 
 /* ---- Models ---- */
 
+/* ---- Blocks that are watched ---- */
+
+static bool watch_enter(const struct model *s, size_t block) {
+    return !s->watches || s->watches[block].enter(s->watches[block].context);
+}
+
+static void watch_back(tl_gradient *g, void *context) {
+    const struct block_watch *w = context;
+    tl_tensor *dy = tl_gradient_of_output(g, 0);
+    if (dy && w->back(w->context)) tl_gradient_set(g, 0, dy);
+}
+
+/* y of a block: the same, with a place in the graph that backward visits before the block. */
+static tl_tensor *watch_leave(const struct model *s, size_t block, tl_tensor *y) {
+    if (!s->watches || !y) return y;
+    const struct block_watch *w = &s->watches[block];
+    tl_tensor *out = y;
+    bool ok = tl_function(watch_back, (void *)(uintptr_t)w, NULL, &y, 1, &out, 1) && w->leave(w->context);
+    return ok ? out : NULL;
+}
+
+int model_n_blocks(const tl_module *model) { return (int)((const struct model *)model->state)->blocks->n_children; }
+tl_module *model_block(const tl_module *model, int block) {
+    return ((const struct model *)model->state)->blocks->children[block];
+}
+void model_watch(tl_module *model, const struct block_watch *watches) {
+    ((struct model *)model->state)->watches = watches;
+}
+
 /* in: x (B,T,C) [, token_position [, document_begin]]. A block that backward runs again finds those of its own pass. */
 static tl_tensor *run_block(void *context, int layer, tl_tensor **in, int n_in) {
     struct model *s = context;
     tl_tensor *begin = s->document_begin, *position = s->token_position;
     s->token_position = n_in > 1 ? in[1] : NULL;
     s->document_begin = n_in > 2 ? in[2] : NULL;
-    tl_tensor *y = tl_module_forward(s->blocks->children[layer], in[0]);
+    tl_tensor *y = watch_enter(s, (size_t)layer) ? tl_module_forward(s->blocks->children[layer], in[0]) : NULL;
+    y = watch_leave(s, (size_t)layer, y);
     s->document_begin = begin;
     s->token_position = position;
     return y;
 }
 
 /* All blocks and the last norm, no sum of the stream apart from its norm. */
-static tl_tensor *run_joined(tl_module *blocks, tl_module *norm, tl_tensor *x) {
+static tl_tensor *run_joined(const struct model *m, tl_tensor *x) {
+    const tl_module *blocks = m->blocks;
     struct stream s = {.x = tl_keep(x)};
     bool ok = s.x != NULL;
     for (size_t l = 0; ok && l < blocks->n_children; l++) {
         tl_scope scope = module_enter(blocks->children[l]);
-        ok = scope.depth && block_pass(blocks->children[l], &s);
+        ok = scope.depth && watch_enter(m, l) && block_pass(blocks->children[l], &s);
+        tl_tensor *watched = ok ? watch_leave(m, l, s.addend) : NULL;
+        ok = watched != NULL;
+        if (ok && watched != s.addend) {
+            tl_keep(watched);
+            tl_drop(s.addend);
+            s.addend = watched;
+        }
         if (scope.depth) ok = tl_scope_end(scope) && ok;
     }
-    tl_tensor *y = ok ? stream_norm(&s, norm) : NULL;
+    tl_tensor *y = ok ? stream_norm(&s, m->norm) : NULL;
     stream_end(&s);
     return y;
 }
@@ -461,7 +499,7 @@ static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
     if (s->positions) x = drop_outside(&s->parallel, s->embedding_dropout, with_positions(s, x));
     else x = drop_outside_in(&s->parallel, model, s->config.dropout, x);
     if (!x) return NULL;
-    if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s->blocks, s->norm, x);
+    if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s, x);
     /* a checkpoint gives one tensor, so the sum at its edge is made there */
     tl_tensor *in[3] = {x, s->token_position, s->document_begin};
     int n_in = s->document_begin ? 3 : s->token_position ? 2 : 1;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "engine/scope.h"
 #include "tensor/tensor.h"
 
 /* Of a member's beginning, in elements: as many as there are random words in a block, to which an optimizer rounds
@@ -20,16 +21,28 @@ static bool is_alike(const tl_tensor *a, const tl_tensor *b) {
 static int64_t length_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* Adds to the last bucket, or to a new one. */
-static void member_add(struct buckets *b, struct bucket_member *to, tl_tensor *parameter, bool is_new_kind) {
+static void member_add(struct buckets *b, struct bucket_member *to, tl_tensor *parameter, bool is_new_kind, int block) {
     int64_t numel = length_up(parameter->numel, MEMBER_UNIT);
     struct bucket *last = b->n ? &b->at[b->n - 1] : NULL;
-    if (is_new_kind || (last->used + numel) * dtype_info(parameter->dtype)->bits / 8 > BUCKET_BYTES) {
+    if (is_new_kind || last->block != block ||
+        (last->used + numel) * dtype_info(parameter->dtype)->bits / 8 > BUCKET_BYTES) {
         last = &b->at[b->n++];
-        *last = (struct bucket){.members = to, .all = b};
+        *last = (struct bucket){.members = to, .all = b, .block = block};
     }
     *to = (struct bucket_member){parameter, last->used, last};
     last->n_members++;
     last->used += numel;
+}
+
+/* The block that has a parameter; -1: none. */
+static int block_of(const struct buckets *b, const tl_tensor *parameter) {
+    for (int block = 0; block < model_n_blocks(b->model); block++) {
+        int n = 0;
+        const tl_named_tensor *list = tl_module_list(model_block(b->model, block), &n);
+        for (int i = 0; list && i < n; i++)
+            if (list[i].tensor == parameter) return block;
+    }
+    return -1;
 }
 
 /* Kinds follow each other in the order of their first parameters, as groups do in an optimizer. */
@@ -40,7 +53,7 @@ static void members_find(struct buckets *b, tl_tensor **parameters, int n) {
         for (int i = 0; i < first; i++) is_new = is_new && !is_alike(parameters[i], parameters[first]);
         for (int i = first; is_new && i < n; i++)
             if (is_alike(parameters[i], parameters[first]))
-                member_add(b, &b->members[n_done++], parameters[i], i == first);
+                member_add(b, &b->members[n_done++], parameters[i], i == first, block_of(b, parameters[i]));
     }
     for (int i = 0; i < b->n; i++) {
         struct bucket *k = &b->at[i];
@@ -76,6 +89,72 @@ static bool member_move(const struct bucket_member *m, tl_tensor *flat) {
     return true;
 }
 
+/* ---- Parameters that are here only while they are used ---- */
+
+static bool bucket_gather(struct bucket *k) {
+    if (k->flat) return true;
+    tl_scope scope = tl_scope_enter("gather");
+    if (!scope.depth) return false;
+    bool mode = tl_set_grad_mode(false);
+    k->flat = tl_set_purpose(tl_all_gather(k->own, k->all->group.comm), TL_PARAMETER);
+    bool ok = k->flat && tl_keep(k->flat);
+    for (int i = 0; ok && i < k->n_members; i++) tensor_move_into(k->members[i].parameter, k->flat, k->members[i].at);
+    tl_set_grad_mode(mode);
+    return tl_scope_end(scope) && ok;
+}
+
+static void bucket_release(struct bucket *k) {
+    if (k->all->mode != SHARDING_ZERO3 || !k->flat) return;
+    for (int i = 0; i < k->n_members; i++) tensor_move_into(k->members[i].parameter, k->all->nothing, 0);
+    tl_drop(k->flat);
+    k->flat = NULL;
+}
+
+static bool block_gather(void *context) {
+    const struct bucket_block *own = context;
+    bool ok = true;
+    for (int i = 0; ok && i < own->all->n; i++)
+        if (own->all->at[i].block == own->block) ok = bucket_gather(&own->all->at[i]);
+    return ok;
+}
+
+/* A block that runs again for its gradient is needed until then. */
+static bool block_release(void *context) {
+    const struct bucket_block *own = context;
+    if (thread_state()->phase == TL_RECOMPUTE) return true;
+    for (int i = 0; i < own->all->n; i++)
+        if (own->all->at[i].block == own->block) bucket_release(&own->all->at[i]);
+    return true;
+}
+
+bool buckets_enter(struct buckets *b) {
+    struct bucket_block outside = {b, -1};
+    return b->mode != SHARDING_ZERO3 || block_gather(&outside);
+}
+void buckets_leave(struct buckets *b) {
+    for (int i = 0; i < b->n; i++) bucket_release(&b->at[i]);
+}
+bool buckets_gather_all(struct buckets *b) {
+    bool ok = true;
+    for (int i = 0; ok && b->mode == SHARDING_ZERO3 && i < b->n; i++) ok = bucket_gather(&b->at[i]);
+    return ok;
+}
+
+static bool blocks_watch(struct buckets *b) {
+    int n = model_n_blocks(b->model);
+    b->watches = memory_new((size_t)n * sizeof *b->watches);
+    b->blocks = memory_new((size_t)n * sizeof *b->blocks);
+    if (!b->watches || !b->blocks) return error_memory((size_t)n * sizeof *b->watches, "watches of blocks");
+    for (int i = 0; i < n; i++) {
+        b->blocks[i] = (struct bucket_block){b, i};
+        b->watches[i] = (struct block_watch){block_gather, block_release, block_gather, &b->blocks[i]};
+    }
+    model_watch(b->model, b->watches);
+    return true;
+}
+
+/* ---- Making them ---- */
+
 static bool flat_make(struct bucket *k) {
     const struct buckets *b = k->all;
     const tl_tensor *first = k->members[0].parameter;
@@ -85,7 +164,10 @@ static bool flat_make(struct bucket *k) {
     ok = ok && gaps_clear(k, k->flat);
     int64_t from = b->group.rank * k->part;
     if (ok) k->own = b->mode == SHARDING_NONE ? k->flat : piece(k->flat, from, from + k->part);
-    return ok && k->own && tl_keep(k->own);
+    if (ok && k->own && b->mode == SHARDING_ZERO3) k->own = tl_set_purpose(tl_clone(k->own), TL_PARAMETER);
+    ok = ok && k->own && tl_keep(k->own);
+    if (ok) bucket_release(k);
+    return ok;
 }
 
 /* ---- Sums over ranks ---- */
@@ -122,6 +204,7 @@ static bool bucket_reduce(struct bucket *k) {
         ok = k->grad && tl_keep(k->grad);
     }
     k->n_waiting = k->n_members;
+    bucket_release(k); /* no rule reads a parameter whose gradient is complete */
     tl_set_grad_mode(mode);
     return tl_scope_end(scope) && ok;
 }
@@ -187,7 +270,8 @@ void buckets_take(struct buckets *b) {
 bool buckets_gather(struct buckets *b) {
     bool ok = true;
     tl_phase phase = tl_set_phase(TL_UPDATE);
-    for (int i = 0; ok && b->mode != SHARDING_NONE && i < b->n; i++) {
+    bool is_kept = b->mode == SHARDING_ZERO1 || b->mode == SHARDING_ZERO2;
+    for (int i = 0; ok && is_kept && i < b->n; i++) {
         tl_scope scope = tl_scope_enter("gather");
         tl_tensor *whole = scope.depth ? tl_all_gather(b->at[i].own, b->group.comm) : NULL;
         ok = whole && tl_copy_(b->at[i].flat, whole);
@@ -202,21 +286,27 @@ bool buckets_gather(struct buckets *b) {
 static bool flats_make(struct buckets *b) {
     tl_scope scope = tl_scope_enter("parameters");
     if (!scope.depth) return false;
-    bool ok = true, mode = tl_set_grad_mode(false);
+    bool mode = tl_set_grad_mode(false), ok = true;
+    if (b->mode == SHARDING_ZERO3) {
+        const tl_tensor *first = b->members[0].parameter;
+        b->nothing = tl_empty(TL_SHAPE(0), first->dtype, first->storage->device);
+        ok = b->nothing && tl_keep(b->nothing);
+    }
     for (int i = 0; ok && i < b->n; i++) ok = flat_make(&b->at[i]);
     tl_set_grad_mode(mode);
     return tl_scope_end(scope) && ok;
 }
 
-bool buckets_make(struct buckets *b, tl_tensor **parameters, int n, const struct mesh_group *group, enum sharding mode,
-                  bool sums_in_f32) {
+bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, int n, const struct mesh_group *group,
+                  enum sharding mode, bool sums_in_f32) {
     size_t bytes = (size_t)n * (sizeof *b->at + sizeof *b->members);
-    *b = (struct buckets){.group = *group, .mode = mode, .sums_in_f32 = sums_in_f32 && mode >= SHARDING_ZERO2};
+    *b = (struct buckets){
+        .group = *group, .mode = mode, .model = model, .sums_in_f32 = sums_in_f32 && mode >= SHARDING_ZERO2};
     b->at = memory_new((size_t)n * sizeof *b->at);
     b->members = memory_new((size_t)n * sizeof *b->members);
     if (!b->at || !b->members) return error_memory(bytes, "buckets of parameters");
     members_find(b, parameters, n);
-    bool ok = flats_make(b);
+    bool ok = flats_make(b) && (mode != SHARDING_ZERO3 || blocks_watch(b));
     for (int i = 0; ok && mode >= SHARDING_ZERO2 && i < n; i++)
         ok = tl_set_grad_hook(b->members[i].parameter, grad_arrived, &b->members[i], NULL);
     return ok;
@@ -229,6 +319,10 @@ void buckets_free(struct buckets *b) {
         if (b->at[i].own) tl_drop(b->at[i].own);
         if (b->at[i].flat) tl_drop(b->at[i].flat);
     }
+    if (b->nothing) tl_drop(b->nothing);
+    if (b->watches) model_watch(b->model, NULL);
+    memory_free(b->watches);
+    memory_free(b->blocks);
     memory_free(b->at);
     memory_free(b->members);
     *b = (struct buckets){0};

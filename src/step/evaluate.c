@@ -7,8 +7,10 @@ static bool batch_add(struct trainer *t, int64_t batch, void *context) {
     if (trainer_leaves(t, batch)) return false;
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
-    bool ok = scope.depth && tl_loader_next_documents(t->held_out, batch, &tokens, &targets, &begin);
+    bool ok = scope.depth && tl_loader_next_documents(t->held_out, batch, &tokens, &targets, &begin) &&
+              buckets_enter(&t->buckets);
     tl_tensor *loss = ok ? tl_model_document_loss(t->model, tokens, targets, begin) : NULL;
+    buckets_leave(&t->buckets);
     ok = loss && (batch ? tl_add_(total, loss) : tl_copy_(total, loss));
     return scope.depth && tl_scope_end(scope) && ok;
 }

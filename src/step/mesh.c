@@ -26,8 +26,6 @@ static bool parts_check(const struct settings *s) {
         if (axis != MESH_DP && setting_of(s, (enum mesh_axis)axis) > 1)
             return error_set(TL_ERROR_USE, "%s: %" PRId64 " is not possible yet (need --%s 1)", names[axis],
                              setting_of(s, (enum mesh_axis)axis), names[axis]);
-    if (!strcmp(settings_choice(s, "shard"), "zero3"))
-        return error_set(TL_ERROR_USE, "shard: zero3 is not possible yet (need --shard zero2)");
     return !s->sp || error_set(TL_ERROR_USE, "sp: is not possible yet (need --sp false)");
 }
 

@@ -146,55 +146,31 @@ static tl_checkpoint_policy policy_of(const struct settings *s) {
     return (tl_checkpoint_policy)i;
 }
 
-/* ---- The optimizer's state by parameter ---- */
+/* ---- Buckets by parameter ---- */
 
-/* What of a state of a bucket belongs to a parameter, with its name. */
-static bool piece_make(struct trainer *t, const tl_named_tensor *state, const struct bucket *k,
-                       const struct bucket_member *m) {
-    int index = 0;
-    while (t->parameters[index] != m->parameter) index++;
-    int64_t begin = k->own == k->flat ? 0 : t->dp.rank * k->part, end = begin + tl_numel(k->own);
-    int64_t numel = tl_numel(m->parameter), from = begin > m->at ? begin : m->at;
-    int64_t to = end < m->at + numel ? end : m->at + numel;
-    if (from >= to) return true;
-    size_t bytes = strlen(state->name) + strlen(t->names[index]) + 64;
-    char *name = memory_new(bytes);
-    if (!name) return error_memory(bytes, "a name");
-    int prefix = (int)(strstr(state->name, "bucket.") - state->name);
-    int n = snprintf(name, bytes, "%.*s%s", prefix, state->name, t->names[index]);
-    if (to - from < numel) snprintf(name + n, bytes - (size_t)n, "@%" PRId64 ":%" PRId64, from - m->at, to - m->at);
-    tl_tensor *x = tl_slice(state->tensor, 0, from - begin, to - begin, 1);
-    if (x && to - from == numel) x = tl_reshape(x, m->parameter->rank, m->parameter->shape);
-    if (!x || !tl_keep(x)) return memory_free(name), false;
-    t->pieces[t->n_pieces++] = (tl_named_tensor){.name = name, .tensor = x, .is_buffer = true};
-    return true;
+static const char *name_of(const void *context, const tl_tensor *parameter) {
+    const struct trainer *t = context;
+    int i = 0;
+    while (t->parameters[i] != parameter) i++;
+    return t->names[i];
 }
 
+/* The optimizer's states are "exp_avg.bucket.0" and so on. */
 static bool pieces_make(struct trainer *t) {
+    static const char bucket[] = "bucket.";
     int n = 0;
     const tl_named_tensor *states = tl_optimizer_list(t->optimizer, &n);
-    size_t bytes = ((size_t)n + 1) * (size_t)t->n_parameters * sizeof *t->pieces;
-    t->pieces = states ? memory_new(bytes) : NULL;
-    if (!t->pieces) return states && error_memory(bytes, "the optimizer's state by parameter");
-    if (t->settings.shard == SHARDING_NONE) snprintf(t->pieces_file, sizeof t->pieces_file, "optimizer.safetensors");
-    else
-        snprintf(t->pieces_file, sizeof t->pieces_file, "optimizer-%05d-of-%05d.safetensors", t->dp.rank + 1,
-                 t->dp.size);
-    tl_scope scope = tl_scope_begin();
-    bool ok = scope.depth;
+    bool ok = states != NULL;
+    portions_begin(&t->states, "optimizer", &t->buckets);
+    portions_begin(&t->weights, "model", &t->buckets);
     for (int i = 0; ok && i < n; i++) {
-        const struct bucket *k = &t->buckets.at[atoi(strstr(states[i].name, "bucket.") + strlen("bucket."))];
-        for (int m = 0; ok && m < k->n_members; m++) ok = piece_make(t, &states[i], k, &k->members[m]);
+        const char *name = states[i].name, *at = strstr(name, bucket);
+        const struct bucket *k = &t->buckets.at[atoi(at + sizeof bucket - 1)];
+        ok = portions_add(&t->states, name, (size_t)(at - name), k, states[i].tensor, name_of, t);
     }
-    return scope.depth && tl_scope_end(scope) && ok;
-}
-
-static void pieces_free(struct trainer *t) {
-    for (int i = 0; i < t->n_pieces; i++) {
-        tl_drop(t->pieces[i].tensor);
-        memory_free((char *)(uintptr_t)t->pieces[i].name);
-    }
-    memory_free(t->pieces);
+    for (int i = 0; ok && t->buckets.mode == SHARDING_ZERO3 && i < t->buckets.n; i++)
+        ok = portions_add(&t->weights, "", 0, &t->buckets.at[i], t->buckets.at[i].own, name_of, t);
+    return ok;
 }
 
 /* ---- Making one ---- */
@@ -267,8 +243,8 @@ static bool buckets_add(struct trainer *t) {
 static bool optimizer_make(struct trainer *t) {
     const struct settings *s = &t->settings;
     bool is_alone = t->dp.size == 1, ok = parameters_list(t);
-    ok = ok && (is_alone || buckets_make(&t->buckets, t->parameters, t->n_parameters, &t->dp, (enum sharding)s->shard,
-                                         s->accum > 1 && recipe_sums_in_f32(t->recipe)));
+    ok = ok && (is_alone || buckets_make(&t->buckets, t->model, t->parameters, t->n_parameters, &t->dp,
+                                         (enum sharding)s->shard, s->accum > 1 && recipe_sums_in_f32(t->recipe)));
     t->optimizer = ok ? tl_optimizer_new(optimizer_kind(s)) : NULL;
     ok = t->optimizer != NULL;
     for (int i = 0; ok && is_alone && i < t->n_parameters; i++) {
@@ -354,7 +330,8 @@ void trainer_free(struct trainer *t) {
     tl_loader_free(t->held_out);
     if (t->text) tl_drop(t->text);
     if (t->results) tl_drop(t->results);
-    pieces_free(t);
+    portions_free(&t->states);
+    portions_free(&t->weights);
     buckets_free(&t->buckets);
     tl_optimizer_free(t->optimizer);
     tl_module_free(t->model);
@@ -388,13 +365,15 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, in
     bool needs_seed = t->recipe->has_scaler || n_parts > 1;
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
-    bool ok = scope.depth && tl_loader_next_documents(t->loader, position, &tokens, &targets, &begin);
+    bool ok = scope.depth && tl_loader_next_documents(t->loader, position, &tokens, &targets, &begin) &&
+              buckets_enter(&t->buckets);
     if (begin && device_has_data(t->device)) *pairs += tl_loader_pairs(t->loader);
     tl_dtype before = tl_set_autocast(t->recipe->autocast);
     tl_tensor *loss = ok ? tl_model_document_loss(t->model, tokens, targets, begin) : NULL; /* () f32 */
     tl_set_autocast(before);
     tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, weight, TL_F32, t->device) : NULL;
     ok = loss && (seed || !needs_seed) && tl_backward(loss, seed, 0);
+    buckets_leave(&t->buckets);
     bool grad = tl_set_grad_mode(false);
     ok = ok && (is_first ? tl_copy_(total, loss) : tl_add_(total, loss));
     tl_set_grad_mode(grad);
@@ -548,11 +527,18 @@ bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) 
     parts[0].tensors = tl_module_list(t->model, &parts[0].n);
     parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);
     if (t->dp.size > 1)
-        parts[1] = (struct trainer_part){.file = t->pieces_file,
-                                         .tensors = t->pieces,
-                                         .n = t->n_pieces,
-                                         .is_others = t->dp.rank > 0 && t->settings.shard == SHARDING_NONE};
+        parts[1] = (struct trainer_part){.file = t->states.file,
+                                         .tensors = t->states.at,
+                                         .n = (int)t->states.n,
+                                         .is_others = t->dp.rank > 0 && t->buckets.mode == SHARDING_NONE};
+    if (t->weights.n)
+        parts[0] = (struct trainer_part){.file = t->weights.file, .tensors = t->weights.at, .n = (int)t->weights.n};
     return parts[0].tensors && (parts[1].tensors || parts[1].n == 0);
+}
+
+bool trainer_whole(struct trainer *t, bool is_whole) {
+    if (!is_whole) buckets_leave(&t->buckets);
+    return !is_whole || buckets_gather_all(&t->buckets);
 }
 
 bool trainer_bill_save(struct trainer *t) {

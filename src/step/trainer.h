@@ -12,6 +12,7 @@
 #include "tally.h"
 #include "step/buckets.h"
 #include "step/mesh.h"
+#include "step/portions.h"
 #include "step/recipe.h"
 #include "step/settings.h"
 #include "step/source.h"
@@ -29,12 +30,9 @@ struct trainer {
     tl_tensor **parameters;
     const char **names; /* of the parameters; the model's */
     int n_parameters;
-    struct mesh_group dp;   /* the ranks that divide a micro-batch */
-    struct buckets buckets; /* of the parameters; none if dp is one rank */
-    tl_named_tensor
-        *pieces; /* of the optimizer's state, by parameter: buckets have none of their own in a checkpoint */
-    int n_pieces;
-    char pieces_file[64];
+    struct mesh_group dp;            /* the ranks that divide a micro-batch */
+    struct buckets buckets;          /* of the parameters; none if dp is one rank */
+    struct portions states, weights; /* of the buckets: the optimizer's state, and in zero3 the parameters */
     tl_tensor **sums;   /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
     tl_tensor *results; /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
     void *fetch[2];     /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
@@ -97,6 +95,8 @@ struct trainer_part {
     int n;
     bool is_others; /* another rank saves the same */
 };
+/* Where ranks keep only parts of the parameters: all of them, on every rank, while `is_whole`. All ranks call it. */
+bool trainer_whole(struct trainer *t, bool is_whole);
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]);
 /* Bills the cost of saving these parts, also on meta, where nothing is saved. */
 bool trainer_bill_save(struct trainer *t);

@@ -521,10 +521,12 @@ static bool tensor_load(const struct pieces *p, const char *folder, const tl_nam
 }
 
 bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers) {
-    tl_safetensors *opened = safetensors_open_at(file_in(c->folder, file));
-    if (opened) *numbers = safetensors_numbers(opened);
-    tl_safetensors_close(opened);
-    return opened != NULL;
+    struct pieces pieces;
+    bool ok = pieces_open(&pieces, c, file);
+    *numbers = 0;
+    for (size_t i = 0; i < pieces.n_files; i++) *numbers += safetensors_numbers(pieces.files[i]);
+    pieces_close(&pieces);
+    return ok;
 }
 
 bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part) {

@@ -61,7 +61,7 @@ struct checkpoint *checkpoint_open_newest(struct checkpoints *all, bool set_asid
 void checkpoint_close(struct checkpoint *c); /* NULL allowed */
 int64_t checkpoint_step(const struct checkpoint *c);
 const char *checkpoint_state(const struct checkpoint *c);
-/* How many numbers a file of it has, in all tensors. False: recorded. */
+/* How many numbers a part of it has, in all files and tensors. False: recorded. */
 bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers);
 /* Copies tensors into these, from all files of the part: one, or one from each process of those that saved it, whose
  * pieces may be others than those wanted. Each must exist with its dtype and shape. */

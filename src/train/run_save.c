@@ -249,7 +249,8 @@ static bool run_repair(struct run *r) {
 /* The final weights for other programs, and the receipt, once every step is done: also if the process of the last
  * step could not write them. */
 bool run_complete(struct run *r) {
-    bool was_done = r->step == r->summary->first_step;
-    if (!run_is_first(r)) return run_agree(r, run_verdict(r));
-    return run_agree(r, (was_done ? run_repair(r) : final_write(r) && receipt_write(r)) && run_verdict(r));
+    bool was_done = r->step == r->summary->first_step, ok = run_agree(r, trainer_whole(r->trainer, true));
+    if (ok && run_is_first(r)) ok = was_done ? run_repair(r) : final_write(r) && receipt_write(r);
+    trainer_whole(r->trainer, false);
+    return run_agree(r, ok && run_verdict(r));
 }

@@ -1,0 +1,24 @@
+/* portions.h: what a rank has of a bucket's vector (buckets.h), by parameter, for checkpoints, which know no
+ * buckets. */
+#ifndef STEP_PORTIONS_H
+#define STEP_PORTIONS_H
+
+#include "step/buckets.h"
+#include "tally.h"
+
+struct portions {
+    tl_named_tensor
+        *at; /* "exp_avg.NAME" of a whole parameter, in its shape; "exp_avg.NAME@8:24" of a part, a vector */
+    size_t n, capacity;
+    char file[64]; /* that this rank writes them to */
+};
+
+/* Names the file: "stem.safetensors", or "stem-00002-of-00004.safetensors" where every rank has its own. */
+void portions_begin(struct portions *p, const char *stem, const struct buckets *b);
+/* Adds views of `own`, this rank's part of a vector like the bucket's, under PREFIX and the names of its parameters.
+ * False: recorded. */
+bool portions_add(struct portions *p, const char *prefix, size_t prefix_length, const struct bucket *k, tl_tensor *own,
+                  const char *(*name_of)(const void *context, const tl_tensor *parameter), const void *context);
+void portions_free(struct portions *p);
+
+#endif
