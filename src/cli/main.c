@@ -14,6 +14,7 @@
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
+    {"launch", "start a command as several processes on this machine", help_launch, cmd_launch},
     {"plan", "what a training run needs: memory, FLOPs, time, cost, limits of growth", help_plan, cmd_plan},
     {"fit", "the largest batch, context, depth, width or model that fits a device or a budget", help_fit, cmd_fit},
     {"generate", "continue a text with a trained model", help_generate, cmd_generate},
@@ -99,7 +100,7 @@ static int command_run(int argc, char **argv) {
     for (int i = 0; i < N_COMMANDS; i++) {
         names[i] = commands[i].name;
         if (strcmp(argv[1], commands[i].name)) continue;
-        for (int k = 2; k < argc; k++)
+        for (int k = 2; k < argc && strcmp(argv[k], "--"); k++) /* after it, words are another program's */
             if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
                 return printf("%s%s", commands[i].help, exit_codes) < 0 ? EXIT_IO : 0;
         return commands[i].run(argc - 1, argv + 1);

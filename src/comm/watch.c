@@ -386,7 +386,7 @@ static void judge_all(double now) {
         if (r && p->fd >= 0 && !p->report.is_ended && now - p->heard > silence_s) {
             char how[120];
             number_print(how, sizeof how, "has not been heard for %.0f s (it is stopped, or the network is down)",
-                     now - p->heard);
+                         now - p->heard);
             judge_gone(r, how);
         }
         if (!p->is_known || !p->report.is_waiting || p->report.is_ended) continue;
