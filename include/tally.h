@@ -1321,9 +1321,11 @@ TL_API tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl
  *  has_sequence_parallel   beside tp: norms, dropout and the sums of the residual stream are divided too, by rows
  *  cp   divides each sequence. Its ranks are given the same whole rows of tokens, whose length is a multiple of twice
  *       the group's size; each takes its part of them. The mean of the ranks' losses is that of the rows, and the mean
- *       of their gradients its gradient. */
+ *       of their gradients its gradient.
+ *  pp   divides the layers: each rank is a stage of a pipeline and holds consecutive layers, the first one also the
+ *       embeddings, the last one the head. Work goes through tl_model_pipeline. */
 typedef struct tl_parallel {
-    tl_comm *tp, *cp;
+    tl_comm *tp, *cp, *pp;
     bool has_sequence_parallel;
 } tl_parallel;
 /* tl_model_new, of which this process holds its part. Every process draws the numbers of the whole model, so all
@@ -1331,6 +1333,19 @@ typedef struct tl_parallel {
  * both groups calls them. Functions that give logits, and caches, are for undivided models. */
 TL_API tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, tl_device *device,
                                         const tl_parallel *parallel);
+
+/* Gives tokens and targets (B,T) of a micro-batch, and where documents begin (tl_model_document_loss) or NULL.
+ * False: it failed. */
+typedef bool (*tl_micro_batch)(void *context, int64_t index, tl_tensor **tokens, tl_tensor **targets,
+                               tl_tensor **begin);
+/* Forward and backward of micro-batches 0 .. n - 1, all of one shape, through the stages of pp, which all call it with
+ * the same batches. A stage alternates between forward and backward (1F1B), so stage s of p holds the activations of at
+ * most p - s micro-batches. Adds the gradients of `weight` times the sum of the losses; weight 0: forward only. Returns
+ * the sum of the losses, () f32, on every stage; NULL: recorded. Also for models that are not divided into stages.
+ * The gradient of a tied embedding is summed over the first and the last stage, which both hold it, by
+ * tl_model_share_tied, once after all micro-batches of a step. */
+TL_API tl_tensor *tl_model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, void *context, double weight);
+TL_API bool tl_model_share_tied(tl_module *model);
 TL_API const tl_model_config *tl_model_config_of(const tl_module *model);
 /* What the blocks keep for backward (tl_checkpoint_layers). The gradients' bits are the same under every policy. */
 TL_API bool tl_model_set_checkpointing(tl_module *model, tl_checkpoint_policy policy, int k);

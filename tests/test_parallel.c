@@ -325,7 +325,8 @@ static void receipts_are_the_price(void) {
         if (differences) fprintf(stderr, "%s: %s", layouts[i % n].name, report ? report : tl_error_message());
         assert_int_equal(differences, 0);
         int64_t sent = (int64_t)tl_ledger_sent_bytes(paid).low;
-        if (i % n == 0 && config.n_kv_heads >= world()->size) assert_int_equal(sent, sent_by_tp(&config, world()->size));
+        if (i % n == 0 && config.n_kv_heads >= world()->size)
+            assert_int_equal(sent, sent_by_tp(&config, world()->size));
         if (i % n == 2) assert_int_equal(sent, sent_by_cp(&config, world()->size));
         assert_true(sent > 0);
         free(a), free(b), free(report);
@@ -378,9 +379,184 @@ static void weights_are_exchanged_with_files(void) {
     layouts_free(&l, 1);
 }
 
+/* ---- Stages of a pipeline ---- */
+
+enum { MOST_MICRO = 7 };
+struct micro_batches {
+    tl_tensor *tokens[MOST_MICRO], *targets[MOST_MICRO], *begin[MOST_MICRO];
+};
+
+static bool micro_give(void *context, int64_t k, tl_tensor **tokens, tl_tensor **targets, tl_tensor **begin) {
+    const struct micro_batches *m = context;
+    *tokens = m->tokens[k], *targets = m->targets[k], *begin = m->begin[k];
+    return true;
+}
+
+static struct micro_batches micro_random(const tl_model_config *c, int64_t n, bool has_documents) {
+    struct micro_batches m = {0};
+    for (int64_t k = 0; k < n; k++) {
+        m.tokens[k] = tokens_random(c->vocabulary), m.targets[k] = targets_random(c->vocabulary, false);
+        m.begin[k] = has_documents ? begins_random() : NULL;
+    }
+    return m;
+}
+
+/* The parameter of the whole model that a stage's is, by its name. */
+static tl_tensor *named(tl_module *whole, const char *name) {
+    int n;
+    const tl_named_tensor *list = tl_module_list(whole, &n);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name)) return list[i].tensor;
+    fail_msg("the whole model has no %s", name);
+    return NULL;
+}
+
+static void stages_fill(tl_module *whole, tl_module *part) {
+    int n;
+    const tl_named_tensor *a = tl_module_list(whole, &n);
+    bool grad = tl_set_grad_mode(false);
+    const tl_named_tensor *b = tl_module_list(part, &n);
+    for (int i = 0; i < n; i++) /* as they begin */
+        assert_float_equal(difference(b[i].tensor, shard_cut(b[i].shard, named(whole, b[i].name))), 0, 0);
+    tl_module_list(whole, &n);
+    for (int i = 0; i < n; i++) assert_non_null(tl_normal_(a[i].tensor, strstr(a[i].name, "ln_") ? 1 : 0, 0.2));
+    tl_module_list(part, &n);
+    for (int i = 0; i < n; i++) assert_non_null(tl_copy_(b[i].tensor, shard_cut(b[i].shard, named(whole, b[i].name))));
+    tl_set_grad_mode(grad);
+}
+
+/* Groups of tp x pp processes, or cp x pp; pp's ranks are apart. */
+static struct layout stages_new(const char *name, int inside, bool is_cp, bool has_sp, bool is_price) {
+    tl_comm *all = world();
+    int stages = all->size / inside;
+    struct layout l = {name, {.has_sequence_parallel = has_sp}};
+    tl_comm *near =
+        is_price ? tl_comm_price(all->rank % inside, inside) : tl_comm_split(all, all->rank / inside, all->rank);
+    *(is_cp ? &l.groups.cp : &l.groups.tp) = near;
+    l.groups.pp =
+        is_price ? tl_comm_price(all->rank / inside, stages) : tl_comm_split(all, all->rank % inside, all->rank);
+    return l;
+}
+
+static int pipelines_new(struct layout *layouts, bool is_price) {
+    int k = 0;
+    layouts[k++] = stages_new("pp", 1, false, false, is_price);
+    if (world()->size < 4) return k;
+    layouts[k++] = stages_new("tp x pp with sp", 2, false, true, is_price);
+    layouts[k++] = stages_new("cp x pp", 2, true, false, is_price);
+    return k;
+}
+
+static void pipelines_free(struct layout *layouts, int n) {
+    for (int i = 0; i < n; i++) tl_comm_free(layouts[i].groups.pp);
+    layouts_free(layouts, n);
+}
+
+static void stages_compare(const struct layout *l, const struct check_case *c, int64_t n_micro) {
+    tl_scope scope = tl_scope_begin();
+    tl_seed(11);
+    tl_module *whole = tl_model_new(&c->config, c->dtype, NULL);
+    tl_generator after = tl_generator_get();
+    tl_seed(11);
+    tl_module *part = tl_model_new_parallel(&c->config, c->dtype, NULL, &l->groups);
+    if (!part) fail_msg("%s: %s", l->name, tl_error_message());
+    assert_int_equal(tl_generator_get().index, after.index);
+    stages_fill(whole, part);
+    assert_true(tl_model_set_checkpointing(part, c->policy, 1));
+    struct micro_batches m = micro_random(&c->config, n_micro, c->has_documents);
+    tl_tensor *total = tl_model_pipeline(part, n_micro, micro_give, &m, 0.5);
+    tl_tensor *again = tl_model_pipeline(part, n_micro, micro_give, &m, 0); /* forward alone */
+    if (!total || !again || !tl_model_share_tied(part)) fail_msg("%s: %s", l->name, tl_error_message());
+    double expected = 0;
+    for (int64_t k = 0; k < n_micro; k++) {
+        tl_tensor *loss = tl_model_document_loss(whole, m.tokens[k], m.targets[k], m.begin[k]);
+        expected += tl_item(loss);
+        assert_true(tl_backward(loss, tl_full(TL_SCALAR, 0.5, tl_dtype_of(loss), NULL), 0));
+    }
+    assert_float_equal(tl_item(mean(total, l->groups.cp)) / expected, 1, 1e-5); /* the sum is in f32 */
+    assert_float_equal(tl_item(again), tl_item(total), 0);
+    int n;
+    const tl_named_tensor *b = tl_module_list(part, &n);
+    for (int i = 0; i < n; i++) {
+        tl_tensor *mine = tl_grad_of(b[i].tensor), *theirs = tl_grad_of(named(whole, b[i].name));
+        if (!mine) fail_msg("%s: %s has no gradient", l->name, b[i].name);
+        double d = difference(mean(mine, l->groups.cp), shard_cut(b[i].shard, theirs));
+        if (!(d <= c->bound)) fail_msg("%s: the gradient of %s differs by %g", l->name, b[i].name, d);
+    }
+    tl_module_free(whole);
+    tl_module_free(part);
+    tl_scope_end(scope);
+    expect_ok();
+}
+
+/* Fewer micro-batches than stages, as many, and more; layers that the stages do not divide evenly. */
+static void pipelines_have_the_gradients_of_the_whole_model(void) {
+    static const tl_checkpoint_policy policies[] = {TL_CHECKPOINT_NONE, TL_CHECKPOINT_FULL, TL_CHECKPOINT_SELECTIVE};
+    struct layout layouts[MOST_LAYOUTS];
+    int n = pipelines_new(layouts, false);
+    dice_state = (uint64_t)world()->size;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 8; k++) {
+            struct check_case c = {.config = config_random(tl_comm_size(layouts[i].groups.tp)),
+                                   .dtype = TL_F64,
+                                   .policy = policies[dice(3)],
+                                   .has_documents = dice(3) == 0,
+                                   .bound = 1e-10};
+            c.config.n_layers = tl_comm_size(layouts[i].groups.pp) + dice(3);
+            stages_compare(&layouts[i], &c, 1 + (k + dice(2)) % MOST_MICRO);
+        }
+    pipelines_free(layouts, n);
+}
+
+static tl_ledger *pipeline_step(const struct layout *l, const tl_model_config *config, tl_device *device, int64_t n) {
+    tl_scope scope = tl_scope_begin();
+    tl_seed(1);
+    tl_pool_trim(device);
+    tl_ledger *ledger = tl_ledger_begin("a step");
+    tl_module *model = tl_model_new_parallel(config, TL_BF16, device, &l->groups);
+    assert_non_null(model);
+    struct micro_batches m = {0};
+    for (int64_t k = 0; k < n; k++) m.tokens[k] = m.targets[k] = tl_zeros(TL_SHAPE(BATCH, TIME), TL_I64, device);
+    assert_non_null(tl_model_pipeline(model, n, micro_give, &m, 1));
+    assert_true(tl_model_share_tied(model));
+    tl_ledger_end(ledger);
+    tl_module_free(model);
+    tl_scope_end(scope);
+    return ledger;
+}
+
+static void receipts_of_pipelines_are_the_price(void) {
+    struct layout layouts[MOST_LAYOUTS], prices[MOST_LAYOUTS];
+    int n = pipelines_new(layouts, false);
+    pipelines_new(prices, true);
+    tl_device *cpu = check_cpu(), *meta = tl_device_find("meta:cpu");
+    dice_state = 7;
+    for (int i = 0; i < 4 * n; i++) {
+        tl_model_config config = config_random(tl_comm_size(layouts[i % n].groups.tp));
+        config.dropout = i % 2 ? 0.1 : 0;
+        config.n_layers = 4;
+        int64_t n_micro = 1 + dice(MOST_MICRO);
+        tl_ledger *paid = pipeline_step(&layouts[i % n], &config, cpu, n_micro);
+        tl_ledger *priced = pipeline_step(&prices[i % n], &config, meta, n_micro);
+        char *a = tl_ledger_json(priced, meta), *b = tl_ledger_json(paid, cpu), *report = NULL;
+        int differences = tl_ledger_diff(a, b, &report);
+        if (differences) fprintf(stderr, "%s: %s", layouts[i % n].name, report ? report : tl_error_message());
+        assert_int_equal(differences, 0);
+        free(a), free(b), free(report);
+        tl_ledger_free(paid), tl_ledger_free(priced);
+    }
+    pipelines_free(layouts, n);
+    pipelines_free(prices, n);
+}
+
 static int rank_run(void) {
-    static void (*const checks[])(void) = {gradients_are_those_of_the_whole_model, other_dtypes_are_close, recipes_run,
-                                           receipts_are_the_price, weights_are_exchanged_with_files};
+    static void (*const checks[])(void) = {gradients_are_those_of_the_whole_model,
+                                           other_dtypes_are_close,
+                                           recipes_run,
+                                           receipts_are_the_price,
+                                           weights_are_exchanged_with_files,
+                                           pipelines_have_the_gradients_of_the_whole_model,
+                                           receipts_of_pipelines_are_the_price};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         tl_scope scope = tl_scope_begin();
         checks[i]();
@@ -459,6 +635,15 @@ static void what_cannot_be_divided_is_refused(void **state) {
     model = tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.tp = two, .has_sequence_parallel = true});
     tl_tensor *three = tl_zeros(TL_SHAPE(1, 3), TL_I64, meta);
     expect_refused(tl_model_loss(model, three, three), "sp: 3 tokens cannot be divided among 2 processes");
+    tl_module_free(model);
+    c.n_layers = 4;
+    expect_refused(tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.pp = five}),
+                   "pp: 4 layers cannot be divided among 5 stages (need at least one layer for each)");
+    model = tl_model_new_parallel(&c, TL_F32, meta, &(tl_parallel){.pp = two});
+    expect_refused(tl_model_loss(model, even, even), "a stage of a pipeline has no loss of its own");
+    expect_refused(tl_model_logits(model, even), "logits of a model that 2 processes share");
+    expect_refused(tl_model_pipeline(model, 0, micro_give, NULL, 1), "pipeline: 0 micro-batches (need at least 1)");
+    expect_refused(tl_model_pipeline(NULL, 1, micro_give, NULL, 1), "pipeline: got NULL instead of a model");
     tl_module_free(model);
     tl_scope_end(scope);
     tl_comm_free(two), tl_comm_free(four), tl_comm_free(five);

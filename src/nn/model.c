@@ -76,12 +76,12 @@ tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, 
 
 bool model_is_whole(const tl_module *model, const char *what) {
     const struct parallel *p = &((const struct model *)model->state)->parallel;
-    return !parallel_is_on(p) ||
+    return (!parallel_is_on(p) && !p->pp) ||
            error_set(
                TL_ERROR_USE,
                "model: %s of a model that %d processes share cannot be computed yet (need a model of one process: "
-               "load the weights without tp and cp)",
-               what, tl_comm_size(p->tp) * tl_comm_size(p->cp));
+               "load the weights without tp, cp and pp)",
+               what, tl_comm_size(p->tp) * tl_comm_size(p->cp) * tl_comm_size(p->pp));
 }
 
 const tl_model_config *tl_model_config_of(const tl_module *model) {

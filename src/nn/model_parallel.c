@@ -54,26 +54,48 @@ static tl_comm *copies_new(tl_comm *tp, int n_copies) {
                         : tl_comm_split(tp, tp->rank / n_copies, tp->rank);
 }
 
+/* Layers of this stage; a tied embedding belongs to the first stage and to the last one. */
+static bool stages_begin(struct parallel *p, const tl_model_config *c) {
+    int n = tl_comm_size(p->pp), rank = tl_comm_rank(p->pp);
+    if (c->n_layers < n)
+        return error_set(TL_ERROR_USE,
+                         "pp: %lld layers cannot be divided among %d stages (need at least one layer for each)",
+                         (long long)c->n_layers, n);
+    parallel_range(c->n_layers, n, rank, &p->first_layer, &p->last_layer);
+    p->is_first = rank == 0;
+    p->is_last = rank == n - 1;
+    if (!p->pp || !c->is_tied) return true;
+    p->ends = tl_comm_group(p->pp, (int[]){0, n - 1}, 2);
+    return p->ends != NULL;
+}
+
 bool parallel_begin(struct parallel *p, const tl_model_config *c, const tl_parallel *options) {
-    *p = (struct parallel){0};
+    *p = (struct parallel){.last_layer = c->n_layers, .is_first = true, .is_last = true};
     if (!options) return true;
     if (options->tp && options->tp->size > 1) p->tp = options->tp;
     if (options->cp && options->cp->size > 1) p->cp = options->cp;
+    if (options->pp && options->pp->size > 1) p->pp = options->pp;
     p->has_sp = options->has_sequence_parallel && p->tp;
-    if (!parallel_is_on(p)) return true;
+    if (!parallel_is_on(p) && !p->pp) return true;
     if (c->family == TL_DEEP_LINEAR)
         return error_set(TL_ERROR_USE, "%s: the %s model cannot be divided among processes (need GPT-2 or Llama)",
-                         p->tp ? "tp" : "cp", tl_family_name(c->family));
+                         p->tp   ? "tp"
+                         : p->cp ? "cp"
+                                 : "pp",
+                         tl_family_name(c->family));
+    if (!stages_begin(p, c)) return false;
     if (!p->tp) return true;
-    if (!tp_check(c, p->tp->size)) return false;
-    if (p->tp->size <= c->n_kv_heads) return true;
-    p->copies = copies_new(p->tp, p->tp->size / (int)c->n_kv_heads);
-    return p->copies != NULL;
+    bool ok = tp_check(c, p->tp->size);
+    if (ok && p->tp->size > c->n_kv_heads)
+        ok = (p->copies = copies_new(p->tp, p->tp->size / (int)c->n_kv_heads)) != NULL;
+    if (!ok) parallel_end(p);
+    return ok;
 }
 
 void parallel_end(struct parallel *p) {
     tl_comm_free(p->copies);
-    p->copies = NULL;
+    tl_comm_free(p->ends);
+    p->copies = p->ends = NULL;
 }
 
 /* ---- Borders ---- */

@@ -9,11 +9,16 @@ struct parallel {
     tl_comm *tp, *cp;
     bool has_sp;     /* between the regions that tp divides, each of its ranks has a part of the rows */
     tl_comm *copies; /* ranks of tp that hold the same heads of keys and values; NULL: no other does. Owned. */
+    tl_comm *pp;
+    tl_comm *ends;                   /* the first and the last rank of pp, which share a tied embedding. Owned. */
+    int64_t first_layer, last_layer; /* this stage holds layers first_layer .. last_layer - 1 */
+    bool is_first, is_last;          /* stage; both without pp */
 };
 
 /* What the options say, for a model of this config; false: recorded, and there is nothing to free. */
 bool parallel_begin(struct parallel *p, const tl_model_config *config, const tl_parallel *options);
 void parallel_end(struct parallel *p);
+/* Whether several processes compute one loss together; those of pp do not. */
 static inline bool parallel_is_on(const struct parallel *p) { return p->tp || p->cp; }
 
 /* Elements `from` to `to` - 1 of `size` belong to part `index` of n; parts differ by one element at most. */

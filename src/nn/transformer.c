@@ -82,7 +82,7 @@ static tl_tensor *keys_gather(tl_comm *cp, tl_tensor *x) {
     return all && tl_function(keys_return, cp, NULL, &x, 1, &all, 1) ? all : NULL;
 }
 
-/* Streams of random numbers: bits of their number that the ranks of a group set. */
+/* Streams of random numbers: bits of their number that the ranks of a group set (pipeline.c: from 56 on). */
 enum { TP_STREAM = 32, CP_STREAM = 44 };
 
 /* Dropout outside the regions that tp divides. */
@@ -394,14 +394,22 @@ static tl_module *llama_block_new(const tl_model_config *c, const struct make *m
     return module_finish(m, ok);
 }
 
+/* Adds what this stage of a pipeline holds. What others hold is made too, for its random numbers, and freed. */
+static bool part_add(tl_module *to, const char *name, tl_module *made, bool is_here, tl_module **part) {
+    *part = made && is_here ? tl_module_add(to, name, made) : NULL;
+    if (made && !is_here) tl_module_free(made);
+    return made && (*part || !is_here);
+}
+
 static tl_module *blocks_new(const tl_model_config *c, const struct make *make) {
-    tl_module *list = tl_nn_list();
+    const struct parallel *p = make->parallel;
+    tl_module *list = tl_nn_list(), *block;
     bool ok = list != NULL;
     for (int64_t l = 0; ok && l < c->n_layers; l++) {
         char name[32];
         snprintf(name, sizeof name, "%lld", (long long)l);
-        tl_module *block = c->family == TL_GPT2 ? gpt2_block_new(c, make) : llama_block_new(c, make);
-        ok = tl_module_add(list, name, block) != NULL;
+        ok = part_add(list, name, c->family == TL_GPT2 ? gpt2_block_new(c, make) : llama_block_new(c, make),
+                      l >= p->first_layer && l < p->last_layer, &block);
     }
     return module_finish(list, ok);
 }
@@ -450,7 +458,7 @@ static tl_tensor *run_block(void *context, int layer, tl_tensor **in, int n_in) 
     return y;
 }
 
-/* All blocks and the last norm, no sum of the stream apart from its norm. */
+/* All blocks and the last norm, no sum of the stream apart from its norm. Without a norm: the stream. */
 static tl_tensor *run_joined(const struct model *m, tl_tensor *x) {
     const tl_module *blocks = m->blocks;
     struct stream s = {.x = tl_keep(x)};
@@ -467,7 +475,7 @@ static tl_tensor *run_joined(const struct model *m, tl_tensor *x) {
         }
         if (scope.depth) ok = tl_scope_end(scope) && ok;
     }
-    tl_tensor *y = ok ? stream_norm(&s, m->norm) : NULL;
+    tl_tensor *y = !ok ? NULL : m->norm ? stream_norm(&s, m->norm) : tl_add(s.x, s.addend);
     stream_end(&s);
     return y;
 }
@@ -492,19 +500,25 @@ static tl_tensor *with_positions(const struct model *s, tl_tensor *x) {
     return n == 1 ? parts[0] : tl_concat(parts, (int)n, 0);
 }
 
-/* tokens (B,T) -> the normed result of the last block (B,T,C); with sp this rank's rows of it, (B T/n,C). */
-static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
+static tl_tensor *embedded(tl_module *model, tl_tensor *tokens) {
     struct model *s = model->state;
     tl_tensor *x = tl_module_forward(s->embedding, tokens);
-    if (s->positions) x = drop_outside(&s->parallel, s->embedding_dropout, with_positions(s, x));
-    else x = drop_outside_in(&s->parallel, model, s->config.dropout, x);
+    return s->positions ? drop_outside(&s->parallel, s->embedding_dropout, with_positions(s, x))
+                        : drop_outside_in(&s->parallel, model, s->config.dropout, x);
+}
+
+/* tokens (B,T) -> the normed result of the last block (B,T,C); with sp this rank's rows of it, (B T/n,C). A stage of a
+ * pipeline begins with x of the one before it, in place of tokens, and ends with the stream unless it is the last. */
+static tl_tensor *backbone(tl_module *model, tl_tensor *tokens, tl_tensor *x) {
+    struct model *s = model->state;
+    if (!x) x = embedded(model, tokens);
     if (!x) return NULL;
     if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s, x);
     /* a checkpoint gives one tensor, so the sum at its edge is made there */
     tl_tensor *in[3] = {x, s->token_position, s->document_begin};
     int n_in = s->document_begin ? 3 : s->token_position ? 2 : 1;
-    x = checkpoint_layers(run_block, s, (int)s->config.n_layers, s->policy, s->k, in, n_in);
-    return tl_module_forward(s->norm, x);
+    x = checkpoint_layers(run_block, s, (int)s->blocks->n_children, s->policy, s->k, in, n_in);
+    return s->norm ? tl_module_forward(s->norm, x) : x;
 }
 
 static bool tokens_fit(const struct model *s, tl_tensor *tokens) {
@@ -543,14 +557,14 @@ void lm_documents_end(tl_module *model) {
 tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens) {
     const struct model *s = model->state;
     if (!model_is_whole(model, "logits") || !tokens_fit(s, tokens)) return NULL;
-    tl_tensor *x = backbone(model, tokens);
+    tl_tensor *x = backbone(model, tokens, NULL);
     return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
 }
 
 tl_tensor *lm_next(tl_module *model, tl_tensor *tokens) {
     const struct model *s = model->state;
     if (!model_is_whole(model, "logits") || !tokens_fit(s, tokens)) return NULL;
-    tl_tensor *x = tl_select(backbone(model, tokens), 1, -1); /* (B,C) */
+    tl_tensor *x = tl_select(backbone(model, tokens, NULL), 1, -1); /* (B,C) */
     return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
 }
 
@@ -632,27 +646,47 @@ static tl_tensor *parallel_loss(const struct model *s, tl_tensor *x, tl_tensor *
     return loss ? tl_mul(loss, tl_rdiv_scalar(tl_cast(total_rows, tl_dtype_of(loss)), tl_scalar_float(share))) : NULL;
 }
 
-static tl_tensor *pass_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+/* The loss, or what a stage that is not the last gives to the next one. */
+static tl_tensor *pass_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x) {
     struct model *s = model->state;
-    tl_tensor *x = parallel_enter(&s->parallel, backbone(model, tokens));
+    x = backbone(model, tokens, x);
+    if (!s->parallel.is_last) return x;
+    x = parallel_enter(&s->parallel, x);
     x = x ? tl_reshape(x, TL_SHAPE(-1, s->config.channels)) : NULL; /* (B T, C) */
     tl_tensor *flat = tl_flatten(targets, 0, -1);
     if (parallel_is_on(&s->parallel)) return x ? parallel_loss(s, x, flat) : NULL;
     return tl_linear_cross_entropy(x, tl_module_tensor(s->head, 0), flat, NULL);
 }
 
-tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+tl_tensor *lm_stage(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x) {
     struct model *s = model->state;
     const struct parallel *p = &s->parallel;
     if (!tokens_fit(s, tokens)) return NULL;
-    if (!p->has_sp && !p->cp) return pass_loss(model, tokens, targets);
+    if (!p->has_sp && !p->cp) return pass_loss(model, tokens, targets, x);
     tl_tensor *begin = s->document_begin, *position = s->token_position, *loss = NULL;
     tl_generator before = parallel_draw_begin(p->cp, CP_STREAM);
-    if (pass_cut(s, &tokens, &targets)) loss = pass_loss(model, tokens, targets);
+    if (pass_cut(s, &tokens, &targets)) loss = pass_loss(model, tokens, targets, x);
     parallel_draw_end(before);
     s->document_begin = begin;
     s->token_position = position;
     return loss;
+}
+
+tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+    const struct model *s = model->state;
+    if (s->parallel.pp) {
+        error_set(TL_ERROR_USE, "model: a stage of a pipeline has no loss of its own (need tl_model_pipeline)");
+        return NULL;
+    }
+    return lm_stage(model, tokens, targets, NULL);
+}
+
+/* With sp, rows of several sequences; with cp, parts of each. */
+int lm_stage_shape(const tl_module *model, const tl_tensor *tokens, int64_t shape[3]) {
+    const struct model *s = model->state;
+    int64_t B = tl_size(tokens, 0), T = tl_size(tokens, 1) / tl_comm_size(s->parallel.cp), C = s->config.channels;
+    if (s->parallel.has_sp) return shape[0] = B * T / tl_comm_size(s->parallel.tp), shape[1] = C, 2;
+    return shape[0] = B, shape[1] = T, shape[2] = C, 3;
 }
 
 /* Only the scored rows go through the head: with a stride, or before an ending, most targets are context. */
@@ -661,7 +695,7 @@ tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, co
     if (!model_is_whole(model, "the losses of single rows") || !tokens_fit(s, tokens)) return NULL;
     const tl_linear_cross_entropy_options sum = {.ignore_index = -100, .is_sum = true};
     int64_t B = tl_size(tokens, 0);
-    tl_tensor *x = backbone(model, tokens), *losses = x ? tl_zeros(TL_SHAPE(B), TL_F32, tl_device_of(x)) : NULL;
+    tl_tensor *x = backbone(model, tokens, NULL), *losses = x ? tl_zeros(TL_SHAPE(B), TL_F32, tl_device_of(x)) : NULL;
     for (int64_t b = 0; losses && b < B; b++) {
         if (from[b] == to[b]) continue;
         tl_scope scope = tl_scope_begin();
@@ -674,41 +708,49 @@ tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, co
     return losses;
 }
 
+/* The embedding is also the last stage's head, if it is tied. */
+static bool has_embedding(const struct parallel *p, const tl_model_config *c) {
+    return p->is_first || (p->is_last && c->is_tied);
+}
+
 static bool gpt2_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
     struct model *s = m->state;
+    const struct parallel *p = &s->parallel;
     tl_module *body = tl_module_add(m, "transformer", tl_nn_list());
-    s->embedding = body ? tl_module_add(body, "wte", embedding_make(make, c->vocabulary, c->channels, true)) : NULL;
-    s->positions =
-        s->embedding ? tl_module_add(body, "wpe", embedding_make(make, c->context, c->channels, false)) : NULL;
-    s->embedding_dropout = s->positions ? tl_module_add(body, "drop", tl_nn_dropout(c->dropout)) : NULL;
-    s->blocks = s->embedding_dropout ? tl_module_add(body, "h", blocks_new(c, make)) : NULL;
-    s->norm = s->blocks ? tl_module_add(body, "ln_f", layer_norm_make(make, c->channels, c->norm_eps)) : NULL;
-    return s->norm != NULL;
+    return body &&
+           part_add(body, "wte", embedding_make(make, c->vocabulary, c->channels, true), has_embedding(p, c),
+                    &s->embedding) &&
+           part_add(body, "wpe", embedding_make(make, c->context, c->channels, false), p->is_first, &s->positions) &&
+           part_add(body, "drop", tl_nn_dropout(c->dropout), p->is_first, &s->embedding_dropout) &&
+           (s->blocks = tl_module_add(body, "h", blocks_new(c, make))) &&
+           part_add(body, "ln_f", layer_norm_make(make, c->channels, c->norm_eps), p->is_last, &s->norm);
 }
 
 static bool llama_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
     struct model *s = m->state;
+    const struct parallel *p = &s->parallel;
     tl_module *body = tl_module_add(m, "model", tl_nn_list());
-    s->embedding =
-        body ? tl_module_add(body, "embed_tokens", embedding_make(make, c->vocabulary, c->channels, true)) : NULL;
-    s->blocks = s->embedding ? tl_module_add(body, "layers", blocks_new(c, make)) : NULL;
-    s->norm = s->blocks ? tl_module_add(body, "norm", rms_norm_make(make, c->channels, c->norm_eps)) : NULL;
-    return s->norm != NULL;
+    return body &&
+           part_add(body, "embed_tokens", embedding_make(make, c->vocabulary, c->channels, true), has_embedding(p, c),
+                    &s->embedding) &&
+           (s->blocks = tl_module_add(body, "layers", blocks_new(c, make))) &&
+           part_add(body, "norm", rms_norm_make(make, c->channels, c->norm_eps), p->is_last, &s->norm);
 }
 
 bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device) {
     struct model *s = m->state;
     struct make make = {dtype, device, c->init_std, &s->parallel};
     bool ok = c->family == TL_GPT2 ? gpt2_fill(m, c, &make) : llama_fill(m, c, &make);
-    for (int64_t l = 0; ok && l < c->n_layers; l++) {
+    for (size_t l = 0; ok && l < s->blocks->n_children; l++) {
         struct attention *a = s->blocks->children[l]->children[ATTENTION]->state;
         a->model = s;
-        a->layer = l;
+        a->layer = s->parallel.first_layer + (int64_t)l;
     }
+    s->dtype = dtype;
     if (ok && c->is_tied) { /* the head has no separate tensor */
-        s->head = s->embedding;
+        s->head = s->parallel.is_last ? s->embedding : NULL;
         return true;
     }
-    s->head = ok ? tl_module_add(m, "lm_head", linear_make(&make, c->channels, c->vocabulary, false, OUT)) : NULL;
-    return s->head != NULL;
+    return ok && part_add(m, "lm_head", linear_make(&make, c->channels, c->vocabulary, false, OUT), s->parallel.is_last,
+                          &s->head);
 }

@@ -1,0 +1,264 @@
+/* pipeline.c: micro-batches through the stages of a model (pp), one forward, one backward.
+ *
+ *     stage 0   F0 F1 F2 .. .. .. B0 F3 B1 ..       p stages, n micro-batches. Stage s begins with p - 1 - s forwards,
+ *     stage 1      F0 F1 .. .. B0 F2 B1 F3 ..       then alternates, and ends with as many backwards. It holds the
+ *     stage 2         F0 F1 B0 F2 B1 F3 B2 ..       activations of at most p - s micro-batches; all stages together
+ *     stage 3            F0 B0 F1 B1 F2 B2 ..       are idle for a share of (p - 1) / (n + p - 1) of the time.
+ *
+ * What a stage receives is a leaf of its own graph; its gradient goes back to the stage before. Where a stage sends to
+ * a neighbour and expects something from it, both are one exchange: two that both send first would wait for ever. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "nn/model.h"
+#include "nn/module.h"
+#include "tensor/tensor.h"
+
+enum { PP_STREAM = 56 };
+
+/* A micro-batch between its forward and its backward. */
+struct flight {
+    tl_tensor *x; /* what was received; NULL on the first stage */
+    tl_tensor *y; /* what was sent; the loss on the last stage */
+};
+
+struct pipeline {
+    tl_module *model;
+    struct model *state;
+    tl_comm *pp;
+    bool is_first, is_last;
+    int64_t n;
+    tl_micro_batch give;
+    void *context;
+    double weight;
+    struct flight *flights; /* a ring of n_room, the oldest at `oldest` */
+    int64_t n_room, oldest, n_flights;
+    tl_tensor *total;    /* the sum of the losses */
+    tl_generator before; /* all random numbers of a pass of the whole model are within `n_drawn` */
+    uint64_t n_drawn;
+};
+
+static int neighbour(const struct pipeline *p, int step) { return tl_comm_rank(p->pp) + step; }
+
+/* ---- One micro-batch ---- */
+
+/* A bound on the random numbers of one pass, the same on every stage: dropout of embeddings, of two sub-layers and of
+ * the attention weights of each layer. */
+static uint64_t drawn_most(const tl_model_config *c, const tl_tensor *tokens) {
+    uint64_t rows = (uint64_t)tl_numel(tokens), T = (uint64_t)tl_size(tokens, 1);
+    return rows *
+           ((uint64_t)c->channels * (uint64_t)(1 + 2 * c->n_layers) + (uint64_t)c->n_heads * T * (uint64_t)c->n_layers);
+}
+
+/* Every stage has a stream of its own, and every micro-batch a part of it. */
+static void generator_place(struct pipeline *p, int64_t k, tl_tensor *tokens) {
+    p->n_drawn = drawn_most(&p->state->config, tokens);
+    const tl_generator own = {p->before.seed, p->before.stream ^ (uint64_t)tl_comm_rank(p->pp) << PP_STREAM,
+                              p->before.index + (uint64_t)k * p->n_drawn};
+    if (p->pp) tl_generator_set(own);
+}
+
+static tl_tensor *received(const struct pipeline *p, tl_tensor *tokens) {
+    int64_t shape[3];
+    int rank = lm_stage_shape(p->model, tokens, shape);
+    return tl_recv(rank, shape, p->state->dtype, tl_device_of(tokens), neighbour(p, -1), p->pp);
+}
+
+static tl_tensor *stage(struct pipeline *p, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin, tl_tensor *x) {
+    tl_scope scope = tl_scope_enter(p->model->scope_name);
+    if (!scope.depth) return NULL;
+    bool ok = !begin || lm_documents_begin(p->model, tokens, begin);
+    tl_tensor *y = ok ? lm_stage(p->model, tokens, targets, x) : NULL;
+    lm_documents_end(p->model);
+    if (y && !p->is_last && tl_dtype_of(y) != p->state->dtype) {
+        error_set(TL_ERROR_USE, "pipeline: a stage gives %s (need %s, as the parameters)",
+                  tl_dtype_name(tl_dtype_of(y)), tl_dtype_name(p->state->dtype));
+        y = NULL;
+    }
+    return tl_scope_return(scope, y);
+}
+
+static bool loss_add(struct pipeline *p, tl_tensor *loss) {
+    bool grad = tl_set_grad_mode(false);
+    bool ok = tl_add_(p->total, loss) != NULL;
+    tl_set_grad_mode(grad);
+    return ok;
+}
+
+/* Forward of micro-batch k. x is what was received, and becomes the flight's; NULL: it is received now. */
+static bool forward(struct pipeline *p, int64_t k, tl_tensor *x, struct flight *flight) {
+    tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
+    *flight = (struct flight){.x = x};
+    tl_scope scope = tl_scope_begin();
+    bool ok = scope.depth && p->give(p->context, k, &tokens, &targets, &begin);
+    if (ok && !tokens) ok = error_set(TL_ERROR_USE, "pipeline: got NULL instead of the tokens of a micro-batch");
+    if (ok && !p->is_first && !x) ok = (x = received(p, tokens)) && (flight->x = tl_keep(x));
+    if (ok && x && p->weight != 0) ok = tl_requires_grad(x, true) != NULL;
+    if (ok) generator_place(p, k, tokens);
+    tl_tensor *y = ok ? stage(p, tokens, targets, begin, x) : NULL;
+    ok = y && (flight->y = tl_keep(y)) && (!p->is_last || loss_add(p, y));
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+static void flight_end(struct flight *f) {
+    if (f->x) tl_zero_grad(f->x, false);
+    tl_drop(f->x);
+    tl_drop(f->y);
+    *f = (struct flight){0};
+}
+
+static struct flight *newest(struct pipeline *p) { return &p->flights[(p->oldest + p->n_flights++) % p->n_room]; }
+
+/* Backward of the oldest micro-batch, given the gradient of what it sent, which is dropped. *dx receives that of what
+ * it received, kept; NULL on the first stage. */
+static bool backward(struct pipeline *p, tl_tensor *dy, tl_tensor **dx) {
+    struct flight *f = &p->flights[p->oldest];
+    tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *seed = dy ? dy : scope.depth ? tl_full(TL_SCALAR, p->weight, TL_F32, tl_device_of(f->y)) : NULL;
+    bool ok = seed && tl_backward(f->y, seed, 0);
+    *dx = ok && f->x ? tl_grad_of(f->x) : NULL;
+    if (ok && f->x && !*dx) ok = error_set(TL_ERROR_USE, "pipeline: a stage has no gradient of its input");
+    if (*dx) ok = tl_keep(*dx) != NULL && ok;
+    if (scope.depth) ok = tl_scope_end(scope) && ok;
+    tl_set_autocast(autocast);
+    tl_drop(dy);
+    flight_end(f);
+    p->oldest = (p->oldest + 1) % p->n_room;
+    p->n_flights--;
+    return ok;
+}
+
+/* ---- Between neighbours; what is received is kept ---- */
+
+/* Sends x and receives a tensor like it, both with one neighbour. */
+static bool exchange(const struct pipeline *p, tl_tensor *x, int step, tl_tensor **y) {
+    tl_scope scope = tl_scope_begin();
+    bool grad = tl_set_grad_mode(false);
+    int peer = neighbour(p, step);
+    *y = scope.depth ? tl_send_recv(x, peer, peer, p->pp) : NULL;
+    bool ok = *y && tl_keep(*y);
+    tl_set_grad_mode(grad);
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+static bool send(const struct pipeline *p, tl_tensor *x, int step) {
+    tl_scope scope = tl_scope_begin();
+    bool grad = tl_set_grad_mode(false);
+    bool ok = scope.depth && tl_send(x, neighbour(p, step), p->pp);
+    tl_set_grad_mode(grad);
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+/* The gradient of what the oldest micro-batch sent. */
+static bool gradient_receive(const struct pipeline *p, tl_tensor **dy) {
+    const tl_tensor *y = p->flights[p->oldest].y;
+    tl_scope scope = tl_scope_begin();
+    *dy = scope.depth ? tl_recv(y->rank, y->shape, y->dtype, tl_device_of(y), neighbour(p, 1), p->pp) : NULL;
+    bool ok = *dy && tl_keep(*dy);
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+/* ---- The schedule ---- */
+
+/* Forward alone. */
+static bool pass_all(struct pipeline *p) {
+    bool ok = true, grad = tl_set_grad_mode(false);
+    for (int64_t k = 0; ok && k < p->n; k++) {
+        struct flight f;
+        ok = forward(p, k, NULL, &f) && (p->is_last || send(p, f.y, 1));
+        flight_end(&f);
+    }
+    tl_set_grad_mode(grad);
+    return ok;
+}
+
+/* One forward, one backward; `is_last`: no forward follows. *x: what was received for this forward, and then what was
+ * for the next one. */
+static bool alternate(struct pipeline *p, int64_t k, bool is_last, tl_tensor **x) {
+    tl_tensor *dy = NULL, *dx = NULL;
+    struct flight *f = newest(p);
+    bool ok = forward(p, k, *x, f) && (p->is_last || exchange(p, f->y, 1, &dy)) && backward(p, dy, &dx);
+    *x = NULL;
+    if (ok && dx) ok = is_last ? send(p, dx, -1) : exchange(p, dx, -1, x);
+    tl_drop(dx);
+    return ok;
+}
+
+static bool train_all(struct pipeline *p) {
+    int64_t ahead = p->n_room - 1; /* forwards before the first backward */
+    tl_tensor *x = NULL, *dy, *dx;
+    bool ok = true;
+    for (int64_t k = 0; ok && k < ahead; k++) {
+        struct flight *f = newest(p);
+        ok = forward(p, k, NULL, f) && send(p, f->y, 1);
+    }
+    for (int64_t k = ahead; ok && k < p->n; k++) ok = alternate(p, k, k == p->n - 1, &x);
+    for (int64_t k = 0; ok && k < ahead; k++) {
+        dx = dy = NULL;
+        ok = gradient_receive(p, &dy) && backward(p, dy, &dx) && (!dx || send(p, dx, -1));
+        tl_drop(dx);
+    }
+    tl_drop(x);
+    return ok;
+}
+
+static bool room_make(struct pipeline *p) {
+    int64_t after = tl_comm_size(p->pp) - tl_comm_rank(p->pp); /* stages, with this one */
+    p->n_room = after < p->n ? after : p->n;
+    size_t bytes = (size_t)p->n_room * sizeof *p->flights;
+    p->flights = memory_new(bytes);
+    if (!p->flights) return error_memory(bytes, "the micro-batches of a pipeline");
+    memset(p->flights, 0, bytes);
+    return true;
+}
+
+static bool pipeline_check(const tl_module *model, int64_t n, tl_micro_batch give) {
+    if (!model || !give)
+        return error_set(TL_ERROR_USE, "pipeline: got NULL instead of a %s", model ? "function" : "model");
+    return model_speaks(model) &&
+           (n > 0 || error_set(TL_ERROR_USE, "pipeline: %lld micro-batches (need at least 1)", (long long)n));
+}
+
+static const tl_device *model_device(const struct model *s) {
+    return tl_device_of(tl_module_tensor(s->blocks->children[0]->children[0], 0)); /* a norm's weight */
+}
+
+tl_tensor *tl_model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, void *context, double weight) {
+    if (!pipeline_check(model, n, give)) return NULL;
+    struct model *s = model->state;
+    struct pipeline p = {.model = model,
+                         .state = s,
+                         .pp = s->parallel.pp,
+                         .is_first = s->parallel.is_first,
+                         .is_last = s->parallel.is_last,
+                         .n = n,
+                         .give = give,
+                         .context = context,
+                         .weight = weight,
+                         .before = tl_generator_get()};
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    p.total = tl_zeros(TL_SCALAR, TL_F32, (tl_device *)(uintptr_t)model_device(s));
+    bool ok = p.total && room_make(&p) && (weight != 0 ? train_all(&p) : pass_all(&p));
+    for (int64_t i = 0; p.flights && i < p.n_room; i++) flight_end(&p.flights[i]); /* of a pass that failed */
+    memory_free(p.flights);
+    if (p.pp)
+        tl_generator_set((tl_generator){p.before.seed, p.before.stream, p.before.index + (uint64_t)n * p.n_drawn});
+    if (ok && p.pp) p.total = tl_broadcast(p.total, tl_comm_size(p.pp) - 1, p.pp);
+    return tl_scope_return(scope, ok ? p.total : NULL);
+}
+
+bool tl_model_share_tied(tl_module *model) {
+    if (!model) return error_set(TL_ERROR_USE, "tl_model_share_tied: got NULL instead of a model");
+    if (!model_speaks(model)) return false;
+    const struct model *s = model->state;
+    if (!s->parallel.ends || tl_comm_rank(s->parallel.ends) < 0) return true;
+    tl_tensor *gradient = tl_grad_of(tl_module_tensor(s->embedding, 0));
+    if (!gradient) return error_set(TL_ERROR_USE, "tl_model_share_tied: the embedding has no gradient");
+    bool grad = tl_set_grad_mode(false);
+    bool ok = tl_all_reduce_(gradient, s->parallel.ends) != NULL;
+    tl_set_grad_mode(grad);
+    return ok;
+}
