@@ -317,17 +317,7 @@ static void draw_text(char *text, int kind) {
 
 /* Texts, each of which goes through all N_CALLS parsers: 1.8 million runs; 10.8 million times TALLY_SOAK for the
  * long form; under a sanitizer, which takes ten times as long, 270,000. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { N_TEXTS = 30000 };
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { N_TEXTS = 30000 };
-#else
-enum { N_TEXTS = 200000 };
-#endif
-#else
-enum { N_TEXTS = 200000 };
-#endif
+enum { N_TEXTS = IS_SANITIZED ? 30000 : 200000 };
 
 static void any_text_is_a_pattern_or_an_error(void **state) {
     (void)state;

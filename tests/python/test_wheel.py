@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import python_wheel  # noqa: E402
 
-os.environ.setdefault("ISAS", "most")  # how it is packed is tested here; one copy of the kernels is enough for that
+# How it is packed is tested here; one copy of the kernels is enough for that, and fast code is not needed.
+os.environ.setdefault("ISAS", "most")
+QUICK = {"CFLAGS": os.environ.get("CFLAGS", "-O0"), "KERNEL_CFLAGS": ""}
 
 if shutil.which("make") is None:
     pytest.skip("make is not installed", allow_module_level=True)
@@ -25,7 +27,14 @@ if shutil.which("make") is None:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    return folder / python_wheel.build_wheel(str(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        quick(patch)
+        return folder / python_wheel.build_wheel(str(folder))
+
+
+def quick(patch):
+    for name, value in QUICK.items():
+        patch.setenv(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +88,14 @@ def test_what_is_in_it(wheel):
                 assert digest == "sha256=" + expected and int(size) == len(data)
 
 
-def test_same_bytes_again(wheel, tmp_path):
+def test_same_bytes_again(wheel, tmp_path, monkeypatch):
+    quick(monkeypatch)
     again = tmp_path / python_wheel.build_wheel(str(tmp_path))
     assert again.read_bytes() == wheel.read_bytes()
 
 
 def test_without_python_headers(tmp_path, monkeypatch):
+    quick(monkeypatch)
     monkeypatch.setattr(python_wheel, "has_python_headers", lambda: False)
     name = python_wheel.build_wheel(str(tmp_path))
     assert "-py3-none-linux_" in name
@@ -122,7 +133,7 @@ def test_works_where_it_is_installed(wheel, environment):
 def test_pip_builds_it(wheel, environment, tmp_path):
     """By way of pip, with its isolated environment: no build requirement is asked of an index."""
     done = environment("-m", "pip", "wheel", "--no-index", "--no-deps", "-w", str(tmp_path), str(ROOT),
-                       PATH=os.environ["PATH"])
+                       PATH=os.environ["PATH"], **QUICK)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
 

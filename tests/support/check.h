@@ -13,6 +13,19 @@
 
 #include "tally.h"
 
+/* A sanitizer looks for other faults than wrong digits and makes a test five to forty times slower. Where it is on, a
+ * test may compare fewer of its results, or draw fewer random cases, if it calls the same code in the same ways. */
+#if defined(__has_feature) /* clang's way to say it */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CHECK_SANITIZED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(CHECK_SANITIZED)
+enum { IS_SANITIZED = 1 };
+#else
+enum { IS_SANITIZED = 0 };
+#endif
+
 /* A test between check_begin (policy TL_RETURN, recording on, default device cpu, seed 1) and check_end (no pending
  * error, no open scope's tensors, nothing live on cpu and meta). */
 #define TEST(function) cmocka_unit_test_setup_teardown(function, check_begin, check_end)
