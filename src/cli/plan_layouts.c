@@ -82,8 +82,9 @@ void devices_print(const struct plan *plan) {
     const struct layout_estimate *e = &plan->layout;
     char text[LAYOUT_TEXT];
     if (plan->options.n_devices < 2) return;
-    printf("\n%" PRId64 " devices: %s (an estimate, based on the exact count for one)\n", plan->options.n_devices,
-           layout_text(l, text));
+    printf("\n%" PRId64 " devices: %s (%s)\n", plan->options.n_devices, layout_text(l, text),
+           e->is_exact ? "bytes are exact, priced for each class of ranks; times are estimates"
+                       : "an estimate, based on the exact count for one");
     network_print(&plan->options.network);
     held_print(plan);
     sent_print(plan);
@@ -158,7 +159,8 @@ static void row_print(const struct plan_flags *f, const struct layouts *all, int
         printf("  %s\n", r->why);
         return;
     }
-    printf(" %11s %7.1f %%", bytes_text((double)r->estimate.total_bytes, a), 100 * r->estimate.bubble);
+    printf(" %11s%c %6.1f %%", bytes_text((double)r->estimate.total_bytes, a), r->estimate.is_exact ? '=' : ' ',
+           100 * r->estimate.bubble);
     printf(" %10s %10s %10s", bytes_or_dash(r->estimate.sum.between_bytes, b), time_or_dash(r->estimate.bound_s, c),
            time_or_dash(r->estimate.expected_s, d));
     if (r->estimate.expected_s > 0) printf(" %10s", count_text(all->tokens / r->estimate.expected_s, a));
@@ -204,7 +206,8 @@ static void best_print(const struct plan_flags *f, const struct layouts *all) {
     printf(" --batch %" PRId64 " --accum %" PRId64, best->batch * l->dp, l->micro);
     printf("\n  %s", bytes_text((double)best->estimate.total_bytes, a));
     if (plan_target_limit(&f->target)) printf(" of %s", bytes_text((double)plan_target_limit(&f->target), b));
-    printf(" on each device. The table is an estimate; a plan with these flags shows one layout in full.\n");
+    printf(" on each device. A plan with these flags shows one layout in full.\n"
+           "=: priced exactly, by the trainer's own steps; other bytes and all times are estimates.\n");
 }
 
 static void table_print(const struct plan_flags *f, const struct layouts *all) {

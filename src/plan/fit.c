@@ -71,24 +71,42 @@ static struct group_peak peak_of(const struct layout_estimate *e) {
     return peak;
 }
 
-/* Steps need more than evaluations and samples nearly always, and take a fraction of the time to price-> */
+/* Steps need more than evaluations and samples nearly always, and take a fraction of the time to price. On several
+ * devices a step's own peak is that of the first one; what the pool reserves later does not matter. */
+__attribute__((noinline)) static void tried_settings(const struct fit_question *q, int64_t size, bool only_steps,
+                                                     struct settings *s) {
+    *s = fit_settings(q, size);
+    if (only_steps) {
+        s->sample_tokens = 0;
+        s->eval_batches = 1;
+    }
+    if (q->options.n_devices > 1) {
+        s->steps = 1;
+        s->warmup = 0;
+        s->val_share = 0;
+    }
+}
+
+/* These have stack frames of their own: settings are 8 KiB. */
+__attribute__((noinline)) static bool price_one(const struct fit_question *q, int64_t size, bool only_steps,
+                                                struct price *price) {
+    struct settings s;
+    tried_settings(q, size, only_steps, &s);
+    return layout_rank_settings(&q->options.layout, &s, &s) &&
+           price_sketch(price, &s, q->target.device, plan_target_limit(&q->target));
+}
+__attribute__((noinline)) static bool refine(const struct fit_question *q, int64_t size, struct layout_estimate *e) {
+    struct settings s;
+    tried_settings(q, size, true, &s);
+    return layout_refine(e, &s, &q->target, &q->options.layout);
+}
+
 static bool try_price(const struct fit_question *q, int64_t size, bool only_steps, struct price *price,
                       struct fit_point *point) {
     struct plan_options options = q->options;
-    struct settings s = fit_settings(q, size);
     struct layout_estimate e;
     bool is_estimate = options.n_devices > 1;
-    if (!layout_rank_settings(&options.layout, &s, &s)) return false;
-    if (only_steps) {
-        s.sample_tokens = 0;
-        s.eval_batches = 1;
-    }
-    if (is_estimate) { /* a step's own peak is that of the first one; what the pool reserves later does not matter */
-        s.steps = 1;
-        s.warmup = 0;
-        s.val_share = 0;
-    }
-    if (!price_sketch(price, &s, q->target.device, plan_target_limit(&q->target))) return false;
+    if (!price_one(q, size, only_steps, price)) return false;
     price->settings.steps = q->settings.steps;
     *point = (struct fit_point){.size = size,
                                 .n_parameters = price->n_parameters,
@@ -97,9 +115,11 @@ static bool try_price(const struct fit_question *q, int64_t size, bool only_step
                                 .block_bytes = price->allocated_bytes};
     bool ok = group_peak_find(price, &point->peak) &&
               (!is_estimate || layout_estimate(&e, price, &q->target, &options.network, &options.layout, NULL));
+    ok = ok && (!is_estimate || refine(q, size, &e));
     if (ok && is_estimate) {
         uint64_t limit = plan_target_limit(&q->target);
-        point->bytes = point->block_bytes = e.total_bytes;
+        point->bytes = e.total_bytes;
+        point->block_bytes = e.is_exact ? e.block_bytes : e.total_bytes;
         point->verdict = !limit ? PRICE_UNKNOWN : point->bytes <= limit ? PRICE_FITS : PRICE_TOO_LARGE;
         point->peak = peak_of(&e);
     }

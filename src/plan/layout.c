@@ -8,7 +8,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "plan/napkin.h"
+#include "step/buckets.h"
+#include "step/mesh.h"
 #include "step/recipe.h"
 #include "step/trainer.h"
 
@@ -352,25 +353,29 @@ static struct layout_work work_of(const struct price *p, const struct predict_ma
     return work;
 }
 
-static void times_find(struct layout_estimate *e, const struct price *p, const struct plan_target *target,
-                       const struct layout *l, struct layout_cache *cache) {
-    struct layout_work work = work_of(p, &target->speed, cache);
-    double k = (double)micro_of(p, l), parts = (double)(l->tp * l->cp * l->pp) * (double)p->settings.accum / k;
-    e->bubble = l->pp > 1 ? bubble_of(l, &work, micro_of(p, l)) : 0;
-    if (!work.is_known) return;
-    /* the parts that tp and pp leave of the optimizer's work, of which each rank of zero1 and above has a part */
-    double updates = (double)(l->tp * l->pp) * (l->shard >= SHARD_ZERO1 ? (double)(l->dp * l->cp) : 1);
-    double steps = 1 + e->bubble;
-    e->bound_s = fmax(work.steps.compute_s / parts * steps + work.update.compute_s / updates,
-                      work.steps.memory_s / parts * steps + work.update.memory_s / updates);
-    e->bound_s = fmax(e->bound_s, fmax(e->sum.inside_s, e->sum.between_s));
-    e->roofline_s = work.steps.roofline_s / parts * steps + work.update.roofline_s / updates;
-    e->roofline_s = fmax(e->roofline_s, fmax(e->sum.inside_s, e->sum.between_s));
-    bool is_measured = work.steps.predicted_s > 0;
+static void seconds_divide(struct layout_seconds *s, double parts) {
+    s->compute_s /= parts;
+    s->memory_s /= parts;
+    s->roofline_s /= parts;
+    s->predicted_s /= parts;
+}
+
+/* `work` is that of one rank, with `micro` micro-batches. */
+static void times_find(struct layout_estimate *e, const struct layout_work *work, const struct plan_target *target,
+                       const struct layout *l, int64_t micro) {
+    e->bubble = l->pp > 1 ? bubble_of(l, work, micro) : 0;
+    if (!work->is_known) return;
+    double steps = 1 + e->bubble, wires = fmax(e->sum.inside_s, e->sum.between_s);
+    e->hidden_s = e->exposed_s = 0;
+    e->bound_s = fmax(work->steps.compute_s * steps + work->update.compute_s,
+                      work->steps.memory_s * steps + work->update.memory_s);
+    e->bound_s = fmax(e->bound_s, wires);
+    e->roofline_s = fmax(work->steps.roofline_s * steps + work->update.roofline_s, wires);
+    bool is_measured = work->steps.predicted_s > 0;
     double typical = layout_typical_share(target->chip);
-    double own = (is_measured ? work.steps.predicted_s : work.steps.roofline_s / typical) / parts;
-    double update = (is_measured ? work.update.predicted_s : work.update.roofline_s / NETWORK_SHARE) / updates;
-    double backward = own * (1 - work.forward) / (l->shard >= SHARD_ZERO2 ? 1 : k);
+    double own = is_measured ? work->steps.predicted_s : work->steps.roofline_s / typical;
+    double update = is_measured ? work->update.predicted_s : work->update.roofline_s / NETWORK_SHARE;
+    double backward = own * (1 - work->forward) / (l->shard >= SHARD_ZERO2 ? 1 : (double)micro);
     expose(e, LAYOUT_TP, 0);
     expose(e, LAYOUT_CP, own);
     e->exposed_s *= steps; /* a pipeline's other stages wait for these too */
@@ -387,6 +392,95 @@ bool layout_estimate(struct layout_estimate *e, const struct price *p, const str
     if (!memory_find(e, p, l, cache)) return false;
     dp_send(e, &wire, p, l);
     layers_send(e, &wire, p, l);
-    times_find(e, p, target, l, cache);
+    struct layout_work work = work_of(p, &target->speed, cache);
+    double micro = (double)micro_of(p, l);
+    /* the parts that tp and pp leave of the optimizer's work, of which each rank of zero1 and above has a part */
+    seconds_divide(&work.steps, (double)(l->tp * l->cp * l->pp) * (double)p->settings.accum / micro);
+    seconds_divide(&work.update, (double)(l->tp * l->pp) * (l->shard >= SHARD_ZERO1 ? (double)(l->dp * l->cp) : 1));
+    times_find(e, &work, target, l, micro_of(p, l));
     return true;
+}
+
+/* ---- Prices in place of formulas ---- */
+
+int layout_classes(const struct layout *l, int ranks[LAYOUT_CLASSES]) {
+    const int64_t sizes[LAYOUT_AXES] = {l->tp, l->cp, l->dp, l->pp};
+    int n = 1;
+    int64_t stride = 1;
+    ranks[0] = 0;
+    for (int axis = 0; axis < LAYOUT_AXES; axis++) {
+        for (int i = 0, before = n; sizes[axis] > 1 && i < before; i++)
+            ranks[n++] = ranks[i] + (int)((sizes[axis] - 1) * stride);
+        stride *= sizes[axis];
+    }
+    return n;
+}
+
+static double sent_by(const struct price *p) {
+    const tl_ledger *ledger = p->kind[KIND_STEP].ledger;
+    double sent = 0;
+    for (size_t i = 0; i < ledger->n_rows; i++) sent += (double)ledger->rows[i].sent_bytes;
+    return sent;
+}
+
+static void held_take(struct layout_estimate *e, const struct price *p) {
+    const uint64_t *at_peak = price_window(p, p->peak_kind)->peak_by_purpose;
+    uint64_t kept = at_peak[TL_PARAMETER] + at_peak[TL_OPTIMIZER];
+    e->total_bytes = p->reserved_bytes;
+    e->block_bytes = p->allocated_bytes;
+    e->states_bytes = kept > e->weights_bytes ? kept - e->weights_bytes : 0;
+    e->gradients_bytes = at_peak[TL_GRADIENT];
+    e->gathered_bytes = 0;
+    e->other_bytes = p->reserved_bytes - e->weights_bytes - e->states_bytes - e->gradients_bytes;
+}
+
+/* Formulas say what goes where, and the ledger how much it is in all. */
+static void sent_take(struct layout_estimate *e, double sent) {
+    double formula = e->sum.inside_bytes + e->sum.between_bytes, factor = formula > 0 ? sent / formula : 0;
+    for (int i = 0; i <= LAYOUT_AXES; i++) {
+        struct network_cost *c = i < LAYOUT_AXES ? &e->axis[i] : &e->sum;
+        c->inside_bytes *= factor;
+        c->between_bytes *= factor;
+        c->inside_s *= factor;
+        c->between_s *= factor;
+        c->expected_s *= factor;
+    }
+}
+
+/* Whether a price is worth its time; and the run's settings with the layout in them. */
+static bool can_price(const struct settings *s, const struct layout *l, const struct layout_estimate *e) {
+    double n = (double)(l->dp * l->cp), weights = (double)e->weights_bytes * (l->shard == SHARD_ZERO3 ? n : 1);
+    double buckets = 1 + weights / BUCKET_BYTES;
+    return mesh_is_possible(s) && l->dp * l->tp * l->cp * l->pp > 1 && n * buckets <= LAYOUT_CALLS;
+}
+
+bool layout_refine(struct layout_estimate *e, const struct settings *s, const struct plan_target *target,
+                   const struct layout *l) {
+    struct {
+        struct settings settings;
+        struct price price;
+    } *own = memory_new(sizeof *own);
+    int ranks[LAYOUT_CLASSES], n = layout_classes(l, ranks);
+    double sent = 0;
+    bool ok = own || error_memory(sizeof *own, "a price");
+    if (!ok) return false;
+    own->settings = *s;
+    own->settings.dp = l->dp;
+    bool is_possible = can_price(&own->settings, l, e);
+    for (int i = 0; ok && is_possible && i < n; i++) {
+        struct price *p = &own->price;
+        ok = price_sketch_rank(p, &own->settings, target->device, plan_target_limit(target), ranks[i]);
+        if (!ok) break;
+        if (i == 0 || p->reserved_bytes > e->total_bytes) held_take(e, p);
+        sent = fmax(sent, sent_by(p));
+        if (i + 1 == n) {
+            struct layout_work work = work_find(p, &target->speed);
+            sent_take(e, sent);
+            times_find(e, &work, target, l, s->accum);
+            e->is_exact = true;
+        }
+        price_free(p);
+    }
+    memory_free(own);
+    return ok;
 }

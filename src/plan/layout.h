@@ -67,10 +67,12 @@ struct layout_work {
 };
 
 struct layout_estimate {
+    bool is_exact; /* bytes held and sent are those of the trainer's own steps, and its work is the price's */
     uint64_t weights_bytes, gradients_bytes, states_bytes; /* kept by one device; states: master copy and moments */
     uint64_t gathered_bytes; /* parameters and gradients that others keep, while they are used */
     uint64_t other_bytes;    /* activations, temporaries, workspace, data: their own peak */
     uint64_t total_bytes;    /* the most at one time, on the rank that holds the most */
+    uint64_t block_bytes;    /* if exact: of these, in blocks */
     double in_flight;        /* micro-batches whose activations the first stage holds */
     struct network_cost axis[LAYOUT_AXES], sum;
     bool has_network;  /* some group is in several nodes */
@@ -106,6 +108,18 @@ struct layout_cache {
  * NULL. False: recorded. */
 bool layout_estimate(struct layout_estimate *e, const struct price *price, const struct plan_target *target,
                      const struct network *net, const struct layout *layout, struct layout_cache *cache);
+
+/* Replaces formulas by prices, where a trainer can run the layout: one process prices a rank of each class on meta,
+ * with groups whose other processes do not exist. Ranks of a class cost the same: along each axis, those that are
+ * first, and those that are last. `s` is the run, with the sequences of all ranks in its micro-batches. Changes
+ * nothing if there is no such trainer yet, or if the price would take more than LAYOUT_CALLS. False: recorded. */
+bool layout_refine(struct layout_estimate *e, const struct settings *s, const struct plan_target *target,
+                   const struct layout *layout);
+/* Calls of one step's sums over ranks. Each rank adds the parts of all others one by one, in every bucket. */
+#define LAYOUT_CALLS 200000
+/* The ranks that stand for their classes: `ranks` receives at most LAYOUT_CLASSES. Returns how many. */
+enum { LAYOUT_CLASSES = 16 };
+int layout_classes(const struct layout *layout, int ranks[LAYOUT_CLASSES]);
 
 /* Opens a model whose sizes are about to change: a folder's weights have fixed ones, its config.json has not. */
 bool layout_model_open(struct settings *s, tl_model_config *config);

@@ -21,7 +21,7 @@ struct priced {
 
 struct hunt {
     struct layouts *all;
-    struct settings settings;
+    struct settings settings, exact;
     struct plan_target target;
     struct plan_options options;
     tl_model_config config;
@@ -59,6 +59,28 @@ static void too_large(struct layouts_row *row, uint64_t limit) {
              bytes_text((double)limit, b));
 }
 
+/* Prices the row in place of formulas, where a trainer can run it. If it does not fit, smaller micro-batches may. */
+static bool exact_try(struct hunt *h, struct layouts_row *row) {
+    uint64_t limit = plan_target_limit(&h->target);
+    struct settings *s = &h->exact;
+    for (;;) {
+        const struct layout *l = &row->layout;
+        *s = h->settings;
+        s->batch = row->batch * l->dp, s->accum = l->micro;
+        s->tp = l->tp, s->cp = l->cp, s->pp = l->pp, s->sp = l->sp, s->shard = (int)l->shard;
+        s->steps = 1, s->warmup = s->sample_tokens = 0, s->val_share = 0;
+        if (!layout_refine(&row->estimate, s, &h->target, l)) return false;
+        row->fits = !limit || row->estimate.total_bytes <= limit;
+        if (row->fits || !row->estimate.is_exact || row->batch == 1) return true;
+        row->batch /= 2, row->layout.micro *= 2;
+        int which = 0;
+        while ((int64_t)1 << which < row->batch) which++;
+        struct priced *p = price_of(h, which, true);
+        if (!p || !layout_estimate(&row->estimate, &p->price, &h->target, &h->options.network, &row->layout, &p->cache))
+            return false;
+    }
+}
+
 /* The micro-batch that is fastest of those that fit; if none does, the one that needs least. */
 static bool batches_try(struct hunt *h, struct layouts_row *best) {
     int64_t own = h->all->sequences / best->layout.dp; /* of each rank of dp */
@@ -81,6 +103,7 @@ static bool batches_try(struct hunt *h, struct layouts_row *best) {
         if (is_better) *best = row;
         has_one = true;
     }
+    if (has_one && !exact_try(h, best)) return false;
     if (!has_one)
         snprintf(best->why, sizeof best->why, "%lld sequences per replica are too few for %lld stages", (long long)own,
                  (long long)best->layout.pp);

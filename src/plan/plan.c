@@ -250,7 +250,9 @@ static bool derive(struct plan *plan) {
     plan->dtype = recipe_product_dtype(recipe_find(settings_choice(&p->settings, "recipe")));
     plan->peak = plan->target.speed.peak[plan->dtype];
     const struct plan_options *o = &plan->options;
-    if (!layout_estimate(&plan->layout, p, &plan->target, &o->network, &o->layout, NULL)) return false;
+    if (!layout_estimate(&plan->layout, p, &plan->target, &o->network, &o->layout, NULL) ||
+        !layout_refine(&plan->layout, &plan->settings, &plan->target, &o->layout))
+        return false;
     plan->run = plan_run_of(p, &plan->target, o, o->n_devices > 1 ? &plan->layout : NULL);
     plan->time = plan_time_of(p, &plan->target.speed);
     return groups_by_module(&plan->modules, p, KIND_STEP) && groups_by_op(&plan->ops, p, KIND_STEP);

@@ -141,19 +141,20 @@ static json_t *sent_json(const struct layout_estimate *e) {
 }
 
 json_t *plan_layout_json(const struct layout *l, const struct layout_estimate *e) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "layout",
-                     layout_json(l, e), "weights_bytes", count_json(e->weights_bytes), "gradients_bytes",
-                     count_json(e->gradients_bytes), "states_bytes", count_json(e->states_bytes), "gathered_bytes",
-                     count_json(e->gathered_bytes), "other_bytes", count_json(e->other_bytes), "total_bytes",
-                     count_json(e->total_bytes), "sent_bytes", e->sum.inside_bytes + e->sum.between_bytes, "sent",
-                     cost_json(&e->sum), "sent_by_axis", sent_json(e), "bubble", e->bubble, "bound_s",
-                     known(e->bound_s), "expected_s", known(e->expected_s), "compute_s", known(e->compute_s),
-                     "exposed_s", known(e->exposed_s), "hidden_s", known(e->hidden_s));
+    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "layout",
+                     layout_json(l, e), "is_exact", (int)e->is_exact, "weights_bytes", count_json(e->weights_bytes),
+                     "gradients_bytes", count_json(e->gradients_bytes), "states_bytes", count_json(e->states_bytes),
+                     "gathered_bytes", count_json(e->gathered_bytes), "other_bytes", count_json(e->other_bytes),
+                     "total_bytes", count_json(e->total_bytes), "sent_bytes",
+                     e->sum.inside_bytes + e->sum.between_bytes, "sent", cost_json(&e->sum), "sent_by_axis",
+                     sent_json(e), "bubble", e->bubble, "bound_s", known(e->bound_s), "expected_s",
+                     known(e->expected_s), "compute_s", known(e->compute_s), "exposed_s", known(e->exposed_s),
+                     "hidden_s", known(e->hidden_s));
 }
 
 static json_t *devices_json(const struct plan *plan) {
     json_t *json = plan_layout_json(&plan->options.layout, &plan->layout);
-    json_object_set_new(json, "is_estimate", json_boolean(plan->options.n_devices > 1));
+    json_object_set_new(json, "is_estimate", json_boolean(plan->options.n_devices > 1 && !plan->layout.is_exact));
     json_object_set_new(json, "devices", json_integer(plan->options.n_devices));
     json_object_set_new(json, "network", network_json(&plan->options.network));
     return json;

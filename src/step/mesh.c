@@ -29,6 +29,14 @@ static bool parts_check(const struct settings *s) {
     return !s->sp || error_set(TL_ERROR_USE, "sp: is not possible yet (need --sp false)");
 }
 
+bool mesh_is_possible(const struct settings *s) {
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    bool ok = parts_check(s);
+    tl_set_error_policy(policy);
+    if (!ok) tl_error_clear();
+    return ok;
+}
+
 static bool product_check(const struct settings *s, int64_t others, int world) {
     int64_t size = s->dp * others;
     if (s->dp ? !world || size == world : world % others == 0) return true;

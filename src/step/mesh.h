@@ -34,6 +34,9 @@ const char *mesh_axis_name(enum mesh_axis axis); /* "tp", and the setting's name
  * what the others leave. False: recorded, if they do not multiply to `world`, or the work cannot be divided by them. */
 bool mesh_sizes(const struct settings *s, int world, int size[MESH_AXES]);
 
+/* Whether a trainer divides its work like this, or cannot yet. Records nothing. */
+bool mesh_is_possible(const struct settings *s);
+
 /* The mesh of the processes that were launched, which all call it; of this process, if it was started alone. The
  * caller closes it. False: recorded, and there is nothing to close; so too below. */
 bool mesh_open(struct mesh *m, const struct settings *s);

@@ -62,7 +62,7 @@ static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, 
 
 /* It reserved more than there is: does it fit if unused segments are returned? */
 static bool fits_when_trimmed(const struct price *p, bool *fits) {
-    struct walk walk = {.is_sketch = true};
+    struct walk walk = {.is_sketch = true, .rank = p->rank};
     tl_policy policy = tl_set_error_policy(TL_RETURN);
     *fits = walk_run(&walk, &p->settings, p->device, p->limit_bytes, &(struct walker){bill_nothing, NULL});
     tl_set_error_policy(policy);
@@ -83,10 +83,11 @@ static bool verdict_find(struct price *p) {
 }
 
 static bool price_with(struct price *p, const struct settings *s, tl_device *device, uint64_t limit_bytes,
-                       bool is_sketch) {
+                       bool is_sketch, int rank) {
     char weights[SETTING_TEXT];
     memset(p, 0, sizeof *p); /* too large to be built on the stack first */
     p->settings = *s;
+    p->rank = rank;
     p->device = device;
     p->limit_bytes = limit_bytes;
     if (!settings_check(s) || !trainer_model(s, &p->config, weights)) return false;
@@ -95,7 +96,7 @@ static bool price_with(struct price *p, const struct settings *s, tl_device *dev
         __builtin_mul_overflow(p->n_tokens, s->seq, &p->n_tokens))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");
     struct billing billing = {p, 0};
-    struct walk walk = {.is_sketch = is_sketch};
+    struct walk walk = {.is_sketch = is_sketch, .rank = rank};
     bool ok = walk_run(&walk, s, device, anything, &(struct walker){bill, &billing}) && verdict_find(p);
     p->is_steady = walk.is_settled;
     for (int i = 0; i < KIND_COUNT; i++) p->kind[i].count = walk.counts[i];
@@ -104,10 +105,13 @@ static bool price_with(struct price *p, const struct settings *s, tl_device *dev
 }
 
 bool price_make(struct price *p, const struct settings *s, tl_device *device, uint64_t limit_bytes) {
-    return price_with(p, s, device, limit_bytes, false);
+    return price_with(p, s, device, limit_bytes, false, 0);
 }
 bool price_sketch(struct price *p, const struct settings *s, tl_device *device, uint64_t limit_bytes) {
-    return price_with(p, s, device, limit_bytes, true);
+    return price_with(p, s, device, limit_bytes, true, 0);
+}
+bool price_sketch_rank(struct price *p, const struct settings *s, tl_device *device, uint64_t limit_bytes, int rank) {
+    return price_with(p, s, device, limit_bytes, true, rank);
 }
 
 void price_free(struct price *p) {

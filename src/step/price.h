@@ -24,11 +24,12 @@ struct price_kind {
 
 struct price {
     struct settings settings;
+    int rank;             /* of the run's processes, whose price it is */
     tl_device *device;    /* on meta */
     uint64_t limit_bytes; /* that the pool may reserve; 0: not known */
     tl_model_config config;
     int64_t n_parameters;
-    int64_t n_tokens; /* of a step */
+    int64_t n_tokens; /* of a step, of all processes */
     struct price_kind kind[KIND_COUNT];
     uint64_t held_bytes, allocated_bytes, reserved_bytes; /* the most of the whole run */
     enum step_kind peak_kind;                             /* the kind that holds the most */
@@ -41,6 +42,9 @@ struct price {
 bool price_make(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes);
 /* The same with a fifth of the work: steps, peaks and verdict are exact, the counts of samples are too low. */
 bool price_sketch(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes);
+/* The sketch of one of the run's processes. */
+bool price_sketch_rank(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes,
+                       int rank);
 void price_free(struct price *price);
 
 const char *price_verdict_text(enum price_verdict verdict);

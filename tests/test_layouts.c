@@ -1,0 +1,182 @@
+/* Prices of every rank of random layouts, made by one process without MPI: ranks of a class cost the same, all bytes
+ * that are sent are received, and a plan's figures are these prices. */
+#include "support/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "plan/layout.h"
+#include "plan/plan.h"
+#include "step/mesh.h"
+
+static uint64_t drawn = 88172645463325252u;
+static int64_t draw(int64_t n) { /* 0 .. n - 1 */
+    drawn ^= drawn << 13, drawn ^= drawn >> 7, drawn ^= drawn << 17;
+    return (int64_t)(drawn % (uint64_t)n);
+}
+
+static void set(struct settings *s, const char *name, const char *value) {
+    if (!settings_set(s, name, value)) fail_msg("%s = %s: %s", name, value, tl_error_message());
+}
+
+static const char *one_of(const char *const *names, int64_t n) { return names[draw(n)]; }
+
+/* A small model on up to 12 ranks. Axes that no trainer has yet are drawn too, and left out below. */
+static void random_run(struct settings *s) {
+    static const char *const models[] = {"tiny", "tiny-gpt2"}, *const recipes[] = {"fp32", "bf16", "bf16-lean", "amp"},
+                             *const optimizers[] = {"adamw", "sgd", "rmsprop"},
+                             *const policies[] = {"none", "full", "selective"};
+    static const char *const shards[] = {"none", "zero1", "zero2", "zero3"};
+    *s = settings_default();
+    set(s, "model", one_of(models, 2));
+    set(s, "recipe", one_of(recipes, 4));
+    set(s, "optimizer", one_of(optimizers, 3));
+    set(s, "checkpointing", one_of(policies, 3));
+    set(s, "shard", one_of(shards, 4));
+    set(s, "sample_tokens", "0");
+    s->layers = 1 + draw(3);
+    s->vocabulary = 256 + draw(60);
+    s->tp = draw(3) ? 1 : 2;
+    s->cp = draw(4) ? 1 : 2;
+    s->sp = s->tp > 1 && draw(2);
+    s->dp = 1 + draw(6);
+    s->batch = s->dp * (1 + draw(3));
+    s->seq = 8 * (1 + draw(4));
+    s->accum = 1 + draw(3);
+    s->steps = 3;
+    s->warmup = 1;
+    s->eval_batches = 1;
+}
+
+static struct layout layout_of(const struct settings *s) {
+    struct layout l = {0};
+    int64_t n = 0;
+    if (!layout_take(&l, s, &n)) fail_msg("%s", tl_error_message());
+    return l;
+}
+
+/* What a rank's steps cost. */
+struct bill {
+    count flops, sent, received, moved;
+    uint64_t held, reserved;
+};
+
+/* A collective writes what it receives, and its own part. */
+static struct bill bill_of(const struct settings *s, tl_device *device, int rank, struct price *p) {
+    struct bill b = {0};
+    if (!price_sketch_rank(p, s, device, 0, rank)) fail_msg("rank %d: %s", rank, tl_error_message());
+    const tl_ledger *ledger = p->kind[KIND_STEP].ledger;
+    for (size_t i = 0; i < ledger->n_rows; i++) {
+        const struct ledger_row *row = &ledger->rows[i];
+        b.flops += row->flops;
+        b.sent += row->sent_bytes;
+        b.moved += row->bytes_read + row->bytes_written;
+        bool is_gather = !strcmp(row->key.op, "all_gather"), is_exchange = !strcmp(row->key.op, "all_to_all");
+        if (is_gather) b.received += row->bytes_written - row->bytes_read;
+        if (is_exchange) b.received += row->sent_bytes;
+        if (!is_gather && !is_exchange && row->sent_bytes) fail_msg("%s sends", row->key.op);
+    }
+    b.held = p->held_bytes;
+    b.reserved = p->reserved_bytes;
+    price_free(p);
+    return b;
+}
+
+static bool is_same_bill(const struct bill *a, const struct bill *b) {
+    return a->flops == b->flops && a->sent == b->sent && a->moved == b->moved && a->held == b->held &&
+           a->reserved == b->reserved;
+}
+
+/* The rank that stands for this one: the first or the last of each axis. */
+static int class_of(const struct layout *l, int rank) {
+    const int64_t sizes[] = {l->tp, l->cp, l->dp, l->pp};
+    int64_t stride = 1, to = 0;
+    for (int axis = 0; axis < 4; axis++) {
+        int64_t at = rank / stride % sizes[axis];
+        to += (at == 0 ? 0 : sizes[axis] - 1) * stride;
+        stride *= sizes[axis];
+    }
+    return (int)to;
+}
+
+static void ranks_of_a_class_cost_the_same(void **state) {
+    (void)state;
+    struct price *p = memory_new(sizeof *p);
+    struct settings *s = memory_new(sizeof *s);
+    struct plan_target target;
+    int n_layouts = 0, n_ranks = 0, n_many = 0;
+    assert_true(p && s && plan_target_find(&target, "H100"));
+    for (int i = 0; n_layouts < 120 && i < 5000; i++) {
+        random_run(s);
+        if (!mesh_is_possible(s)) continue;
+        struct layout l = layout_of(s);
+        int size = (int)(l.tp * l.cp * l.dp * l.pp), ranks[LAYOUT_CLASSES], n = layout_classes(&l, ranks);
+        struct bill *bills = memory_new((size_t)size * sizeof *bills);
+        count sent = 0, received = 0;
+        for (int rank = 0; rank < size; rank++) {
+            bills[rank] = bill_of(s, target.device, rank, p);
+            sent += bills[rank].sent;
+            received += bills[rank].received;
+        }
+        for (int rank = 0; rank < size; rank++) {
+            int stands = class_of(&l, rank);
+            bool is_listed = false;
+            for (int k = 0; k < n; k++) is_listed = is_listed || ranks[k] == stands;
+            expect_true(is_listed);
+            if (!is_same_bill(&bills[rank], &bills[stands]))
+                fail_msg("layout %d: rank %d of %d costs something else than rank %d", i, rank, size, stands);
+        }
+        if (sent != received) fail_msg("layout %d: %d ranks send other bytes than they receive", i, size);
+        expect_true((sent > 0) == (size > 1));
+        memory_free(bills);
+        n_layouts++;
+        n_ranks += size;
+        n_many += size > 1;
+    }
+    expect_true(n_layouts >= 120 && n_many >= 90);
+    print_message("    %d layouts, %d ranks\n", n_layouts, n_ranks);
+    memory_free(s);
+    memory_free(p);
+}
+
+/* A plan's bytes are the largest of its ranks' prices, and formulas are near them. */
+static void plans_are_prices_where_a_trainer_runs(void **state) {
+    (void)state;
+    struct plan *plan = memory_new(sizeof *plan);
+    struct price *p = memory_new(sizeof *p);
+    struct settings s = settings_default();
+    struct plan_target target;
+    static const char *const shards[] = {"none", "zero1", "zero2"};
+    assert_true(plan && p && plan_target_find(&target, "H100"));
+    set(&s, "model", "gpt2-124m");
+    set(&s, "seq", "128");
+    set(&s, "sample_tokens", "0");
+    s.batch = 16, s.accum = 2, s.dp = 4, s.steps = 3, s.warmup = 1, s.val_share = 0;
+    for (int i = 0; i < 3; i++) {
+        struct plan_options options = {.n_devices = 4};
+        struct layout_estimate formula;
+        set(&s, "shard", shards[i]);
+        if (!plan_make(plan, &s, &target, &options, false)) fail_msg("%s", tl_error_message());
+        struct bill first = bill_of(&s, target.device, 0, p);
+        expect_true(plan->layout.is_exact);
+        expect_equal(plan->layout.total_bytes, first.reserved);
+        expect_near(plan->layout.sum.inside_bytes + plan->layout.sum.between_bytes, (double)first.sent, 1);
+        assert_true(
+            layout_estimate(&formula, &plan->price, &target, &plan->options.network, &plan->options.layout, NULL));
+        expect_true(!formula.is_exact);
+        /* padding of parts, and what clipping sends */
+        expect_near(formula.sum.inside_bytes, (double)first.sent, 1e-3 * (double)first.sent);
+        expect_near((double)formula.total_bytes, (double)first.reserved, 0.15 * (double)first.reserved);
+        plan_free(plan);
+    }
+    memory_free(p);
+    memory_free(plan);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(ranks_of_a_class_cost_the_same),
+                                       TEST(plans_are_prices_where_a_trainer_runs)};
+    return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
+}
