@@ -62,8 +62,19 @@ static void sizes_must_multiply_to_the_processes(void **state) {
     s = with("1000000", "1000000");
     set(&s, "tp", "1");
     expect_true(mesh_sizes(&s, 0, size));
+    set(&s, "sp", "true");
+    expect_refused(mesh_sizes(&s, 0, size), "sp: divides what is between the parts of tp (need --tp 2 or more");
     set(&s, "tp", "2");
-    expect_refused(mesh_sizes(&s, 0, size), "tp: 2 is not possible yet (need --tp 1)");
+    set(&s, "dp", "2");
+    expect_true(mesh_sizes(&s, 4, size));
+    set(&s, "shard", "zero1");
+    expect_refused(mesh_sizes(&s, 4, size), "shard: zero1 is not possible yet with --tp 2 (need --shard none");
+    set(&s, "shard", "none");
+    set(&s, "cp", "3");
+    expect_refused(mesh_sizes(&s, 12, size), "tokens cannot be divided among 3 ranks, two parts for each (need --seq");
+    set(&s, "cp", "1");
+    set(&s, "pp", "2");
+    expect_refused(mesh_sizes(&s, 8, size), "pp: 2 is not possible yet (need --pp 1)");
 }
 
 int main(void) {

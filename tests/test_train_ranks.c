@@ -177,6 +177,17 @@ static void stop_here(const char *out, const char *shard, int64_t stop_after) {
     train_here(&s, stop_after);
 }
 
+/* Clipped, so that losses show a wrong norm. `words`: settings, joined by commas. */
+static void layout_here(const char *family, const char *out, int64_t stop_after, const char *words) {
+    char copy[200];
+    struct settings s = run_of(family, out);
+    set_all(&s, "save_best false clip 0.3 checkpointing selective");
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *at = copy; *at; at++) *at = *at == ',' ? ' ' : *at;
+    set_all(&s, copy);
+    train_here(&s, stop_after);
+}
+
 static int rank_run(int argc, char **argv) {
     snprintf(base, sizeof base, "%s", argv[1]);
     const char *what = argc > 2 ? argv[2] : "";
@@ -184,6 +195,7 @@ static int rank_run(int argc, char **argv) {
     if (!strcmp(what, "kinds")) kinds_train();
     else if (!strcmp(what, "others")) nan_stops_all(), one_stops_all(), others_are_found();
     else if (!strcmp(what, "stop") && argc == 6) stop_here(argv[3], argv[4], atoi(argv[5]));
+    else if (!strcmp(what, "layout") && argc == 7) layout_here(argv[3], argv[4], atoi(argv[5]), argv[6]);
     else return 1;
     expect_ok();
     return 0;
@@ -307,6 +319,35 @@ static void runs_resume_on_other_ranks(void **state) {
     }
 }
 
+/* Whatever divides the model or the sequences, losses are those of one process, and checkpoints go from one to another;
+ * train_here compares price and receipt of every rank. */
+static void layouts_follow_one_process(void **state) {
+    (void)state;
+    static const struct {
+        int n;
+        const char *family, *words;
+    } layouts[] = {{2, "gpt2", "tp,2"},       {2, "llama", "tp,2,sp,true,accum,2"}, {2, "llama", "cp,2,shard,zero1"},
+                   {4, "llama", "tp,2,dp,2"}, {4, "gpt2", "tp,2,cp,2,sp,true"},     {2, "gpt2", "cp,2"}};
+    if (!has_launcher()) skip();
+    layout_here("gpt2", "alone-gpt2", 0, "tp,1");
+    layout_here("llama", "alone-llama", 0, "tp,1");
+    layout_here("llama", "alone-accum", 0, "accum,2");
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        char name[64], alone[64];
+        snprintf(name, sizeof name, "layout-%d", (int)i);
+        snprintf(alone, sizeof alone, "alone-%s", strstr(layouts[i].words, "accum") ? "accum" : layouts[i].family);
+        launch(layouts[i].n, "layout %s %s 0 %s", layouts[i].family, name, layouts[i].words);
+        double most = losses_compare(alone, name);
+        if (getenv("TALLY_TEST_TELL")) printf("%-24s %.3g\n", layouts[i].words, most);
+        if (!(most <= LOSS_BOUND)) fail_msg("%s: losses differ by %g", layouts[i].words, most);
+    }
+    layout_here("llama", "moved", 1, "tp,1");
+    launch(4, "layout llama moved 6 tp,2,dp,2");
+    launch(2, "layout llama moved 0 cp,2");
+    double most = losses_compare("alone-llama", "moved");
+    if (!(most <= LOSS_BOUND)) fail_msg("moved: losses differ by %g", most);
+}
+
 static void random_runs_cost_their_price(void **state) {
     (void)state;
     char command[4600];
@@ -337,10 +378,8 @@ int main(int argc, char **argv) {
     program = argv[0];
     if (getenv("OMPI_COMM_WORLD_SIZE") && argc > 1) return rank_run(argc, argv);
     const struct CMUnitTest tests[] = {
-        TEST(ranks_follow_one_process),
-        TEST(all_ranks_end_alike),
-        TEST(runs_resume_on_other_ranks),
-        TEST(random_runs_cost_their_price),
+        TEST(ranks_follow_one_process),   TEST(all_ranks_end_alike),          TEST(runs_resume_on_other_ranks),
+        TEST(layouts_follow_one_process), TEST(random_runs_cost_their_price),
     };
     return cmocka_run_group_tests_name("train_ranks", tests, begin, end);
 }

@@ -50,7 +50,7 @@ tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets);
 
 /* tl_model_config_write and tl_model_save into a folder that is open. */
 bool model_config_write_at(const tl_model_config *config, struct file_place at);
-bool model_save_in(tl_module *model, const struct file_folder *folder);
+bool model_save_in(const tl_model_config *config, const tl_named_tensor *list, int n, const struct file_folder *folder);
 
 /* Calls `see` for each file that tl_model_load would read weights from, with its path and name, until it returns
  * false. False: recorded. */

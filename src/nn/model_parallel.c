@@ -19,7 +19,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "comm/comm.h"
+#include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 /* ---- Which ---- */
@@ -205,25 +207,86 @@ tl_tensor *shard_cut(const tl_shard *s, tl_tensor *whole) {
     return axis_fold(s, tl_slice(axis_unfold(s, whole), s->axis + 1, s->from, s->to, 1));
 }
 
-/* The elements of the axis lie first while parts are gathered; each is as long as the longest. */
+/* Bytes of a tensor on the host, row-major; *bytes of them, or more, which are then not used. */
+static char *host_copy(tl_tensor *x, size_t bytes) {
+    char *data = memory_new(bytes + 1);
+    if (!data) return error_memory(bytes, "parameters on the host"), NULL;
+    if (tl_to_data(x, data, tl_bytes(x))) return data;
+    memory_free(data);
+    return NULL;
+}
+
+/* Puts part `index` of n into the whole: rows of `row` bytes, `outer` times n_blocks blocks of them. */
+static void part_put(const tl_shard *s, char *whole, const char *part, int n, int index, int64_t outer, size_t row) {
+    int64_t from, to;
+    parallel_range(s->size, n, index, &from, &to);
+    size_t length = (size_t)(to - from) * row;
+    for (int64_t block = 0; block < outer * s->n_blocks; block++)
+        memcpy(whole + (size_t)(block * s->size + from) * row, part + (size_t)block * length, length);
+}
+
+/* In memory of the host, apart from the pool, whose use is priced. */
 tl_tensor *shard_join(const tl_shard *s, tl_tensor *part) {
     if (!s || !part) return part;
-    int n = s->group->size / s->n_copies;
-    int64_t longest = (s->size + n - 1) / n, before[TL_MAX_RANK] = {0}, after[TL_MAX_RANK] = {0};
-    tl_scope scope = tl_scope_begin();
-    if (!scope.depth) return NULL;
-    bool grad = tl_set_grad_mode(false);
-    tl_tensor *x = tl_contiguous(tl_transpose(axis_unfold(s, tl_contiguous(part)), 0, s->axis + 1));
-    after[0] = longest - (s->to - s->from);
-    if (x && after[0]) x = tl_pad(x, before, after, TL_PAD_CONSTANT, 0);
-    tl_tensor *all = x ? tl_all_gather(x, s->group) : NULL, *whole = longest * s->group->size == s->size ? all : NULL;
-    for (int i = 0; all && all != whole && i < n; i++) {
-        int64_t from, to, at = (int64_t)i * s->n_copies * longest;
-        parallel_range(s->size, n, i, &from, &to);
-        tl_tensor *both[2] = {whole, tl_slice(all, 0, at, at + to - from, 1)};
-        whole = whole ? tl_concat(both, 2, 0) : both[1];
+    int64_t shape[TL_MAX_RANK], outer = 1;
+    char error[COMM_ERROR] = "";
+    shard_whole_shape(s, part, shape);
+    size_t row = (size_t)dtype_info(part->dtype)->bits / 8, n = (size_t)s->group->size / (size_t)s->n_copies;
+    for (int i = 0; i < part->rank; i++) {
+        if (i < s->axis) outer *= shape[i];
+        if (i > s->axis) row *= (size_t)shape[i];
     }
-    whole = whole ? tl_contiguous(axis_fold(s, tl_transpose(whole, 0, s->axis + 1))) : NULL;
-    tl_set_grad_mode(grad);
-    return tl_scope_return(scope, whole);
+    size_t rows = (size_t)(outer * s->n_blocks), longest = ((size_t)s->size + n - 1) / n * row * rows;
+    size_t bytes = (size_t)s->size * row * rows;
+    char *mine = host_copy(part, longest), *all = mine ? memory_new((size_t)s->group->size * longest) : NULL;
+    char *whole = all ? memory_new(bytes + 1) : NULL;
+    bool ok = whole != NULL;
+    if (mine && !whole) error_memory(bytes, "a whole parameter on the host");
+    if (ok && !comm_gather(s->group, mine, all, longest, error))
+        ok = error_set(TL_ERROR_DEVICE, "a whole parameter: %s", error);
+    for (size_t i = 0; ok && i < n; i++)
+        part_put(s, whole, all + i * (size_t)s->n_copies * longest, (int)n, (int)i, outer, row);
+    memory_free(mine);
+    memory_free(all);
+    if (ok) return tl_from_external(whole, bytes, part->rank, shape, NULL, part->dtype, NULL, memory_free, whole);
+    memory_free(whole);
+    return NULL;
+}
+
+bool shard_fill(const tl_shard *s, tl_tensor *part, tl_tensor *whole) {
+    tl_device *device = tl_device_of(part);
+    int64_t n_blocks = s ? s->n_blocks : 1, length = s ? s->to - s->from : 0;
+    bool ok = whole != NULL;
+    if (!s) return ok && tl_copy_(part, tl_to(whole, device));
+    for (int64_t b = 0; ok && b < n_blocks; b++) {
+        tl_tensor *from = tl_slice(whole, s->axis, b * s->size + s->from, b * s->size + s->to, 1);
+        tl_tensor *to = from ? tl_slice(part, s->axis, b * length, (b + 1) * length, 1) : NULL;
+        ok = to && tl_copy_(to, tl_to(from, device));
+    }
+    return ok;
+}
+
+bool joined_make(struct joined *j, const tl_named_tensor *list, int n) {
+    size_t bytes = ((size_t)n + 1) * sizeof *j->list;
+    *j = (struct joined){.list = memory_new(bytes)};
+    if (!j->list) return error_memory(bytes, "a list of parameters");
+    tl_scope scope = tl_scope_begin();
+    bool ok = scope.depth;
+    for (int i = 0; ok && i < n; i++) {
+        tl_tensor *whole = shard_join(list[i].shard, list[i].tensor);
+        ok = whole && tl_keep(whole);
+        if (!ok) break;
+        j->list[j->n] = list[i];
+        j->list[j->n].shard = NULL;
+        j->list[j->n++].tensor = whole;
+    }
+    if (scope.depth) ok = tl_scope_end(scope) && ok;
+    if (!ok) joined_free(j);
+    return ok;
+}
+
+void joined_free(struct joined *j) {
+    for (int i = 0; i < j->n; i++) tl_drop(j->list[i].tensor);
+    memory_free(j->list);
+    *j = (struct joined){0};
 }

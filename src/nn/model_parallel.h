@@ -50,8 +50,20 @@ void parallel_draw_end(tl_generator before);
 
 /* The part of a whole parameter that this process holds: a view. */
 tl_tensor *shard_cut(const tl_shard *shard, tl_tensor *whole);
-/* The whole parameter, or another tensor that is divided as it is, from the parts of all ranks, which all call it. */
+/* The whole parameter, or another tensor that is divided as it is, on the host, from the parts of all ranks, which all
+ * call it. Outside of ledgers. */
 tl_tensor *shard_join(const tl_shard *shard, tl_tensor *part);
+/* Copies this process's part of a whole parameter, which may be on the host, to `part`. */
+bool shard_fill(const tl_shard *shard, tl_tensor *part, tl_tensor *whole);
+
+/* A list of tensors in which every part is joined (shard_join); the others are those of the list. */
+struct joined {
+    tl_named_tensor *list;
+    int n;
+};
+bool joined_make(struct joined *j, const tl_named_tensor *list, int n); /* false: recorded, and nothing to free */
+void joined_free(struct joined *j);
+
 /* The shape of the whole. */
 void shard_whole_shape(const tl_shard *shard, const tl_tensor *part, int64_t shape[TL_MAX_RANK]);
 

@@ -122,7 +122,7 @@ static bool has_shape_of(const tl_tensor *x, const tl_named_tensor *to) {
     return same;
 }
 
-/* The tensor of the files for a parameter, in its shape: the part that this process holds. NULL: recorded. */
+/* The tensor of the files for a parameter, in the shape of the whole. NULL: recorded. */
 static tl_tensor *weights_find(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
     const char *bare = strchr(to->name, '.');
     tl_tensor *x = weights_get(w, to->name);
@@ -130,7 +130,7 @@ static tl_tensor *weights_find(struct weights *w, const tl_model_config *c, cons
     if (tl_error() != TL_OK) return NULL;
     if (!x) return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", w->path, to->name), NULL;
     if (is_transposed(c, to->name) && tl_rank(x) == 2) x = tl_transpose(x, 0, 1);
-    if (!x || has_shape_of(x, to)) return shard_cut(to->shard, x);
+    if (!x || has_shape_of(x, to)) return x;
     char got[128], need[128];
     tl_describe(x, got, sizeof got);
     tl_describe(to->tensor, need, sizeof need);
@@ -139,9 +139,7 @@ static tl_tensor *weights_find(struct weights *w, const tl_model_config *c, cons
 
 static bool load_one(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
     tl_tensor *x = weights_find(w, c, to);
-    if (!x) return false;
-    tl_device *device = tl_device_of(to->tensor);
-    return tl_copy_(to->tensor, tl_to(tl_cast(x, tl_dtype_of(to->tensor)), device)) != NULL;
+    return x && shard_fill(to->shard, to->tensor, tl_cast(x, tl_dtype_of(to->tensor)));
 }
 
 /* ---- Before anything is made ---- */
@@ -211,22 +209,19 @@ bool tl_model_load(tl_module *model, const char *path) {
     return ok;
 }
 
-/* All ranks of tp call it, and the first one writes. */
-static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, bool is_writer,
-                         struct file_place at) {
+static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, struct file_place at) {
     const char **names = memory_new((size_t)(n + 1) * sizeof *names);
     tl_tensor **tensors = memory_new((size_t)(n + 1) * sizeof *tensors);
     bool ok = names && tensors, mode = tl_set_grad_mode(false);
     if (!ok) error_memory((size_t)(n + 1) * sizeof *names, "weights");
     tl_scope scope = tl_scope_begin();
     for (int i = 0; ok && i < n; i++) {
-        tl_tensor *whole = shard_join(list[i].shard, list[i].tensor);
         names[i] = list[i].name;
-        tensors[i] = whole && is_transposed(c, list[i].name) ? tl_transpose(whole, 0, 1) : whole;
+        tensors[i] = is_transposed(c, list[i].name) ? tl_transpose(list[i].tensor, 0, 1) : list[i].tensor;
         ok = tensors[i] != NULL;
     }
     static const char *const key = "format", *const value = "pt"; /* without it the library rejects the file */
-    ok = ok && (!is_writer || safetensors_save_at(at, names, tensors, n, &key, &value, 1));
+    ok = ok && safetensors_save_at(at, names, tensors, n, &key, &value, 1);
     ok = tl_scope_end(scope) && ok;
     tl_set_grad_mode(mode);
     memory_free(names);
@@ -234,24 +229,32 @@ static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, 
     return ok;
 }
 
-static bool save(tl_module *model, struct file_place config, struct file_place weights) {
-    const tl_model_config *c = tl_model_config_of(model);
-    int n = 0;
-    const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
-    bool is_writer = list && tl_comm_rank(((const struct model *)model->state)->parallel.tp) == 0;
-    return list && (!is_writer || model_config_write_at(c, config)) && save_tensors(c, list, n, is_writer, weights);
+bool model_save_in(const tl_model_config *config, const tl_named_tensor *list, int n,
+                   const struct file_folder *folder) {
+    return model_config_write_at(config, file_in(folder, "config.json")) &&
+           save_tensors(config, list, n, file_in(folder, "model.safetensors"));
 }
 
-bool model_save_in(tl_module *model, const struct file_folder *folder) {
-    return save(model, file_in(folder, "config.json"), file_in(folder, "model.safetensors"));
-}
-
-bool tl_model_save(tl_module *model, const char *folder) {
-    if (!tl_model_config_of(model)) return false;
-    if (!folder) return error_set(TL_ERROR_USE, "tl_model_save: got NULL instead of a folder");
+static bool save(const tl_model_config *c, const tl_named_tensor *list, int n, const char *folder) {
     char *config = file_join(folder, "config.json"), *weights = file_join(folder, "model.safetensors");
-    bool ok = config && weights && file_make_folder(folder) && save(model, file_path(config), file_path(weights));
+    bool ok = config && weights && file_make_folder(folder) && model_config_write_at(c, file_path(config)) &&
+              save_tensors(c, list, n, file_path(weights));
     memory_free(config);
     memory_free(weights);
+    return ok;
+}
+
+/* Of ranks that share the model, the first one writes. */
+bool tl_model_save(tl_module *model, const char *folder) {
+    const tl_model_config *c = tl_model_config_of(model);
+    struct joined whole = {0};
+    int n = 0;
+    const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
+    if (!list) return false;
+    if (!folder) return error_set(TL_ERROR_USE, "tl_model_save: got NULL instead of a folder");
+    const tl_comm *tp = ((const struct model *)model->state)->parallel.tp;
+    if (!tp) return save(c, list, n, folder);
+    bool ok = joined_make(&whole, list, n) && (tl_comm_rank(tp) || save(c, whole.list, n, folder));
+    joined_free(&whole);
     return ok;
 }

@@ -21,7 +21,8 @@ static bool is_alike(const tl_tensor *a, const tl_tensor *b) {
 static int64_t length_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* Adds to the last bucket, or to a new one. */
-static void member_add(struct buckets *b, struct bucket_member *to, tl_tensor *parameter, bool is_new_kind, int block) {
+static void member_add(struct buckets *b, struct bucket_member *to, tl_tensor *parameter, int kind, bool is_new_kind,
+                       int block) {
     int64_t numel = length_up(parameter->numel, MEMBER_UNIT);
     struct bucket *last = b->n ? &b->at[b->n - 1] : NULL;
     if (is_new_kind || last->block != block ||
@@ -29,7 +30,7 @@ static void member_add(struct buckets *b, struct bucket_member *to, tl_tensor *p
         last = &b->at[b->n++];
         *last = (struct bucket){.members = to, .all = b, .block = block};
     }
-    *to = (struct bucket_member){parameter, last->used, last};
+    *to = (struct bucket_member){parameter, last->used, last, kind};
     last->n_members++;
     last->used += numel;
 }
@@ -46,14 +47,16 @@ static int block_of(const struct buckets *b, const tl_tensor *parameter) {
 }
 
 /* Kinds follow each other in the order of their first parameters, as groups do in an optimizer. */
-static void members_find(struct buckets *b, tl_tensor **parameters, int n) {
+static void members_find(struct buckets *b, tl_tensor **parameters, const int *kinds, int n) {
     int n_done = 0;
     for (int first = 0; first < n; first++) {
         bool is_new = true;
-        for (int i = 0; i < first; i++) is_new = is_new && !is_alike(parameters[i], parameters[first]);
+        int kind = kinds ? kinds[first] : 0;
+        for (int i = 0; i < first; i++)
+            is_new = is_new && !(is_alike(parameters[i], parameters[first]) && (!kinds || kinds[i] == kind));
         for (int i = first; is_new && i < n; i++)
-            if (is_alike(parameters[i], parameters[first]))
-                member_add(b, &b->members[n_done++], parameters[i], i == first, block_of(b, parameters[i]));
+            if (is_alike(parameters[i], parameters[first]) && (!kinds || kinds[i] == kind))
+                member_add(b, &b->members[n_done++], parameters[i], kind, i == first, block_of(b, parameters[i]));
     }
     for (int i = 0; i < b->n; i++) {
         struct bucket *k = &b->at[i];
@@ -230,12 +233,14 @@ static void grad_arrived(tl_tensor *parameter, tl_tensor *grad, void *context) {
 
 /* ---- The update ---- */
 
-tl_tensor *buckets_squares(struct buckets *b) {
+tl_tensor *buckets_squares(struct buckets *b, unsigned kinds) {
     tl_tensor **grads = memory_new((size_t)b->n * sizeof *grads);
+    int n = 0;
     if (!grads) return error_memory((size_t)b->n * sizeof *grads, "a list of gradients"), NULL;
-    for (int i = 0; i < b->n; i++) grads[i] = b->at[i].grad;
+    for (int i = 0; i < b->n; i++)
+        if (kinds >> b->at[i].members[0].kind & 1) grads[n++] = b->at[i].grad;
     tl_phase phase = tl_set_phase(TL_UPDATE);
-    tl_tensor *sum = tl_sum_squares(grads, b->n);
+    tl_tensor *sum = tl_sum_squares(grads, n);
     tl_set_phase(phase);
     memory_free(grads);
     return sum;
@@ -297,15 +302,15 @@ static bool flats_make(struct buckets *b) {
     return tl_scope_end(scope) && ok;
 }
 
-bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, int n, const struct mesh_group *group,
-                  enum sharding mode, bool sums_in_f32) {
+bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, const int *kinds, int n,
+                  const struct mesh_group *group, enum sharding mode, bool sums_in_f32) {
     size_t bytes = (size_t)n * (sizeof *b->at + sizeof *b->members);
     *b = (struct buckets){
         .group = *group, .mode = mode, .model = model, .sums_in_f32 = sums_in_f32 && mode >= SHARDING_ZERO2};
     b->at = memory_new((size_t)n * sizeof *b->at);
     b->members = memory_new((size_t)n * sizeof *b->members);
     if (!b->at || !b->members) return error_memory(bytes, "buckets of parameters");
-    members_find(b, parameters, n);
+    members_find(b, parameters, kinds, n);
     bool ok = flats_make(b) && (mode != SHARDING_ZERO3 || blocks_watch(b));
     for (int i = 0; ok && mode >= SHARDING_ZERO2 && i < n; i++)
         ok = tl_set_grad_hook(b->members[i].parameter, grad_arrived, &b->members[i], NULL);

@@ -38,6 +38,7 @@ struct bucket_member {
     tl_tensor *parameter;
     int64_t at; /* in the bucket */
     struct bucket *bucket;
+    int kind;
 };
 
 struct bucket {
@@ -67,10 +68,10 @@ struct buckets {
     } * blocks;
 };
 
-/* Moves the parameters of a model into flat memory. False: recorded, here and below; buckets_free it, before the
- * model. */
-bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, int n, const struct mesh_group *group,
-                  enum sharding mode, bool sums_in_f32);
+/* Moves the parameters of a model into flat memory. Those of different `kinds` (NULL: they have none) are not in one
+ * bucket. False: recorded, here and below; buckets_free it, before the model. */
+bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, const int *kinds, int n,
+                  const struct mesh_group *group, enum sharding mode, bool sums_in_f32);
 void buckets_free(struct buckets *b);
 
 /* Around every pass through the model: the parameters outside of blocks. Whatever is still gathered is dropped. */
@@ -81,8 +82,8 @@ bool buckets_gather_all(struct buckets *b); /* every parameter, until buckets_le
 /* After the micro-batches: sums the gradients of all parameters, which are then dropped. In zero2 backward has done
  * it. */
 bool buckets_reduce(struct buckets *b);
-/* The sum of squares of this rank's parts: () f32. */
-tl_tensor *buckets_squares(struct buckets *b);
+/* The sum of squares of this rank's parts, of the kinds that count (a bit each): () f32. */
+tl_tensor *buckets_squares(struct buckets *b, unsigned kinds);
 /* Gives each bucket's `own` its gradient, for the optimizer; drops it again. */
 bool buckets_give(struct buckets *b);
 void buckets_take(struct buckets *b);

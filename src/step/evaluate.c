@@ -25,7 +25,7 @@ bool trainer_evaluate(struct trainer *t) {
     tl_module_train(t->model, false);
     bool ok = total != NULL;
     ok = ok && rounds_run(t, n, batch_add, total);
-    ok = ok && trainer_sum(t, tl_slice(t->results, 0, 4, 5, 1)) && tl_affine_(total, 1 / (double)(n * t->dp.size), 0);
+    ok = ok && trainer_sum(t, tl_slice(t->results, 0, 4, 5, 1)) && tl_affine_(total, 1 / (double)(n * t->mesh.size), 0);
     tl_module_train(t->model, true);
     ok = scope.depth && tl_scope_end(scope) && ok;
     tl_set_autocast(autocast);

@@ -20,13 +20,19 @@ static int64_t setting_of(const struct settings *s, enum mesh_axis axis) {
     return sizes[axis];
 }
 
-/* What no layer can do yet. */
 static bool parts_check(const struct settings *s) {
-    for (int axis = 0; axis < MESH_AXES; axis++)
-        if (axis != MESH_DP && setting_of(s, (enum mesh_axis)axis) > 1)
-            return error_set(TL_ERROR_USE, "%s: %" PRId64 " is not possible yet (need --%s 1)", names[axis],
-                             setting_of(s, (enum mesh_axis)axis), names[axis]);
-    return !s->sp || error_set(TL_ERROR_USE, "sp: is not possible yet (need --sp false)");
+    if (s->pp > 1) return error_set(TL_ERROR_USE, "pp: %" PRId64 " is not possible yet (need --pp 1)", s->pp);
+    if (s->tp > 1 && strcmp(settings_choice(s, "shard"), "none"))
+        return error_set(TL_ERROR_USE,
+                         "shard: %s is not possible yet with --tp %" PRId64 " (need --shard none, or --tp 1)",
+                         settings_choice(s, "shard"), s->tp);
+    if (s->seq % (2 * s->cp) && s->cp > 1)
+        return error_set(TL_ERROR_USE,
+                         "cp: rows of %" PRId64 " tokens cannot be divided among %" PRId64
+                         " ranks, two parts for each (need --seq that is a multiple of %" PRId64 ")",
+                         s->seq, s->cp, 2 * s->cp);
+    return !s->sp || s->tp > 1 ||
+           error_set(TL_ERROR_USE, "sp: divides what is between the parts of tp (need --tp 2 or more, or no --sp)");
 }
 
 bool mesh_is_possible(const struct settings *s) {

@@ -101,7 +101,8 @@ bool trainer_can_hold(const struct settings *s, const tl_model_config *config, c
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
     if (!recipe || !recipe_check(recipe, device->target)) return false;
     if (!device_has_data(device)) return true;
-    return (!*weights || model_weights_fit(config, weights)) && model_fits(config, 1, recipe->parameters, device);
+    return (!*weights || model_weights_fit(config, weights)) &&
+           model_fits(config, (int)s->tp, recipe->parameters, device);
 }
 
 static tl_optimizer_kind optimizer_kind(const struct settings *s) {
@@ -182,9 +183,9 @@ static tl_loader *loader_new(const struct trainer *t, const struct source *sourc
     o.file = part->file;
     o.first = part->first;
     o.last = part->last;
-    o.batch = s->batch / t->dp.size; /* rank r has the r-th share of each micro-batch's rows */
-    o.world = t->dp.size;
-    o.rank = t->dp.rank;
+    o.batch = mesh_batch(&t->mesh, s); /* rank r of dp has the r-th share of each micro-batch's rows */
+    o.world = t->mesh.axis[MESH_DP].size;
+    o.rank = t->mesh.axis[MESH_DP].rank;
     o.time = s->seq;
     o.seed = settings_seed(s, s->seed_data);
     o.device = t->device;
@@ -196,14 +197,31 @@ static tl_loader *loader_new(const struct trainer *t, const struct source *sourc
     return tl_loader_new(&o);
 }
 
+/* A parameter that all ranks of tp hold must be rounded alike on all of them: by the same random numbers, which come
+ * after those of as many elements on each rank. */
+static bool rounding_check(const struct trainer *t, const tl_model_config *c) {
+    int64_t tp = t->settings.tp;
+    if (!t->recipe->is_stochastic || (c->vocabulary % tp == 0 && c->ff % tp == 0)) return true;
+    return error_set(TL_ERROR_USE,
+                     "tp: the recipe %s rounds at random, and needs parts of equal size: vocabulary %" PRId64
+                     " and ff %" PRId64 " are not both multiples of %" PRId64
+                     " (need --vocabulary and --ff that are, or "
+                     "another --recipe)",
+                     settings_choice(&t->settings, "recipe"), c->vocabulary, c->ff, tp);
+}
+
 static bool model_make(struct trainer *t) {
     const struct settings *s = &t->settings;
+    const tl_parallel parallel = {
+        .tp = t->mesh.axis[MESH_TP].comm, .cp = t->mesh.axis[MESH_CP].comm, .has_sequence_parallel = s->sp};
     tl_model_config config;
     char weights[SETTING_TEXT];
-    if (!trainer_model(s, &config, weights) || !trainer_can_hold(s, &config, weights, t->device)) return false;
+    if (!trainer_model(s, &config, weights) || !trainer_can_hold(s, &config, weights, t->device) ||
+        !rounding_check(t, &config))
+        return false;
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
-    t->model = tl_model_new(&config, t->recipe->parameters, t->device);
+    t->model = tl_model_new_parallel(&config, t->recipe->parameters, t->device, &parallel);
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
     linear_set_mode(t->model, t->recipe->linear);
@@ -216,10 +234,12 @@ static bool parameters_list(struct trainer *t) {
     if (!list) return false;
     t->parameters = memory_new((size_t)n * sizeof *t->parameters);
     t->names = memory_new((size_t)n * sizeof *t->names);
-    if (!t->parameters || !t->names) return error_memory((size_t)n * sizeof *t->parameters, "a trainer");
+    t->shards = memory_new((size_t)n * sizeof *t->shards);
+    if (!t->parameters || !t->names || !t->shards) return error_memory((size_t)n * sizeof *t->parameters, "a trainer");
     for (int i = 0; i < n; i++) {
         if (list[i].is_buffer) continue;
         t->names[t->n_parameters] = list[i].name;
+        t->shards[t->n_parameters] = list[i].shard;
         t->parameters[t->n_parameters++] = list[i].tensor;
     }
     return true;
@@ -240,18 +260,68 @@ static bool buckets_add(struct trainer *t) {
     return ok;
 }
 
+/* How ranks of tp hold a parameter: parts, the same, or parts of which several hold the same. */
+enum holding { HOLDS_PART, HOLDS_WHOLE, HOLDS_COPY };
+
+static enum holding holding_of(const struct trainer *t, int parameter) {
+    const tl_shard *shard = t->shards[parameter];
+    if (t->mesh.axis[MESH_TP].size == 1) return HOLDS_PART;
+    return !shard ? HOLDS_WHOLE : shard->n_copies > 1 ? HOLDS_COPY : HOLDS_PART;
+}
+
+/* Whose squares this rank counts in the norm, a bit each: what several ranks hold counts once. */
+static unsigned holdings_counted(const struct trainer *t) {
+    int rank = t->mesh.axis[MESH_TP].rank, n_copies = 1;
+    for (int i = 0; i < t->n_parameters; i++)
+        if (t->shards[i] && t->shards[i]->n_copies > 1) n_copies = t->shards[i]->n_copies;
+    return 1u << HOLDS_PART | (rank == 0 ? 1u << HOLDS_WHOLE : 0) | (rank % n_copies == 0 ? 1u << HOLDS_COPY : 0);
+}
+
+static bool buckets_begin(struct trainer *t) {
+    const struct settings *s = &t->settings;
+    int *kinds = memory_new(((size_t)t->n_parameters + 1) * sizeof *kinds);
+    if (!kinds) return error_memory((size_t)t->n_parameters * sizeof *kinds, "buckets of parameters");
+    for (int i = 0; i < t->n_parameters; i++) kinds[i] = holding_of(t, i);
+    bool ok = buckets_make(&t->buckets, t->model, t->parameters, kinds, t->n_parameters, &t->dp,
+                           (enum sharding)s->shard, s->accum > 1 && recipe_sums_in_f32(t->recipe));
+    memory_free(kinds);
+    return ok;
+}
+
+/* States are divided as their parameters are: "exp_avg.NAME". */
+static void states_divide(const struct trainer *t, tl_named_tensor *states, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < t->n_parameters; k++)
+            if (!strcmp(strchr(states[i].name, '.') + 1, t->names[k])) states[i].shard = t->shards[k];
+}
+
+/* The optimizer's state as checkpoints have it, where that is not the optimizer's own list. */
+static bool states_make(struct trainer *t) {
+    int n = 0;
+    if (t->dp.size > 1 && !pieces_make(t)) return false;
+    if (t->mesh.axis[MESH_TP].size == 1) return true;
+    states_divide(t, t->states.at, t->states.n);
+    const tl_named_tensor *list = t->dp.size == 1 ? tl_optimizer_list(t->optimizer, &n) : NULL;
+    if (t->dp.size > 1) return true;
+    size_t bytes = ((size_t)n + 1) * sizeof *t->divided;
+    t->divided = list || !n ? memory_new(bytes) : NULL;
+    if (!t->divided) return error_memory(bytes, "the optimizer's state by parameter");
+    if (n) memcpy(t->divided, list, (size_t)n * sizeof *list);
+    states_divide(t, t->divided, (size_t)n);
+    return true;
+}
+
 static bool optimizer_make(struct trainer *t) {
     const struct settings *s = &t->settings;
     bool is_alone = t->dp.size == 1, ok = parameters_list(t);
-    ok = ok && (is_alone || buckets_make(&t->buckets, t->model, t->parameters, t->n_parameters, &t->dp,
-                                         (enum sharding)s->shard, s->accum > 1 && recipe_sums_in_f32(t->recipe)));
+    ok = ok && (is_alone || buckets_begin(t));
     t->optimizer = ok ? tl_optimizer_new(optimizer_kind(s)) : NULL;
     ok = t->optimizer != NULL;
     for (int i = 0; ok && is_alone && i < t->n_parameters; i++) {
         tl_optimizer_options o = optimizer_options(t, t->parameters[i]);
         ok = tl_optimizer_add(t->optimizer, t->names[i], t->parameters[i], &o);
     }
-    return ok && (is_alone || (buckets_add(t) && pieces_make(t)));
+    return ok && (is_alone || buckets_add(t)) && states_make(t);
 }
 
 /* The beginning of samples. The default prompt need not be possible with every tokenizer; a prompt that was given
@@ -292,11 +362,18 @@ static bool results_make(struct trainer *t) {
     if (!scope.depth) return false;
     t->results = tl_set_purpose(tl_zeros(TL_SHAPE(5), TL_F32, t->device), TL_DATA);
     bool ok = t->results && tl_keep(t->results);
-    if (ok && t->tokenizer && t->settings.sample_tokens) ok = text_make(t);
+    bool is_shared = t->mesh.axis[MESH_TP].size > 1 || t->mesh.axis[MESH_CP].size > 1; /* it has no logits */
+    if (ok && t->tokenizer && t->settings.sample_tokens && !is_shared) ok = text_make(t);
     return tl_scope_end(scope) && ok;
 }
 
 static bool sums_make(struct trainer *t);
+
+static struct mesh mesh_alone(void) {
+    struct mesh m = {.size = 1, .reduced.size = 1};
+    for (int axis = 0; axis < MESH_AXES; axis++) m.axis[axis].size = 1;
+    return m;
+}
 
 struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device,
                             const struct mesh *mesh) {
@@ -308,13 +385,14 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
     tl_set_fast(s->fast); /* here, since the price is made by a trainer too */
     *t = (struct trainer){.settings = *s,
                           .device = device,
-                          .dp = mesh ? mesh->reduced : (struct mesh_group){.size = 1},
+                          .mesh = mesh ? *mesh : mesh_alone(),
                           .is_bytes = source->is_bytes,
                           .tokenizer = source->tokenizer,
                           .schedule = schedule_of(s),
                           .noise = {settings_seed(s, s->seed_dropout), STREAM_NOISE, 0},
                           .dice = {settings_seed(s, s->seed_sample), STREAM_DICE, 0},
                           .scaler = tl_scaler_defaults()};
+    t->dp = t->mesh.reduced;
     t->recipe = recipe_find(settings_choice(s, "recipe"));
     bool ok = t->recipe && tl_schedule_check(&t->schedule) && model_make(t) && optimizer_make(t) && sums_make(t) &&
               results_make(t) && (t->loader = loader_new(t, source, true));
@@ -337,6 +415,8 @@ void trainer_free(struct trainer *t) {
     tl_module_free(t->model);
     memory_free(t->parameters);
     memory_free(t->names);
+    memory_free(t->shards);
+    memory_free(t->divided);
     memory_free(t->sums);
     memory_free(t);
 }
@@ -344,11 +424,12 @@ void trainer_free(struct trainer *t) {
 int64_t trainer_step_tokens(const struct trainer *t) { return t->settings.accum * t->settings.batch * t->settings.seq; }
 
 int64_t trainer_step_pairs(const struct trainer *t, int64_t step) {
+    if (!trainer_counts_rows(t)) return 0;
     return t->settings.document_mask ? t->step_pairs[step % 2] : trainer_causal_pairs(t);
 }
 
 int64_t trainer_causal_pairs(const struct trainer *t) {
-    return t->settings.accum * (t->settings.batch / t->dp.size) * (t->settings.seq * (t->settings.seq + 1) / 2);
+    return t->settings.accum * mesh_batch(&t->mesh, &t->settings) * (t->settings.seq * (t->settings.seq + 1) / 2);
 }
 
 double trainer_lr(const struct trainer *t, int64_t step) {
@@ -440,20 +521,35 @@ static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
 }
 
 bool trainer_sum(const struct trainer *t, tl_tensor *values) {
-    if (t->dp.size == 1) return true;
-    tl_tensor *all = tl_all_gather(values, t->dp.comm);
-    all = all ? tl_reshape(all, TL_SHAPE(t->dp.size, values->numel)) : NULL;
+    if (t->mesh.size == 1) return true;
+    tl_tensor *all = tl_all_gather(values, t->mesh.world);
+    all = all ? tl_reshape(all, TL_SHAPE(t->mesh.size, values->numel)) : NULL;
     tl_tensor *sum = all ? tl_sum(all, (int[]){0}, 1, false) : NULL;
     return sum && tl_copy_(values, sum);
 }
 
-/* The norm over all ranks' parts: their squares and their losses are exchanged together. Every rank has the same bits,
- * and so does what ranks decide by them: a gradient of one rank that is not finite is so on all. */
+/* The sum of squares of the gradients that this rank counts: () f32. */
+static tl_tensor *squares(struct trainer *t) {
+    unsigned counted = holdings_counted(t);
+    if (t->dp.size > 1) return buckets_squares(&t->buckets, counted);
+    tl_tensor **grads = memory_new(((size_t)t->n_parameters + 1) * sizeof *grads);
+    int n = 0;
+    if (!grads) return error_memory((size_t)t->n_parameters * sizeof *grads, "a list of gradients"), NULL;
+    for (int i = 0; i < t->n_parameters; i++)
+        if (counted >> holding_of(t, i) & 1 && tl_grad_of(t->parameters[i])) grads[n++] = tl_grad_of(t->parameters[i]);
+    tl_tensor *sum = tl_sum_squares(grads, n);
+    memory_free(grads);
+    return sum;
+}
+
+/* The norm over all ranks' parts: their squares and their losses are exchanged together. Ranks of tp have the same
+ * loss. Every rank has the same bits, and so does what ranks decide by them: a gradient of one rank that is not
+ * finite is so on all. */
 static tl_tensor *norm_of_all(struct trainer *t, tl_tensor *both) {
     tl_phase phase = tl_set_phase(TL_UPDATE);
     tl_tensor *total = tl_select(both, 0, 0), *norm = tl_select(both, 0, 1);
-    bool ok = total && norm && tl_copy_(norm, buckets_squares(&t->buckets)) && trainer_sum(t, both) &&
-              tl_affine_(total, 1 / (double)t->dp.size, 0) && tl_sqrt_(norm);
+    bool ok = total && norm && tl_copy_(norm, squares(t)) && trainer_sum(t, both) &&
+              tl_affine_(total, 1 / (double)t->mesh.size, 0) && tl_sqrt_(norm);
     tl_set_phase(phase);
     return ok ? norm : NULL;
 }
@@ -463,12 +559,14 @@ static bool update(struct trainer *t, int64_t step, tl_tensor *both) {
     const struct settings *s = &t->settings;
     double divisor = t->recipe->has_scaler ? t->scaler.scale : 1;
     bool is_alone = t->dp.size == 1;
-    tl_tensor *norm = is_alone ? tl_grad_norm(t->parameters, t->n_parameters) : norm_of_all(t, both);
+    bool is_one = t->mesh.size == 1;
+    tl_tensor *norm = is_one ? tl_grad_norm(t->parameters, t->n_parameters) : norm_of_all(t, both);
     tl_tensor *scale = tl_clip_scale(norm, s->clip > 0 ? s->clip : INFINITY, divisor);
     bool ok = scale && (is_alone || buckets_give(&t->buckets)) &&
               tl_optimizer_step(t->optimizer, tl_schedule_factor(&t->schedule, step), scale);
     if (!is_alone) buckets_take(&t->buckets);
-    return ok && (is_alone ? tl_copy_(tl_select(both, 0, 1), norm) != NULL : buckets_gather(&t->buckets));
+    if (is_one) return ok && tl_copy_(tl_select(both, 0, 1), norm);
+    return ok && (is_alone || buckets_gather(&t->buckets));
 }
 
 /* A device that runs behind the host can send results while the next step is already queued. */
@@ -494,7 +592,7 @@ bool trainer_step(struct trainer *t, int64_t step) {
     tl_generator before = tl_generator_get();
     tl_generator_set(t->noise);
     tl_scope scope = tl_scope_begin();
-    draw_set_part(t->dp.rank, t->dp.size);
+    draw_set_part(t->mesh.axis[MESH_DP].rank, t->mesh.axis[MESH_DP].size);
     int64_t at = step % 2 * 2;
     tl_tensor *total = tl_select(t->results, 0, at), *both = tl_slice(t->results, 0, at, at + 2, 1);
     t->scale_used[step % 2] = t->recipe->has_scaler ? t->scaler.scale : 1;
@@ -522,15 +620,19 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
 /* ---- For checkpoints ---- */
 
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) {
-    parts[0] = (struct trainer_part){.file = "model.safetensors", .is_others = t->dp.rank > 0};
+    bool has_tp = t->mesh.axis[MESH_TP].size > 1;
+    parts[0] = (struct trainer_part){.file = "model.safetensors", .is_others = t->dp.rank > 0, .is_joined = has_tp};
     parts[1] = (struct trainer_part){.file = "optimizer.safetensors"};
     parts[0].tensors = tl_module_list(t->model, &parts[0].n);
     parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);
+    if (t->divided)
+        parts[1] = (struct trainer_part){.file = "optimizer.safetensors", .tensors = t->divided, .n = parts[1].n};
     if (t->dp.size > 1)
         parts[1] = (struct trainer_part){.file = t->states.file,
                                          .tensors = t->states.at,
                                          .n = (int)t->states.n,
                                          .is_others = t->dp.rank > 0 && t->buckets.mode == SHARDING_NONE};
+    parts[1].is_joined = has_tp;
     if (t->weights.n)
         parts[0] = (struct trainer_part){.file = t->weights.file, .tensors = t->weights.at, .n = (int)t->weights.n};
     return parts[0].tensors && (parts[1].tensors || parts[1].n == 0);

@@ -28,11 +28,14 @@ struct trainer {
     tl_schedule schedule;
     tl_loader *loader, *held_out; /* held_out: NULL when nothing is */
     tl_tensor **parameters;
-    const char **names; /* of the parameters; the model's */
+    const char **names;      /* of the parameters; the model's */
+    const tl_shard **shards; /* of the parameters; NULL: whole */
     int n_parameters;
-    struct mesh_group dp;            /* the ranks that divide a micro-batch */
+    struct mesh mesh;                /* the processes; not owned */
+    struct mesh_group dp;            /* the ranks that divide a micro-batch: sequences and, with cp, their tokens */
     struct buckets buckets;          /* of the parameters; none if dp is one rank */
     struct portions states, weights; /* of the buckets: the optimizer's state, and in zero3 the parameters */
+    tl_named_tensor *divided;        /* the optimizer's state where tp divides parameters and there are no buckets */
     tl_tensor **sums;   /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
     tl_tensor *results; /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
     void *fetch[2];     /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
@@ -87,6 +90,11 @@ bool trainer_read_evaluation(struct trainer *t, double *loss);
 bool trainer_sample(struct trainer *t);
 char *trainer_read_text(struct trainer *t); /* as UTF-8, memory_free it; NULL: recorded */
 
+/* Of ranks that share rows of tokens, the first counts them. */
+static inline bool trainer_counts_rows(const struct trainer *t) {
+    return t->mesh.axis[MESH_TP].rank == 0 && t->mesh.axis[MESH_CP].rank == 0;
+}
+
 /* Everything that a step depends on: tensors by their file in a checkpoint, numbers as JSON. */
 enum { TRAINER_PARTS = 2 };
 struct trainer_part {
@@ -94,6 +102,7 @@ struct trainer_part {
     const tl_named_tensor *tensors; /* "exp_avg.NAME"; or "exp_avg.NAME@8:24", elements 8 .. 23 of it, as a vector */
     int n;
     bool is_others; /* another rank saves the same */
+    bool is_joined; /* ranks of tp hold parts of the tensors, which are saved whole */
 };
 /* Where ranks keep only parts of the parameters: all of them, on every rank, while `is_whole`. All ranks call it. */
 bool trainer_whole(struct trainer *t, bool is_whole);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "file/safetensors.h"
+#include "nn/model_parallel.h"
 #include "train/manifest.h"
 
 #define LARGEST_STATE JSON_MOST_LEDGER /* it holds the ledgers so far */
@@ -503,7 +504,7 @@ static bool piece_load(const struct piece *from, const char *path, const struct 
 }
 
 /* From whatever pieces there are. */
-static bool tensor_load(const struct pieces *p, const char *folder, const tl_named_tensor *to) {
+static bool own_load(const struct pieces *p, const char *folder, const tl_named_tensor *to) {
     struct piece wanted = piece_of(to->name, tl_numel(to->tensor));
     size_t first = pieces_find(p, &wanted), end = first;
     while (end < p->n && base_compare(&p->at[end], &wanted) == 0) end++;
@@ -518,6 +519,21 @@ static bool tensor_load(const struct pieces *p, const char *folder, const tl_nam
     return ok && (n_loaded == tl_numel(to->tensor) ||
                   error_set(TL_ERROR_USE, "%s: has %" PRId64 " elements of \"%s\" (need %" PRId64 ")", folder, n_loaded,
                             to->name, tl_numel(to->tensor)));
+}
+
+/* The whole tensor, on the host and apart from the pool, of which this process takes its part. */
+static bool tensor_load(const struct pieces *p, const char *folder, const tl_named_tensor *to) {
+    if (!to->shard) return own_load(p, folder, to);
+    int64_t shape[TL_MAX_RANK];
+    shard_whole_shape(to->shard, to->tensor, shape);
+    size_t bytes = tl_bytes(to->tensor) / (size_t)tl_size(to->tensor, to->shard->axis) * (size_t)shape[to->shard->axis];
+    void *data = memory_new(bytes + 1);
+    if (!data) return error_memory(bytes, "a whole parameter on the host");
+    tl_named_tensor whole = *to;
+    whole.shard = NULL;
+    whole.tensor = tl_from_external(data, bytes, tl_rank(to->tensor), shape, NULL, tl_dtype_of(to->tensor), NULL,
+                                    memory_free, data);
+    return whole.tensor && own_load(p, folder, &whole) && shard_fill(to->shard, to->tensor, whole.tensor);
 }
 
 bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers) {

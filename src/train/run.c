@@ -135,7 +135,7 @@ static bool pairs_note(struct run *r) {
     if (!r->settings.document_mask) return true;
     if (!run_ranks_sum(r, &pairs)) return false;
     r->step_pairs[r->step % 2] = pairs;
-    kinds_pairs(&r->kinds, pairs, trainer_causal_pairs(r->trainer) * r->mesh.size);
+    kinds_pairs(&r->kinds, pairs, trainer_causal_pairs(r->trainer) * r->mesh.axis[MESH_DP].size);
     return true;
 }
 

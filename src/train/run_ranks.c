@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "step/price.h"
+#include "nn/model_parallel.h"
 #include "train/identity.h"
 #include "train/run_parts.h"
 
@@ -200,7 +201,19 @@ static json_t *entries_collect(struct run *r, json_t *mine) {
     return NULL;
 }
 
-bool run_checkpoint_write(struct run *r, const struct trainer_part *parts, const char *state) {
+/* Whole tensors in place of the parts that ranks of tp hold; the first of these ranks saves them. */
+static bool parts_join(struct run *r, struct trainer_part *parts, struct joined whole[TRAINER_PARTS]) {
+    bool ok = true;
+    for (int i = 0; ok && i < TRAINER_PARTS; i++) {
+        if (!parts[i].is_joined || parts[i].is_others) continue;
+        ok = joined_make(&whole[i], parts[i].tensors, parts[i].n);
+        parts[i].tensors = whole[i].list;
+        parts[i].is_others = r->mesh.axis[MESH_TP].rank > 0;
+    }
+    return ok;
+}
+
+static bool checkpoint_write_all(struct run *r, const struct trainer_part *parts, const char *state) {
     struct checkpoints *all = &r->folder.checkpoints;
     bool is_first = r->mesh.rank == 0, ok = state != NULL;
     if (r->mesh.size <= 1) return ok && checkpoint_save(all, r->step, parts, TRAINER_PARTS, state);
@@ -214,6 +227,14 @@ bool run_checkpoint_write(struct run *r, const struct trainer_part *parts, const
     json_decref(files);
     json_decref(mine);
     return run_agree(r, ok);
+}
+
+bool run_checkpoint_write(struct run *r, struct trainer_part *parts, const char *state) {
+    struct joined whole[TRAINER_PARTS] = {0};
+    bool ok = r->mesh.axis[MESH_TP].size <= 1 || run_agree(r, parts_join(r, parts, whole));
+    ok = ok && checkpoint_write_all(r, parts, state);
+    for (int i = 0; i < TRAINER_PARTS; i++) joined_free(&whole[i]);
+    return ok;
 }
 
 /* ---- Price and receipt ---- */

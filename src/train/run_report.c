@@ -112,7 +112,8 @@ void run_summarise(struct run *r, enum run_end end) {
     m->causal_pairs = r->kinds.kind[KIND_STEP].causal_pairs;
     m->best = r->best;
     m->best_step = r->best_step;
-    m->n_parameters = tl_module_parameters(r->trainer->model);
+    m->n_parameters = r->mesh.axis[MESH_TP].size > 1 ? tl_model_config_parameters(tl_model_config_of(r->trainer->model))
+                                                     : tl_module_parameters(r->trainer->model);
     m->floor = r->source.is_builtin ? tl_corpus_floor() * r->bytes_per_token : NAN;
     const json_t *memory = json_object_get(r->kinds.kind[KIND_STEP].ledger, "memory");
     const json_t *by = json_object_get(memory, "peak_by_purpose");

@@ -130,10 +130,11 @@ static bool length_change(struct run *r, int64_t before) {
 
 /* Sums of gradients depend on how many ranks add them. */
 static void ranks_look(const struct run *r, const struct settings *before) {
-    int64_t then = before->dp ? before->dp : 1, now = r->settings.dp ? r->settings.dp : 1;
+    int64_t then = (before->dp ? before->dp : 1) * before->tp * before->cp;
+    int64_t now = (r->settings.dp ? r->settings.dp : 1) * r->settings.tp * r->settings.cp;
     if (then != now && r->step < r->settings.steps)
         log_line("checkpoint of step %" PRId64 " was made by %" PRId64 " rank%s, and %" PRId64
-                 " go%s on: from here on sums of gradients are rounded differently",
+                 " go%s on: from here on sums are rounded differently",
                  r->step, then, then == 1 ? "" : "s", now, now == 1 ? "es" : "");
 }
 
@@ -210,10 +211,10 @@ bool run_changes_log(struct run *r) {
     return log_change(&r->log, r->step, r->changes);
 }
 
-static bool final_write(struct run *r) {
+static bool final_write(struct run *r, const struct joined *whole) {
     double before = now_s();
     struct file_folder *final = file_folder_in(r->folder.dir, RUN_FINAL, true);
-    bool ok = final && model_save_in(r->trainer->model, final);
+    bool ok = final && model_save_in(tl_model_config_of(r->trainer->model), whole->list, whole->n, final);
     file_folder_close(final);
     ok = ok && folder_seal(&r->folder, RUN_FINAL, run_final_files, 2) && run_tokenizer_put(r, RUN_FINAL);
     r->summary->times.saving_s += now_s() - before;
@@ -235,7 +236,7 @@ static bool receipt_look(struct run *r, bool *is_good) {
 }
 
 /* The final files of a finished run, rewritten if they are damaged: weights and receipt come from its checkpoint. */
-static bool run_repair(struct run *r) {
+static bool run_repair(struct run *r, const struct joined *whole) {
     bool has_final, has_tokenizer, has_receipt;
     if (!run_final_look(r, &has_final) || !run_tokenizer_look(r, RUN_FINAL, &has_tokenizer) ||
         !receipt_look(r, &has_receipt))
@@ -243,14 +244,20 @@ static bool run_repair(struct run *r) {
     has_final = has_final && has_tokenizer;
     if (!has_final) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RUN_FINAL);
     if (!has_receipt) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RUN_RECEIPT);
-    return (has_final || final_write(r)) && (has_receipt || receipt_write(r));
+    return (has_final || final_write(r, whole)) && (has_receipt || receipt_write(r));
 }
 
 /* The final weights for other programs, and the receipt, once every step is done: also if the process of the last
  * step could not write them. */
 bool run_complete(struct run *r) {
     bool was_done = r->step == r->summary->first_step, ok = run_agree(r, trainer_whole(r->trainer, true));
-    if (ok && run_is_first(r)) ok = was_done ? run_repair(r) : final_write(r) && receipt_write(r);
+    struct joined whole = {0};
+    int n = 0;
+    const tl_named_tensor *list = tl_module_list(r->trainer->model, &n);
+    bool is_near = r->mesh.reduced.rank == 0; /* the first rank, and those that hold the other parts of its model */
+    ok = ok && run_agree(r, list && (!is_near || joined_make(&whole, list, n)));
+    if (ok && run_is_first(r)) ok = was_done ? run_repair(r, &whole) : final_write(r, &whole) && receipt_write(r);
+    joined_free(&whole);
     trainer_whole(r->trainer, false);
     return run_agree(r, ok && run_verdict(r));
 }
