@@ -360,7 +360,8 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(call objects,$(filter %.c,$(CUDA_SRC))): EXTRA_CFLAGS = $(CUDA_INC)
-$(call objects,$(SUPPORT_SRC) $(sort $(TESTS:%=tests/test_%.c) tests/test_sweep.c)): EXTRA_CFLAGS = -Itests -Wno-frame-larger-than $(CMOCKA_CFLAGS)
+$(call objects,$(SUPPORT_SRC) $(sort $(TESTS:%=tests/test_%.c) tests/test_sweep.c)): \
+    EXTRA_CFLAGS = -Itests -Wno-frame-larger-than $(CMOCKA_CFLAGS)
 
 # Objects are stale when the flags change, not only when a source does: the flags live in a file that is rewritten
 # only when they differ.

@@ -248,6 +248,17 @@ static bool one(const struct sweep *w, int64_t seed, bool *is_refused) {
     return ok;
 }
 
+/* The first rank's clock decides for all. */
+static bool is_late(const struct sweep *w, double began) {
+    float late = w->seconds > 0 && now_s() - began > w->seconds;
+    if (base_ranks() == 1 || !(w->seconds > 0)) return late > 0;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *first = tl_broadcast(tl_full(TL_SHAPE(1), late, TL_F32, NULL), 0, tl_comm_world());
+    assert_true(first && tl_to_data(first, &late, sizeof late));
+    tl_scope_end(scope);
+    return late > 0;
+}
+
 static int sweep(const struct sweep *w) {
     double began = now_s();
     int64_t n = 0, n_failed = 0, n_refused = 0;
@@ -257,7 +268,7 @@ static int sweep(const struct sweep *w) {
     snprintf(path, sizeof path, "%s/text", base);
     if (tl_comm_rank(tl_comm_world()) == 0) assert_true(tl_corpus_write(path, 3, 100000, NULL, NULL));
     assert_true(tl_comm_barrier(tl_comm_world()));
-    for (; n < w->runs + n_refused && !(w->seconds > 0 && now_s() - began > w->seconds); n++) {
+    for (; n < w->runs + n_refused && !is_late(w, began); n++) {
         bool is_refused;
         bool ok = one(w, w->seed + n, &is_refused);
         if (ok && is_refused) n_refused++; /* the next takes its place */
