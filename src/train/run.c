@@ -153,6 +153,7 @@ static bool advance(struct run *r, enum run_end *end) {
     double before = now_s();
     struct step_span *span = &r->span[r->step % 2];
     bool has_timers = is_timed(r);
+    tl_comm_set_step(r->step + 1);
     span->from = r->last_mark ? r->last_mark : device_mark(t->device);
     /* from the start of one step to the start of the next, so that work still on the device is included */
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
