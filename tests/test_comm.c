@@ -419,6 +419,15 @@ static void wrong_use_is_an_error(void **state) {
     tl_scope_end(scope);
 }
 
+static void torchruns_processes_are_refused(void **state) {
+    (void)state;
+    char command[4400];
+    snprintf(command, sizeof command,
+             "RANK=1 WORLD_SIZE=4 MASTER_ADDR=localhost %s 2>&1 | grep -q 'type `tally launch -n 4 -- PROGRAM`'",
+             program);
+    assert_int_equal(system(command), 0);
+}
+
 static void a_plugin_that_is_missing_is_named(void **state) {
     (void)state;
     char command[4400];
@@ -429,13 +438,14 @@ static void a_plugin_that_is_missing_is_named(void **state) {
 
 int main(int argc, char **argv) {
     (void)argc;
-    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("TALLY_MPI"))
+    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("TALLY_MPI") || getenv("RANK"))
         return getenv("TALLY_TEST_FAULT") ? fault_run(getenv("TALLY_TEST_FAULT")) : rank_run();
     program = argv[0];
     const struct CMUnitTest tests[] = {
         TEST(a_process_alone_is_a_group_of_one), TEST(wrong_use_is_an_error),
-        TEST(a_plugin_that_is_missing_is_named), TEST(several_processes_with_open_mpi),
-        TEST(several_processes_with_mpich),      TEST(a_rank_that_fails_ends_all),
+        TEST(torchruns_processes_are_refused),   TEST(a_plugin_that_is_missing_is_named),
+        TEST(several_processes_with_open_mpi),   TEST(several_processes_with_mpich),
+        TEST(a_rank_that_fails_ends_all),
     };
     return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
 }

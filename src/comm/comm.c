@@ -54,6 +54,16 @@ static void comm_close(tl_comm *comm) {
     memory_free(comm->ranks);
 }
 
+/* torchrun starts processes without MPI. Each alone would do the whole work, and all write to the same files. */
+static bool is_brought_up(void) {
+    const char *size = getenv("WORLD_SIZE"), *rank = getenv("RANK");
+    if (!size || !rank || !getenv("MASTER_ADDR") || atoi(size) < 2) return true;
+    return error_set(TL_ERROR_USE,
+                     "comm_world: this is rank %.8s of %.8s by torchrun's environment, which brings no MPI up; type "
+                     "`tally launch -n %.8s -- PROGRAM` instead of torchrun, or mpirun or srun on several machines",
+                     rank, size, size);
+}
+
 /* ---- Hosts ---- */
 
 static void place_of_this_process(struct comm_place *place) {
@@ -102,7 +112,8 @@ tl_comm *tl_comm_world(void) {
     static bool is_ready;
     pthread_mutex_lock(&lock);
     const char *plugin = is_ready || world.size ? NULL : plugin_name();
-    bool ok = is_ready || ((!plugin || plugin_open(plugin, &world)) && (world.size < 2 || world_begin(&world)));
+    bool ok = is_ready ||
+              ((plugin ? plugin_open(plugin, &world) : is_brought_up()) && (world.size < 2 || world_begin(&world)));
     if (ok && !world.size) world.size = 1;
     is_ready = ok;
     pthread_mutex_unlock(&lock);
