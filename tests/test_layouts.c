@@ -39,6 +39,8 @@ static void random_run(struct settings *s) {
     s->layers = 1 + draw(3);
     s->vocabulary = 256 + draw(60);
     s->tp = draw(3) ? 1 : 2;
+    bool is_lean = !strcmp(settings_choice(s, "recipe"), "bf16-lean"); /* needs equal parts */
+    if (s->tp > 1 && is_lean) s->vocabulary &= ~(int64_t)1;
     s->cp = draw(4) ? 1 : 2;
     s->sp = s->tp > 1 && draw(2);
     s->dp = 1 + draw(6);

@@ -469,7 +469,14 @@ bool layout_refine(struct layout_estimate *e, const struct settings *s, const st
     bool is_possible = can_price(&own->settings, l, e);
     for (int i = 0; ok && is_possible && i < n; i++) {
         struct price *p = &own->price;
+        tl_policy policy = tl_set_error_policy(TL_RETURN);
         ok = price_sketch_rank(p, &own->settings, target->device, plan_target_limit(target), ranks[i]);
+        tl_set_error_policy(policy);
+        if (!ok && i == 0 && tl_error() == TL_ERROR_USE) { /* the trainer refuses this one: the formulas stay */
+            tl_error_clear();
+            ok = true;
+            break;
+        }
         if (!ok) break;
         if (i == 0 || p->reserved_bytes > e->total_bytes) held_take(e, p);
         sent = fmax(sent, sent_by(p));
