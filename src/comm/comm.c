@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/plugin.h"
+#include "device/devices.h"
 #include "comm/watch.h"
 
 /* ---- Which launcher, and which plugin ---- */
@@ -115,6 +116,7 @@ tl_comm *tl_comm_world(void) {
     bool ok = is_ready ||
               ((plugin ? plugin_open(plugin, &world) : is_brought_up()) && (world.size < 2 || world_begin(&world)));
     if (ok && !world.size) world.size = 1;
+    if (ok && !is_ready && world.size > 1) devices_set_number(tl_comm_local_rank(&world));
     is_ready = ok;
     pthread_mutex_unlock(&lock);
     return ok ? &world : NULL;

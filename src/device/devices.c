@@ -157,13 +157,26 @@ static tl_device *device_open(const char *name) {
     return d;
 }
 
+static int usual_number; /* see devices_set_number; with the lock held */
+
+void devices_set_number(int number) {
+    pthread_mutex_lock(&devices_lock);
+    usual_number = number;
+    pthread_mutex_unlock(&devices_lock);
+}
+
+static int number_of(const struct device_driver *driver) {
+    int n = usual_number && driver->count ? driver->count() : 0;
+    return n > 0 ? usual_number % n : 0;
+}
+
 /* One device has one name: "cuda" is "cuda:0", "cuda@t4" is "cuda:0@t4", "meta" is "meta:cpu". With the lock held. */
 static const char *name_complete(const char *name, char *full, size_t size) {
     const size_t length = strcspn(name, ":@");
     const struct device_driver *driver = driver_find(name, length);
     if (!strcmp(name, "meta")) return "meta:cpu";
     if (!driver || !driver->is_numbered || name[length] == ':') return name;
-    snprintf(full, size, "%.*s:0%s", (int)length, name, name + length);
+    snprintf(full, size, "%.*s:%d%s", (int)length, name, number_of(driver), name + length);
     return full;
 }
 

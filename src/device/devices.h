@@ -12,6 +12,11 @@ const struct target *target_find(const char *name);
  * one, that of the first target of its kind; of a target's name that target. NULL: recorded. */
 tl_device *device_stand_in(const char *name);
 
+/* Which of its numbered devices a process means by a name without a number, "cuda": this one, or, where there are
+ * fewer, they take turns. 0 unless processes were launched together, which set it to their number on the machine.
+ * Devices that are open stay what they are. */
+void devices_set_number(int number);
+
 /* Bytes that a device has for all that is on it. 0: not known, as on meta. */
 uint64_t device_memory_bytes(const tl_device *device);
 

@@ -180,5 +180,6 @@ struct device_driver {
      * caller asked for (NAME:0@TARGET), which may differ from the device's own. False: why is in `error` (400
      * bytes). */
     bool (*open)(tl_device *device, int index, const struct target *as, char *error);
+    int (*count)(void); /* (optional) how many there are on this machine; 0: not known */
 };
 #endif

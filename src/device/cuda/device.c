@@ -231,6 +231,7 @@ static void state_free(struct cuda_state *state) {
     free(state);
 }
 
+TL_API int tally_cuda_count(void);
 TL_API bool tally_cuda_card(int index, struct cuda_card *card, char *error);
 TL_API bool tally_cuda_open(int index, tl_device *device, char *error);
 
@@ -250,6 +251,12 @@ static bool count_devices(int *n_devices, char *error) {
     } else cuda_check(status, "no GPU", error);
     if (driver) dlclose(driver);
     return false;
+}
+
+int tally_cuda_count(void) {
+    char error[CUDA_ERROR_BYTES];
+    int n = 0;
+    return count_devices(&n, error) ? n : 0;
 }
 
 bool tally_cuda_card(int index, struct cuda_card *card, char *error) {

@@ -14,12 +14,17 @@ static bool symbol_find(void *plugin, const char *name, void *function, size_t b
 }
 
 /* Called with the lock of devices held: one thread at a time. */
-static bool plugin_open(cuda_card_fn *card, cuda_open_fn *open, char *error) {
+static void *plugin_of(char *error) {
     static void *plugin;
     char why[280] = "";
     if (!plugin) plugin = plugin_load("cuda", false, why, sizeof why);
     if (!plugin)
         snprintf(error, 400, "libtally_cuda.so is not there or does not load (%s); build it with `make cuda`", why);
+    return plugin;
+}
+
+static bool plugin_open(cuda_card_fn *card, cuda_open_fn *open, char *error) {
+    void *plugin = plugin_of(error);
     return plugin && symbol_find(plugin, CUDA_CARD, card, sizeof *card, error) &&
            symbol_find(plugin, CUDA_OPEN, open, sizeof *open, error);
 }
@@ -64,5 +69,12 @@ static bool cuda_open(tl_device *d, int index, const struct target *as, char *er
     return true;
 }
 
+static int cuda_count(void) {
+    char error[400];
+    cuda_count_fn count;
+    void *plugin = plugin_of(error);
+    return plugin && plugin_symbol(plugin, CUDA_COUNT, &count, sizeof count) ? count() : 0;
+}
+
 const struct device_driver cuda_driver = {
-    .name = "cuda", .is_numbered = true, .targets = cuda_targets, .open = cuda_open};
+    .name = "cuda", .is_numbered = true, .targets = cuda_targets, .open = cuda_open, .count = cuda_count};

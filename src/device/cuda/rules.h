@@ -34,6 +34,8 @@ bool cuda_card_can_be(const struct cuda_card *card, const struct target *target,
  * fills `device`, whose target is set. False: why is in `error` (200 bytes). */
 typedef bool (*cuda_card_fn)(int index, struct cuda_card *card, char *error);
 typedef bool (*cuda_open_fn)(int index, tl_device *device, char *error);
+typedef int (*cuda_count_fn)(void); /* cards; 0: none, or not known */
+#define CUDA_COUNT "tally_cuda_count"
 #define CUDA_CARD "tally_cuda_card"
 #define CUDA_OPEN "tally_cuda_open"
 
