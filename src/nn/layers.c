@@ -2,10 +2,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "nn/head_parts.h"
 #include "nn/layers.h"
 #include "base/number.h"
 #include "nn/module.h"
-#include "ops/head.h"
 
 /* ---- Linear: x weight^T + bias ---- */
 

@@ -26,11 +26,11 @@
 
 #include "autograd/recompute.h"
 #include "base/error.h"
+#include "nn/head_parts.h"
 #include "nn/kv_cache.h"
 #include "nn/layers.h"
 #include "nn/model.h"
 #include "nn/module.h"
-#include "ops/head.h"
 
 /* ---- Rows of several processes ---- */
 

@@ -104,7 +104,9 @@ bool run_price_repair(struct run *r) {
     const struct settings *s = r->step == r->settings.steps ? &r->saved : &r->settings;
     if (!r->needs_price || !run_is_first(r)) return true;
     log_line("run: %s/%s was missing or damaged: the run is priced again", r->settings.out, RUN_PRICE);
-    return price_write(r, price_text_rest(s, &r->kinds, r->step, 0, 0));
+    struct kinds behind = r->kinds;
+    behind.kind[KIND_EVAL].count += r->owes_evaluation; /* which will be made up for */
+    return price_write(r, price_text_rest(s, &behind, r->step, 0, 0));
 }
 
 /* If the process holds other tensors, the receipt's memory is not only the run's; the price's memory then replaces

@@ -479,11 +479,11 @@ static tl_tensor *gather_alone(tl_tensor *x) { return tl_all_gather(x, tl_comm_w
 static tl_tensor *exchange_alone(tl_tensor *x) { return tl_all_to_all(x, tl_comm_world()); }
 static tl_tensor *broadcast_alone(tl_tensor *x) { return tl_broadcast(x, 0, tl_comm_world()); }
 static tl_tensor *send_recv_alone(tl_tensor *x) { return tl_send_recv(x, 0, 0, tl_comm_world()); }
-/* A process alone has nobody to send to, so these are priced; on a device that is not counted here. */
+/* A process alone has nobody to send to, so these are priced; on a device that no test counts. */
 static int pair_price(const struct sample *s, tl_tensor **in, tl_tensor **out, bool is_sent) {
     tl_scope scope = tl_scope_begin();
     tl_comm *comm = scope.depth ? tl_comm_price(0, 2) : NULL;
-    tl_device *meta = tl_device_find("meta:h200");
+    tl_device *meta = tl_device_find("meta:t4");
     tl_dtype dtype = tl_dtype_of(in[0]);
     tl_tensor *x = comm && is_sent ? tl_empty((int)s->n[1], s->n + 2, dtype, meta) : NULL;
     bool ok = is_sent ? x && tl_send(x, (int)s->n[0], comm)

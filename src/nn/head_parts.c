@@ -8,6 +8,8 @@
  *      lse = log sum_r e^lse_r;   loss = lse - sum_r logit_r;   dlogits = (e^(logits - lse) - onehot)
  *
  * The number of rows that count divides sums, not slopes: in f16 a slope over many rows would vanish. */
+#include "nn/head_parts.h"
+
 #include "base/memory.h"
 #include "ops/head.h"
 
