@@ -323,7 +323,7 @@ $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.c.o $(call objects,$(SUPPORT_SR
 $(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
 
-# Inline functions of C++'s library, which stay functions without optimisation, are visible unless the linker hides them.
+# Inline functions of C++'s library are functions without optimisation, and visible unless the linker hides them.
 $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
 	$(call say,LINK,$@)echo '{ global: tally_cuda_*; local: *; };' >$(BUILD)/cuda.map && \
 	    $(CXX) -shared $(LINKSAFE) -Wl,--version-script=$(BUILD)/cuda.map -o $@ $^ $(CUDA_LIBS) \
