@@ -1346,6 +1346,7 @@ ELSEWHERE = {
     "tests/python/test_data.py": "loader_next",
     "tests/test_loader.c": "loader_next_documents",
     "tests/python/test_safetensors.py": "safetensors_get safetensors_save",
+    "tests/test_parallel.c": "model_pipeline",
     "tests/test_comm.c": "all_reduce all_reduce_ reduce_scatter all_gather all_to_all broadcast",
     "tests/python/test_gguf.py": "gguf_get gguf_writer_tensor",
     "tests/test_custom_op.c": "function scope_give gradient_of_output gradient_input gradient_output gradient_set "

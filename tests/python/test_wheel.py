@@ -18,7 +18,7 @@ import python_wheel  # noqa: E402
 
 # How it is packed is tested here; one copy of the kernels is enough for that, and fast code is not needed.
 os.environ.setdefault("ISAS", "most")
-QUICK = {"CFLAGS": os.environ.get("CFLAGS", "-O0"), "KERNEL_CFLAGS": ""}
+QUICK = {"CFLAGS": os.environ.get("CFLAGS", "-O1"), "KERNEL_CFLAGS": ""}
 
 if shutil.which("make") is None:
     pytest.skip("make is not installed", allow_module_level=True)
