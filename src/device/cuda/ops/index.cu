@@ -152,6 +152,16 @@ template <class W> __global__ void __launch_bounds__(BLOCK) write_by_thread(writ
     }
 }
 
+/* The largest of a warp; there is an instruction for it from compute capability 8.0 on. */
+static __device__ unsigned warp_max(unsigned x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xFFFFFFFFu, x);
+#else
+    for (int step = 16; step > 0; step /= 2) x = max(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
+    return x;
+#endif
+}
+
 template <class W> __global__ void __launch_bounds__(BLOCK) write_by_warp(writing w, W way) {
     const int lane = threadIdx.x % 32;
     const int64_t first = blockIdx.x * (int64_t)(BLOCK / 32) + threadIdx.x / 32,
@@ -165,7 +175,7 @@ template <class W> __global__ void __launch_bounds__(BLOCK) write_by_warp(writin
             const bool is_good = place != NOWHERE;
             if (W::adds) {
                 const int turn = __popc(meets & ((1u << lane) - 1));
-                const int turns = (int)__reduce_max_sync(0xFFFFFFFFu, is_good ? (unsigned)__popc(meets) : 0u);
+                const int turns = (int)warp_max(is_good ? (unsigned)__popc(meets) : 0u);
                 for (int t = 0; t < turns; t++) {
                     if (is_good && turn == t) way(w, place, slot_of(w, rest, j));
                     __syncwarp();
