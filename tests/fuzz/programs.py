@@ -204,7 +204,7 @@ def _check_end(r, command):
     if r.code < 0 and not (r.interrupted and r.code == -signal.SIGINT):
         raise Finding("signal", signal.Signals(-r.code).name + ": " + text[-300:],
                       f"signal: {command}, {signal.Signals(-r.code).name}")
-    if (r.code >= 0 and r.code not in DOCUMENTED | ({"train": {5, 75}, "fit": {6}}.get(command, set()))
+    if (r.code >= 0 and r.code not in DOCUMENTED | ({"train": {5, 75}, "fit": {6}, "plan": {6}}.get(command, set()))
             and not (r.interrupted and r.code == 130)):
         raise Finding("exit-code", f"{r.code}: {text[-300:]}", f"exit-code: {command}, {r.code}")
     if r.code > 0 and not (r.stdout.strip() or r.stderr.strip()):
