@@ -1,6 +1,7 @@
 /* test_comm.c: groups of processes. Alone, this program starts itself under mpirun with 2, 3 and 4 processes; under a
  * launcher it is one of them, and makes one check. */
 #include "support/check.h"
+#include "support/ranks.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -299,35 +300,20 @@ static int fault_run(const char *fault) {
 
 static const char *program;
 
-/* The plugin is in the folder above this program's; builds with sanitizers have none. */
-static bool has_plugin(const char *name) {
-    char plugin[4200];
-    snprintf(plugin, sizeof plugin, "%.*s/../libtally_%s.so", (int)(strrchr(program, '/') - program), program, name);
-    return access(plugin, R_OK) == 0;
-}
-
-static int launch(const char *launcher, int n, const char *what) {
-    char command[4400];
-    snprintf(command, sizeof command, "OMP_NUM_THREADS=1 timeout 120 %s -n %d %s", launcher, n, what);
-    return system(command);
-}
-
 /* Skipped where the launcher is not installed, or cannot start anything. */
-static void launch_all(const char *plugin, const char *launcher) {
-    if (!has_plugin(plugin) || launch(launcher, 2, "true >/dev/null 2>&1") != 0) skip();
-    for (int n = 1; n <= 4; n++) assert_int_equal(launch(launcher, n, program), 0);
+static void launch_all(enum launcher launcher) {
+    if (!ranks_can_start(launcher, program)) skip();
+    for (int n = 1; n <= 4; n++) assert_int_equal(ranks_run(launcher, n, "120", "%s", program), 0);
 }
 
 static void several_processes_with_open_mpi(void **state) {
     (void)state;
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    launch_all("openmpi", "mpirun.openmpi --oversubscribe --bind-to none");
+    launch_all(OPEN_MPI);
 }
 
 static void several_processes_with_mpich(void **state) {
     (void)state;
-    launch_all("mpich", "mpirun.mpich");
+    launch_all(MPICH);
 }
 
 /* Every way to fail ends all ranks within 30 s, which is what `timeout` allows here, with one line that names the rank.
@@ -356,16 +342,16 @@ static void a_rank_that_fails_ends_all(void **state) {
         {"skip", "ranks do not make the same calls: rank [01] on [^ ]* called all_reduce of 12 f32 among 3 ranks (call "
                  "16), rank 2 on [^ ]* called broadcast of 9 bf16 among 3 ranks (call 16)"},
     };
-    if (!has_plugin("openmpi") || launch("mpirun.openmpi --oversubscribe", 2, "true >/dev/null 2>&1") != 0) skip();
+    if (!ranks_can_start(OPEN_MPI, program)) skip();
     setenv("TALLY_WATCH", "2", 1);
     setenv("TALLY_TIMEOUT", "3", 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[4800];
         setenv("TALLY_TEST_FAULT", cases[i].fault, 1);
         snprintf(command, sizeof command,
-                 "! OMP_NUM_THREADS=1 timeout -s KILL 30 mpirun.openmpi --oversubscribe --bind-to none -n 3 %s "
-                 ">%s.fault 2>&1 && test $(grep -c '^tally: .*; all ranks end$' %s.fault) = 1 && grep -q '%s' %s.fault",
-                 program, program, program, cases[i].says, program);
+                 "! %s %s >%s.fault 2>&1 && test $(grep -c '^tally: .*; all ranks end$' %s.fault) = 1 && grep -q '%s' "
+                 "%s.fault",
+                 ranks_start(OPEN_MPI, 3, "-s KILL 30"), program, program, program, cases[i].says, program);
         int result = system(command);
         if (!result) continue;
         snprintf(command, sizeof command, "cat %s.fault", program);

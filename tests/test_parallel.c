@@ -3,6 +3,7 @@
  * losses, and the gradients of every parameter, are compared with its. In f64, so that only the order of sums differs.
  */
 #include "support/check.h"
+#include "support/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -128,14 +129,24 @@ static tl_tensor *mean(tl_tensor *x, tl_comm *cp) {
     return tl_comm_size(cp) > 1 ? tl_scale(tl_all_reduce(x, cp), 1.0 / tl_comm_size(cp)) : x;
 }
 
+/* The parameter of the whole model that is called so. */
+static tl_tensor *named(tl_module *whole, const char *name) {
+    int n;
+    const tl_named_tensor *list = tl_module_list(whole, &n);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name)) return list[i].tensor;
+    fail_msg("the whole model has no %s", name);
+    return NULL;
+}
+
 static void gradients_compare(const char *what, tl_module *whole, tl_module *part, tl_comm *cp, double bound) {
     int n;
-    const tl_named_tensor *a = tl_module_list(whole, &n), *b = tl_module_list(part, &n);
+    const tl_named_tensor *list = tl_module_list(part, &n);
     for (int i = 0; i < n; i++) {
-        tl_tensor *mine = tl_grad_of(b[i].tensor), *theirs = tl_grad_of(a[i].tensor);
-        if (!mine || !theirs) fail_msg("%s: %s has no gradient", what, a[i].name);
-        double d = difference(mean(mine, cp), shard_cut(b[i].shard, theirs));
-        if (!(d <= bound)) fail_msg("%s: the gradient of %s differs by %g", what, a[i].name, d);
+        tl_tensor *mine = tl_grad_of(list[i].tensor), *theirs = tl_grad_of(named(whole, list[i].name));
+        if (!mine || !theirs) fail_msg("%s: %s has no gradient", what, list[i].name);
+        double d = difference(mean(mine, cp), shard_cut(list[i].shard, theirs));
+        if (!(d <= bound)) fail_msg("%s: the gradient of %s differs by %g", what, list[i].name, d);
     }
 }
 
@@ -211,6 +222,7 @@ static void layouts_free(struct layout *layouts, int n) {
     for (int i = 0; i < n; i++) {
         tl_comm_free(layouts[i].groups.tp);
         tl_comm_free(layouts[i].groups.cp);
+        tl_comm_free(layouts[i].groups.pp);
     }
 }
 
@@ -281,6 +293,15 @@ static void recipes_run(void) {
     layouts_free(layouts, n);
 }
 
+static void they_tally(const char *name, const tl_ledger *priced, const tl_ledger *paid) {
+    tl_device *cpu = check_cpu(), *meta = tl_device_find("meta:cpu");
+    char *a = tl_ledger_json(priced, meta), *b = tl_ledger_json(paid, cpu), *report = NULL;
+    int differences = tl_ledger_diff(a, b, &report);
+    if (differences) fprintf(stderr, "%s: %s", name, report ? report : tl_error_message());
+    assert_int_equal(differences, 0);
+    free(a), free(b), free(report);
+}
+
 /* What one process says that each rank will cost is what it cost. */
 static tl_ledger *training_step(const struct layout *l, const tl_model_config *config, tl_device *device) {
     tl_scope scope = tl_scope_begin();
@@ -320,16 +341,12 @@ static void receipts_are_the_price(void) {
         config.dropout = i % 2 ? 0.1 : 0;
         tl_ledger *paid = training_step(&layouts[i % n], &config, cpu);
         tl_ledger *priced = training_step(&prices[i % n], &config, meta);
-        char *a = tl_ledger_json(priced, meta), *b = tl_ledger_json(paid, cpu), *report = NULL;
-        int differences = tl_ledger_diff(a, b, &report);
-        if (differences) fprintf(stderr, "%s: %s", layouts[i % n].name, report ? report : tl_error_message());
-        assert_int_equal(differences, 0);
+        they_tally(layouts[i % n].name, priced, paid);
         int64_t sent = (int64_t)tl_ledger_sent_bytes(paid).low;
         if (i % n == 0 && config.n_kv_heads >= world()->size)
             assert_int_equal(sent, sent_by_tp(&config, world()->size));
         if (i % n == 2) assert_int_equal(sent, sent_by_cp(&config, world()->size));
         assert_true(sent > 0);
-        free(a), free(b), free(report);
         tl_ledger_free(paid), tl_ledger_free(priced);
     }
     layouts_free(layouts, n);
@@ -401,16 +418,6 @@ static struct micro_batches micro_random(const tl_model_config *c, int64_t n, bo
     return m;
 }
 
-/* The parameter of the whole model that a stage's is, by its name. */
-static tl_tensor *named(tl_module *whole, const char *name) {
-    int n;
-    const tl_named_tensor *list = tl_module_list(whole, &n);
-    for (int i = 0; i < n; i++)
-        if (!strcmp(list[i].name, name)) return list[i].tensor;
-    fail_msg("the whole model has no %s", name);
-    return NULL;
-}
-
 static void stages_fill(tl_module *whole, tl_module *part) {
     int n;
     const tl_named_tensor *a = tl_module_list(whole, &n);
@@ -447,11 +454,6 @@ static int pipelines_new(struct layout *layouts, bool is_price) {
     return k;
 }
 
-static void pipelines_free(struct layout *layouts, int n) {
-    for (int i = 0; i < n; i++) tl_comm_free(layouts[i].groups.pp);
-    layouts_free(layouts, n);
-}
-
 static void stages_compare(const struct layout *l, const struct check_case *c, int64_t n_micro) {
     tl_scope scope = tl_scope_begin();
     tl_seed(11);
@@ -475,14 +477,7 @@ static void stages_compare(const struct layout *l, const struct check_case *c, i
     }
     assert_float_equal(tl_item(mean(total, l->groups.cp)) / expected, 1, 1e-5); /* the sum is in f32 */
     assert_float_equal(tl_item(again), tl_item(total), 0);
-    int n;
-    const tl_named_tensor *b = tl_module_list(part, &n);
-    for (int i = 0; i < n; i++) {
-        tl_tensor *mine = tl_grad_of(b[i].tensor), *theirs = tl_grad_of(named(whole, b[i].name));
-        if (!mine) fail_msg("%s: %s has no gradient", l->name, b[i].name);
-        double d = difference(mean(mine, l->groups.cp), shard_cut(b[i].shard, theirs));
-        if (!(d <= c->bound)) fail_msg("%s: the gradient of %s differs by %g", l->name, b[i].name, d);
-    }
+    gradients_compare(l->name, whole, part, l->groups.cp, c->bound);
     tl_module_free(whole);
     tl_module_free(part);
     tl_scope_end(scope);
@@ -505,7 +500,7 @@ static void pipelines_have_the_gradients_of_the_whole_model(void) {
             c.config.n_layers = tl_comm_size(layouts[i].groups.pp) + dice(3);
             stages_compare(&layouts[i], &c, 1 + (k + dice(2)) % MOST_MICRO);
         }
-    pipelines_free(layouts, n);
+    layouts_free(layouts, n);
 }
 
 static tl_ledger *pipeline_step(const struct layout *l, const tl_model_config *config, tl_device *device, int64_t n) {
@@ -538,15 +533,11 @@ static void receipts_of_pipelines_are_the_price(void) {
         int64_t n_micro = 1 + dice(MOST_MICRO);
         tl_ledger *paid = pipeline_step(&layouts[i % n], &config, cpu, n_micro);
         tl_ledger *priced = pipeline_step(&prices[i % n], &config, meta, n_micro);
-        char *a = tl_ledger_json(priced, meta), *b = tl_ledger_json(paid, cpu), *report = NULL;
-        int differences = tl_ledger_diff(a, b, &report);
-        if (differences) fprintf(stderr, "%s: %s", layouts[i % n].name, report ? report : tl_error_message());
-        assert_int_equal(differences, 0);
-        free(a), free(b), free(report);
+        they_tally(layouts[i % n].name, priced, paid);
         tl_ledger_free(paid), tl_ledger_free(priced);
     }
-    pipelines_free(layouts, n);
-    pipelines_free(prices, n);
+    layouts_free(layouts, n);
+    layouts_free(prices, n);
 }
 
 static int rank_run(void) {
@@ -570,22 +561,10 @@ static int rank_run(void) {
 
 static const char *program;
 
-static int launch(int n, const char *what) {
-    char command[4400];
-    snprintf(command, sizeof command,
-             "OMP_NUM_THREADS=1 timeout 120 mpirun.openmpi --oversubscribe --bind-to none -n %d %s", n, what);
-    return system(command);
-}
-
-/* Skipped where there is no launcher, or no plugin: builds with sanitizers have none. */
 static void several_processes(void **state) {
     (void)state;
-    char plugin[4200];
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    snprintf(plugin, sizeof plugin, "%.*s/../libtally_openmpi.so", (int)(strrchr(program, '/') - program), program);
-    if (access(plugin, R_OK) != 0 || launch(2, "true >/dev/null 2>&1") != 0) skip();
-    for (int n = 2; n <= 4; n++) assert_int_equal(launch(n, program), 0);
+    if (!ranks_can_start(OPEN_MPI, program)) skip();
+    for (int n = 2; n <= 4; n++) assert_int_equal(ranks_run(OPEN_MPI, n, "120", "%s", program), 0);
 }
 
 /* ---- One process ---- */

@@ -1,6 +1,7 @@
 /* test_train_ranks.c: runs of several processes. Alone, this program starts itself under mpirun with 2, 3 and 4
  * processes, each of which trains some runs with the others; then it compares what they have left. */
 #include "support/check.h"
+#include "support/ranks.h"
 #include "support/runs.h"
 
 #include <inttypes.h>
@@ -205,26 +206,16 @@ static int rank_run(int argc, char **argv) {
 
 static const char *program;
 
-static bool has_launcher(void) {
-    char plugin[4200];
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    snprintf(plugin, sizeof plugin, "%.*s/../libtally_openmpi.so", (int)(strrchr(program, '/') - program), program);
-    return access(plugin, R_OK) == 0 &&
-           system("mpirun.openmpi --oversubscribe --bind-to none -n 2 true >/dev/null 2>&1") == 0;
-}
+static bool has_launcher(void) { return ranks_can_start(OPEN_MPI, program); }
 
 static void launch(int n, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void launch(int n, const char *format, ...) {
-    char what[200], command[4600];
+    char what[200];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    snprintf(command, sizeof command,
-             "OMP_NUM_THREADS=1 timeout 200 mpirun.openmpi --oversubscribe --bind-to none -n %d %s %s %s", n, program,
-             base, what);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(ranks_run(OPEN_MPI, n, "200", "%s %s %s", program, base, what), 0);
 }
 
 static void *file_of(const char *run, const char *name, size_t *bytes) {
@@ -350,16 +341,11 @@ static void layouts_follow_one_process(void **state) {
 
 static void random_runs_cost_their_price(void **state) {
     (void)state;
-    char command[4600];
     if (!has_launcher()) skip();
-    for (int n = 2; n <= 4; n++) {
-        snprintf(
-            command, sizeof command,
-            "OMP_NUM_THREADS=1 timeout 200 mpirun.openmpi --oversubscribe --bind-to none -n %d %.*s/test_sweep --runs "
-            "%d --seed %d >/dev/null",
-            n, (int)(strrchr(program, '/') - program), program, n == 2 ? 4 : 3, 100 * n);
-        assert_int_equal(system(command), 0);
-    }
+    for (int n = 2; n <= 4; n++)
+        assert_int_equal(ranks_run(OPEN_MPI, n, "200", "%.*s/test_sweep --runs %d --seed %d >/dev/null",
+                                   (int)(strrchr(program, '/') - program), program, n == 2 ? 4 : 3, 100 * n),
+                         0);
 }
 
 static int begin(void **state) {

@@ -157,8 +157,7 @@ static __device__ unsigned warp_max(unsigned x) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(0xFFFFFFFFu, x);
 #else
-    for (int step = 16; step > 0; step /= 2) x = max(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
-    return x;
+    return warp_reduce(x, max_of());
 #endif
 }
 
