@@ -27,10 +27,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void library_open(void) {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL); /* never closed: the process ends first */
     if (!library) return;
-    const struct {
-        const char *name;
-        void *place; /* of a pointer to a function */
-    } symbols[] = {
+    const struct cuda_symbol symbols[] = {
         {"nvmlInit_v2", &nvml.init},
         {"nvmlDeviceGetHandleByPciBusId_v2", &nvml.handle},
         {"nvmlDeviceGetClockInfo", &nvml.clock},
@@ -38,12 +35,8 @@ static void library_open(void) {
         {"nvmlDeviceGetTemperature", &nvml.temperature},
         {"nvmlDeviceGetCurrentClocksThrottleReasons", &nvml.reasons},
     };
-    bool ok = true;
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        *(void **)symbols[i].place = dlsym(library, symbols[i].name);
-        ok = ok && *(void **)symbols[i].place;
-    }
-    nvml.is_there = ok && nvml.init() == NVML_SUCCESS;
+    nvml.is_there =
+        !cuda_symbols_find(library, symbols, sizeof symbols / sizeof *symbols) && nvml.init() == NVML_SUCCESS;
 }
 
 /* The reasons in words, separated by commas; "" if nothing limits the clock. */

@@ -40,10 +40,7 @@ static void library_open(void) {
         snprintf(nccl.why, sizeof nccl.why, "NCCL is not installed here (there is no libnccl.so.2)");
         return;
     }
-    const struct {
-        const char *name;
-        void *place; /* of a pointer to a function */
-    } symbols[] = {
+    const struct cuda_symbol symbols[] = {
         {"ncclGetErrorString", &nccl.error_string},
         {"ncclGetLastError", &nccl.last_error},
         {"ncclGetUniqueId", &nccl.key},
@@ -54,13 +51,9 @@ static void library_open(void) {
         {"ncclSend", &nccl.send},
         {"ncclRecv", &nccl.receive},
     };
-    nccl.is_there = true;
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        *(void **)symbols[i].place = dlsym(library, symbols[i].name);
-        if (*(void **)symbols[i].place) continue;
-        nccl.is_there = false;
-        snprintf(nccl.why, sizeof nccl.why, "this NCCL has no %s (need 2.13 or newer)", symbols[i].name);
-    }
+    const char *missing = cuda_symbols_find(library, symbols, sizeof symbols / sizeof *symbols);
+    nccl.is_there = !missing;
+    if (missing) snprintf(nccl.why, sizeof nccl.why, "this NCCL has no %s (need 2.13 or newer)", missing);
 }
 
 static bool nccl_check(int code, const char *what, char *error) {

@@ -1,6 +1,7 @@
 /* state.c: the opened GPUs, the one way into every kernel, and error messages. */
 #include "device/cuda/shared/state.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 
 struct cuda_state *cuda_state_table[CUDA_MAX_DEVICES];
@@ -72,6 +73,15 @@ bool cuda_fault_report(struct cuda_state *state, char *error) {
         snprintf(error, CUDA_ERROR_BYTES, "%s %lld is outside [0, %lld)", culprit[fault.code], index, limit);
     }
     return false;
+}
+
+const char *cuda_symbols_find(void *library, const struct cuda_symbol *symbols, size_t n) {
+    const char *missing = NULL;
+    for (size_t i = 0; i < n; i++) {
+        *(void **)symbols[i].place = dlsym(library, symbols[i].name);
+        if (!*(void **)symbols[i].place) missing = symbols[i].name;
+    }
+    return missing;
 }
 
 /* ---- Entering kernels --------------------------------------------------------------------------------- */

@@ -83,6 +83,14 @@ bool cuda_select(const struct cuda_state *state, char *error);
 /* The state that owns `stream`, NULL if none does. */
 struct cuda_state *cuda_state_of(const void *stream);
 
+/* Functions of a library that was loaded at run time: `place` is that of a pointer to one. Fills in all that there are;
+ * the name of one that is not, or NULL. */
+struct cuda_symbol {
+    const char *name;
+    void *place;
+};
+const char *cuda_symbols_find(void *library, const struct cuda_symbol *symbols, size_t n);
+
 /* True when `status` is success; otherwise writes "WHAT: reason" to `error`. */
 bool cuda_check(cudaError_t status, const char *what, char *error);
 
