@@ -1132,9 +1132,10 @@ TL_API int tl_comm_host(const tl_comm *comm, int rank);
 TL_API int tl_comm_local_rank(const tl_comm *comm);
 TL_API int tl_comm_local_size(const tl_comm *comm);
 /* Processes of a launch watch each other. If one dies, if one waits for another for longer than the timeout, or if
- * they call different collectives, rank 0 says so in one line on stderr, and all end with exit status 7. The timeout is
- * 600 s unless it is set, on rank 0. Returns what it was. Step: what is said of a rank, -1 for
- * nothing. See docs/processes.md. */
+ * they call different collectives, rank 0 says so in one line on stderr, and all end with exit status 7. Each rank has
+ * a timeout, 600 s unless it is set: while a rank is in no collective, others wait for it for so long. A rank that will
+ * be busy alone can set a longer one just for itself. Returns what it was; 0 changes nothing. Step: what is said of a
+ * rank, -1 for nothing. See docs/processes.md. */
 TL_API double tl_comm_set_timeout(double seconds);
 TL_API void tl_comm_set_step(int64_t step);
 

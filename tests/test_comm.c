@@ -3,13 +3,17 @@
 #include "support/check.h"
 #include "support/ranks.h"
 
+#include <regex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/comm.h"
+
+enum { TEXT = 1000 };
 
 static tl_comm *world(void) {
     tl_comm *comm = tl_comm_world();
@@ -271,6 +275,15 @@ static void stay(void) {
     }
 }
 
+/* Another process stops this one for 6 s, half a second from now: as Ctrl-Z does, or a laptop that sleeps. */
+static void pause_soon(void) {
+    pid_t me = getpid();
+    if (fork()) return;
+    usleep(500000), kill(me, SIGSTOP);
+    sleep(6), kill(me, SIGCONT);
+    _exit(0);
+}
+
 static int fault_run(const char *fault) {
     tl_comm *comm = world();
     tl_set_error_policy(TL_RETURN);
@@ -279,6 +292,11 @@ static int fault_run(const char *fault) {
     for (int step = 0;; step++) {
         tl_comm_set_step(step);
         tl_scope scope = tl_scope_begin();
+        if (step == 5 && !strcmp(fault, "pause")) {
+            pause_soon(); /* all ranks alike; the others wait for the last one */
+            for (double until = now_s() + 8; is_last && now_s() < until;) usleep(10000);
+        }
+        if (step == 8 && !strcmp(fault, "pause")) return 0;
         if (is_last && step == 5) {
             if (!strcmp(fault, "kill")) raise(SIGKILL);
             if (!strcmp(fault, "stop")) raise(SIGSTOP);
@@ -318,46 +336,72 @@ static void several_processes_with_mpich(void **state) {
 
 /* Every way to fail ends all ranks within 30 s, which is what `timeout` allows here, with one line that names the rank.
  * Under a real launcher other lines surround it. */
+static const struct {
+    const char *fault, *says;
+} faults[] = {
+    {"kill", "rank 2 on [^ ]* is gone: its process was killed, or crashed; last heard "},
+    {"abort", "rank 2 on [^ ]* is gone: its process was killed, or crashed; last heard "},
+    {"stop", "rank 2 on [^ ]* has not been heard for [23] s "},
+    {"exit", "rank 2 on [^ ]* ended with exit status 3; last heard at step 5, after broadcast of 8 bf16 among 3"},
+    {"end", "rank 2 on [^ ]* has ended, with exit status 0; last heard at step 5, .*; rank 0 on .* waits for it in "
+            "all_reduce of 12 "
+            "f32 among 3 ranks (call 16)"},
+    {"loop", "rank 2 on [^ ]* is stuck: it has made no call for .* s; last heard at step 5, after broadcast of 8 bf16 "
+             "among 3 ranks (call 15); rank 0 on .* waits for it in all_reduce of 12 f32 among 3 ranks (call 16)"},
+    {"other", "ranks do not make the same calls: rank [01] on [^ ]* called all_reduce of 12 f32 among 3 ranks (call "
+              "16), rank 2 on [^ ]* called all_gather of 12 f32 among 3 ranks (call 16)"},
+    {"recv", "rank 0 on [^ ]* has waited for [34] s in all_reduce of 12 f32 among 3 ranks (call 16), rank 2 on [^ ]* "
+             "in recv of 13 f32 from rank 0"},
+    {"skip", "ranks do not make the same calls: rank [01] on [^ ]* called all_reduce of 12 f32 among 3 ranks (call "
+             "16), rank 2 on [^ ]* called broadcast of 9 bf16 among 3 ranks (call 16)"},
+};
+enum { N_FAULTS = sizeof faults / sizeof *faults, AT_ONCE = 3 };
+
+static FILE *fault_begin(const char *fault) {
+    char command[4800];
+    snprintf(command, sizeof command, "TALLY_TEST_FAULT=%s %s %s 2>&1", fault, ranks_start(OPEN_MPI, 3, "-s KILL 30"),
+             program);
+    return popen(command, "r");
+}
+
+/* Reads what all ranks say; the one line of the watch is in `found`. How many there were. */
+static int fault_end(FILE *f, char found[TEXT], int *status) {
+    char line[TEXT], *end;
+    int n = 0;
+    while (fgets(line, TEXT, f)) {
+        if (strncmp(line, "tally: ", 7) || !(end = strstr(line, "; all ranks end\n"))) continue;
+        n++;
+        memcpy(found, line, TEXT);
+    }
+    *status = pclose(f);
+    return n;
+}
+
+static bool is_like(const char *text, const char *pattern) {
+    regex_t regex;
+    assert_int_equal(regcomp(&regex, pattern, REG_NOSUB), 0);
+    int result = regexec(&regex, text, 0, NULL, 0);
+    regfree(&regex);
+    return result == 0;
+}
+
 static void a_rank_that_fails_ends_all(void **state) {
     (void)state;
-    static const struct {
-        const char *fault, *says;
-    } cases[] = {
-        {"kill", "rank 2 on [^ ]* is gone: its process was killed, or crashed; last heard "},
-        {"abort", "rank 2 on [^ ]* is gone: its process was killed, or crashed; last heard "},
-        {"stop", "rank 2 on [^ ]* has not been heard for [23] s "},
-        {"exit", "rank 2 on [^ ]* ended with exit status 3; last heard at step 5, after broadcast of 8 bf16 among 3"},
-        {"end", "rank 2 on [^ ]* has ended, with exit status 0; last heard at step 5, .*; rank 0 on .* waits for it in "
-                "all_reduce of 12 "
-                "f32 among 3 ranks (call 16)"},
-        {"loop",
-         "rank 2 on [^ ]* is stuck: it has made no call for .* s; last heard at step 5, after broadcast of 8 bf16 "
-         "among 3 ranks (call 15); rank 0 on .* waits for it in all_reduce of 12 f32 among 3 ranks (call 16)"},
-        {"other",
-         "ranks do not make the same calls: rank [01] on [^ ]* called all_reduce of 12 f32 among 3 ranks (call "
-         "16), rank 2 on [^ ]* called all_gather of 12 f32 among 3 ranks (call 16)"},
-        {"recv",
-         "rank 0 on [^ ]* has waited for [34] s in all_reduce of 12 f32 among 3 ranks (call 16), rank 2 on [^ ]* "
-         "in recv of 13 f32 from rank 0"},
-        {"skip", "ranks do not make the same calls: rank [01] on [^ ]* called all_reduce of 12 f32 among 3 ranks (call "
-                 "16), rank 2 on [^ ]* called broadcast of 9 bf16 among 3 ranks (call 16)"},
-    };
     if (!ranks_can_start(OPEN_MPI, program)) skip();
     setenv("TALLY_WATCH", "2", 1);
     setenv("TALLY_TIMEOUT", "3", 1);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char command[4800];
-        setenv("TALLY_TEST_FAULT", cases[i].fault, 1);
-        snprintf(command, sizeof command,
-                 "! %s %s >%s.fault 2>&1 && test $(grep -c '^tally: .*; all ranks end$' %s.fault) = 1 && grep -q '%s' "
-                 "%s.fault",
-                 ranks_start(OPEN_MPI, 3, "-s KILL 30"), program, program, program, cases[i].says, program);
-        int result = system(command);
-        if (!result) continue;
-        snprintf(command, sizeof command, "cat %s.fault", program);
-        if (system(command) < 0 || result) fail_msg("%s: not \"%s\"", cases[i].fault, cases[i].says);
+    FILE *running[N_FAULTS], *paused = fault_begin("pause");
+    char found[TEXT] = "";
+    int status;
+    for (int i = 0; i < N_FAULTS + AT_ONCE; i++) {
+        if (i < N_FAULTS) running[i] = fault_begin(faults[i].fault);
+        if (i < AT_ONCE) continue;
+        int n = fault_end(running[i - AT_ONCE], found, &status);
+        if (!status || n != 1 || !is_like(found, faults[i - AT_ONCE].says))
+            fail_msg("%s: status %d, %d lines, not \"%s\": %s", faults[i - AT_ONCE].fault, status, n,
+                     faults[i - AT_ONCE].says, found);
     }
-    unsetenv("TALLY_TEST_FAULT");
+    if (fault_end(paused, found, &status) || status) fail_msg("paused: status %d: %s", status, found);
     unsetenv("TALLY_WATCH");
     unsetenv("TALLY_TIMEOUT");
 }

@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -169,6 +171,41 @@ static void others_are_found(void) {
     fails_everywhere(&s, "--model is");
 }
 
+/* ---- A rank that is stuck ---- */
+
+/* Every rank looks at its listener's stop between two steps. It is in a page of its own; once that cannot be read any
+ * more, the rank stays there. */
+static void *stop_page;
+static void stay(int number) {
+    (void)number;
+    for (;;) pause();
+}
+static void close_page(int number) {
+    (void)number;
+    mprotect(stop_page, 1, PROT_NONE);
+}
+
+/* The first rank reports its first evaluation, for longer than a step may take. */
+static void tell_slowly(void *context, const struct run_news *news) {
+    bool *is_told = context;
+    if (!isfinite(news->held_out) || *is_told) return;
+    *is_told = true;
+    sleep(33);
+}
+
+/* A run that does not end. The last rank is stuck after a while. */
+static void stuck_here(void) {
+    struct settings s = run_of("llama", "stuck");
+    set_all(&s, "steps 1000000 eval_every 20 save_every 0");
+    bool is_told = false;
+    stop_page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const struct run_listener listener = {tell_slowly, &is_told, stop_page, 0};
+    struct run_summary summary;
+    signal(SIGSEGV, stay);
+    if (tl_comm_rank(tl_comm_world()) == base_ranks() - 1) signal(SIGALRM, close_page), alarm(45);
+    run_train(&s, &listener, &summary);
+}
+
 /* ---- What the launched processes do ---- */
 
 static void stop_here(const char *out, const char *shard, int64_t stop_after) {
@@ -195,6 +232,7 @@ static int rank_run(int argc, char **argv) {
     tl_set_error_policy(TL_RETURN);
     if (!strcmp(what, "kinds")) kinds_train();
     else if (!strcmp(what, "others")) nan_stops_all(), one_stops_all(), others_are_found();
+    else if (!strcmp(what, "stuck")) stuck_here();
     else if (!strcmp(what, "stop") && argc == 6) stop_here(argv[3], argv[4], atoi(argv[5]));
     else if (!strcmp(what, "layout") && argc == 7) layout_here(argv[3], argv[4], atoi(argv[5]), argv[6]);
     else return 1;
@@ -348,10 +386,42 @@ static void random_runs_cost_their_price(void **state) {
                          0);
 }
 
+/* It takes a minute of waiting, so it runs beside the other tests. */
+static FILE *stuck;
+
+static void stuck_begin(void) {
+    char command[4800];
+    snprintf(command, sizeof command, "%s %s %s stuck 2>&1", ranks_start(OPEN_MPI, 3, "-s KILL 200"), program, base);
+    if (has_launcher()) stuck = popen(command, "r");
+}
+
+/* Evaluations, and what the first rank does beside, do not look stuck; a rank that makes no step for 30 s does. */
+static void a_stuck_rank_ends_the_run(void **state) {
+    (void)state;
+    static const char *const needs[] = {"tally: rank 2 on ",
+                                        " is stuck: it has made no call for 3",
+                                        " s; last heard at step ",
+                                        ", after ",
+                                        "; rank 0 on ",
+                                        " waits for it in ",
+                                        " among 3 ranks (call "};
+    char line[600], found[600] = "";
+    int lines = 0;
+    if (!stuck) skip();
+    while (fgets(line, sizeof line, stuck))
+        if (strstr(line, "all ranks end")) lines++, memcpy(found, line, sizeof found);
+    assert_int_equal(WEXITSTATUS(pclose(stuck)), 7);
+    assert_int_equal(lines, 1);
+    const char *at = found;
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (!(at = strstr(at, needs[i]))) fail_msg("not \"%s\" in \"%s\"", needs[i], found);
+}
+
 static int begin(void **state) {
     (void)state;
     base_begin();
     run_of("gpt2", "none"), run_of("llama", "none"); /* their files */
+    stuck_begin();
     return 0;
 }
 static int end(void **state) {
@@ -365,7 +435,7 @@ int main(int argc, char **argv) {
     if (getenv("OMPI_COMM_WORLD_SIZE") && argc > 1) return rank_run(argc, argv);
     const struct CMUnitTest tests[] = {
         TEST(ranks_follow_one_process),   TEST(all_ranks_end_alike),          TEST(runs_resume_on_other_ranks),
-        TEST(layouts_follow_one_process), TEST(random_runs_cost_their_price),
+        TEST(layouts_follow_one_process), TEST(random_runs_cost_their_price), TEST(a_stuck_rank_ends_the_run),
     };
     return cmocka_run_group_tests_name("train_ranks", tests, begin, end);
 }

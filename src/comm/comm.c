@@ -29,13 +29,17 @@ static const struct launcher {
 enum { N_LAUNCHERS = sizeof launchers / sizeof *launchers };
 
 /* NULL: this process was not launched together with others. */
-static const char *plugin_name(void) {
-    const char *wanted = getenv("TALLY_MPI");
-    if (wanted && *wanted) return wanted;
+static const char *launchers_plugin(void) {
     for (int i = 0; i < N_LAUNCHERS; i++)
         if (getenv(launchers[i].size)) return launchers[i].plugin;
     return NULL;
 }
+static const char *plugin_name(void) {
+    const char *wanted = getenv("TALLY_MPI");
+    return wanted && *wanted ? wanted : launchers_plugin();
+}
+
+bool comm_is_launched(void) { return launchers_plugin() != NULL; }
 
 static bool plugin_open(const char *name, tl_comm *world) {
     char why[280] = "", error[COMM_ERROR] = "";
@@ -269,4 +273,9 @@ bool tl_comm_barrier(tl_comm *comm) {
     }
     if (ok) watch_leave(comm);
     return ok;
+}
+
+void comm_end_together(void) {
+    tl_comm *world = tl_comm_world();
+    if (world && world->size > 1 && tl_comm_barrier(world)) world->ends_together = true;
 }

@@ -34,6 +34,7 @@ struct tl_comm {
     const struct comm_place *places;        /* by rank of the world; NULL: all on one host */
     uint64_t id, n_calls, calls_hash;       /* of the collectives that this process has called; watch.c */
     int tag;                                /* of messages: those of another collective do not match */
+    bool ends_together;                     /* the world: all ranks know that they end now, with any exit status */
     /* Between the devices of the ranks; link.c */
     tl_device *link_device; /* NULL: not asked for yet */
     void *link;             /* NULL: messages go through the host */
@@ -65,6 +66,11 @@ bool comm_share(tl_comm *comm, void *data, size_t bytes, char *error);
  * `error`. */
 bool comm_link(tl_comm *comm, tl_device *device, bool may_open, void **link, char *error);
 void comm_link_close(tl_comm *comm);
+/* Whether a launcher has started this process, perhaps with others. Loads nothing. */
+bool comm_is_launched(void);
+/* All ranks of the world call it before they end with an error that they all know of: then none of them is taken for
+ * one that failed alone. */
+void comm_end_together(void);
 /* Whether ops on tensors with data can use the group; false: recorded, with the caller's name. */
 bool comm_check(const tl_comm *comm, const char *what);
 

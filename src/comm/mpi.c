@@ -100,14 +100,16 @@ static void finalize(void) {
     MPI_Finalize();
 }
 
-/* A rank that ends for a reason of its own ends the others instead, which would
- * otherwise wait for its messages. 75 and 130: all ranks were asked to stop. */
+static const tl_comm *opened; /* the world */
+
+/* A rank that ends for a reason of its own ends the others instead, which would otherwise wait for its messages. 75 and
+ * 130: all ranks were asked to stop. */
 static void at_exit(int status, void *unused) {
     int is_over;
     (void)unused;
     MPI_Finalized(&is_over);
     if (is_over) return;
-    if (status == 0 || status == 75 || status == 130) finalize();
+    if (status == 0 || status == 75 || status == 130 || opened->ends_together) finalize();
     else MPI_Abort(MPI_COMM_WORLD, status);
 }
 
@@ -118,6 +120,7 @@ __attribute__((visibility("default"))) bool tally_comm_open(tl_comm *world, char
     if (!is_begun) {
         int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
         if (code != MPI_SUCCESS) return fail(code, "MPI_Init", error);
+        opened = world;
         on_exit(at_exit, NULL);
     }
     return comm_fill(world, MPI_COMM_WORLD, error);

@@ -6,7 +6,9 @@
  *
  *   silence      A rank that the hub has not heard for SILENCE_S, or whose connection closes without a farewell, is
  *                gone. A rank that hears nothing from the hub takes the hub to be gone, or the link to be cut.
- *   being stuck  One rank waits in a call for longer than the limit (tl_comm_set_timeout), and another is in none.
+ *   being stuck  One rank waits in a call for longer than the limit (tl_comm_set_timeout), and another is in none. The
+ *                longest limit of these ranks counts: a rank that does something alone gives itself more time, and
+ *                need not tell those that wait.
  *   mismatch     All ranks of a group make the same calls in the same order. Each keeps a hash of the calls that it
  *                has made on each group, which is part of the messages' tag: ranks whose calls differ wait for each
  *                other, and the hub sees both calls. Should the tags be equal by chance, or should nobody wait, the
@@ -63,8 +65,8 @@ struct mark {
     uint64_t hash; /* of all calls on the group up to this one */
 };
 struct report {
-    int64_t step; /* -1: none */
-    double since_s;
+    int64_t step;            /* -1: none */
+    double since_s, limit_s; /* since it entered or left the call; how long others may wait for it */
     int32_t is_waiting, is_ended, status, n_groups;
     struct call call; /* the one it waits in, or the last */
     struct mark marks[GROUPS][LEVELS];
@@ -186,17 +188,11 @@ double tl_comm_set_timeout(double seconds) {
     return before;
 }
 
-static double stuck_limit(void) {
-    pthread_mutex_lock(&lock);
-    double limit = stuck_s;
-    pthread_mutex_unlock(&lock);
-    return limit;
-}
-
 static void report_take(struct report *r) {
     pthread_mutex_lock(&lock);
     *r = own;
     r->since_s = now_s() - own_since;
+    r->limit_s = stuck_s;
     pthread_mutex_unlock(&lock);
 }
 
@@ -351,8 +347,20 @@ static void words_other(struct words *text, const struct call *call) {
     }
 }
 
-static void judge_waiting(int w, double limit) {
+/* How long rank `w` may wait: the longest limit of its own and of those that are in no call. */
+static double limit_of(int w) {
+    double limit = peers[w].report.limit_s;
+    for (int i = 0; i < watched->size; i++) {
+        const struct report *other = &peers[i].report;
+        if (peers[i].is_known && !other->is_waiting && !other->is_ended && other->limit_s > limit)
+            limit = other->limit_s;
+    }
+    return is_stuck_given ? stuck_s : limit;
+}
+
+static void judge_waiting(int w) {
     const struct report *r = &peers[w].report;
+    double limit = limit_of(w);
     int ended = r->since_s > ENDED_S ? ended_member(w) : -1, idle = -1;
     struct words text = {.used = 0};
     bool is_anyone_free = false;
@@ -380,7 +388,6 @@ static void judge_waiting(int w, double limit) {
 }
 
 static void judge_all(double now) {
-    double limit = stuck_limit();
     for (int r = 0; r < watched->size; r++) {
         struct peer *p = &peers[r];
         if (r && p->fd >= 0 && !p->report.is_ended && now - p->heard > silence_s) {
@@ -391,7 +398,7 @@ static void judge_all(double now) {
         }
         if (!p->is_known || !p->report.is_waiting || p->report.is_ended) continue;
         judge_pair(r);
-        judge_waiting(r, limit);
+        judge_waiting(r);
     }
 }
 
@@ -468,9 +475,13 @@ static void beat(double now) {
     judge_all(now);
 }
 
-/* A process that did not run itself (it was stopped, or the machine slept) has heard nobody, which says nothing. */
-static void forgive(double now, int n) {
+/* A process that did not run itself (it was stopped, or the machine slept) has heard nobody, which says nothing; nor
+ * was it stuck meanwhile. */
+static void forgive(double now, int n, double slept_s) {
     for (int r = 0; r < n; r++) peers[r].heard = now;
+    pthread_mutex_lock(&lock);
+    own_since += slept_s;
+    pthread_mutex_unlock(&lock);
 }
 
 static void *watch_main(void *unused) {
@@ -483,7 +494,7 @@ static void *watch_main(void *unused) {
         int wait_ms = next > now ? (int)((next - now) * 1000) + 1 : 0;
         poll(fds, (nfds_t)n, wait_ms);
         now = now_s();
-        if (now - last > 3 * BEAT_S) forgive(now, watched->size);
+        if (now - last > 3 * BEAT_S) forgive(now, watched->size, now - last);
         last = now;
         for (int r = 0; r < n; r++)
             if (fds[r].fd >= 0 && fds[r].revents && !peer_read(r, now)) peer_closed(r);
@@ -614,11 +625,11 @@ static void at_exit(int status, void *unused) {
     pthread_mutex_lock(&lock);
     own.is_ended = true;
     own.is_waiting = false;
-    own.status = status;
+    own.status = watched->ends_together ? 0 : status; /* nobody need be told then */
     pthread_mutex_unlock(&lock);
     report_take(&p.report);
     if (watched->rank) packet_send(peers[0].fd, &p);
-    if (is_normal(status)) return;
+    if (is_normal(own.status)) return;
     fflush(NULL);
     for (int i = 0; i < 20; i++) usleep(100000);
     _exit(status);
@@ -684,7 +695,7 @@ bool watch_begin(tl_comm *world, char *error) {
     struct pollfd *fds = memory_new((size_t)world->size * sizeof *fds);
     if (!fds || !peers_new(world->size)) return snprintf(error, COMM_ERROR, "out of memory for a heartbeat"), false;
     if (!connect_all(world, error)) return false;
-    forgive(now_s(), world->size);
+    forgive(now_s(), world->size, 0);
     watched = world;
     watching_pid = getpid();
     own_since = now_s();

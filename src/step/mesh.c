@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/comm.h"
+#include "comm/watch.h"
 
 enum { MOST_RANKS = 1 << 24 };
 
@@ -149,15 +150,19 @@ static bool words_exchange(const struct mesh *m, char *mine, const size_t *lengt
         if (lengths[peer] && (to < 0 || to == m->rank))
             messages[n++] = (struct message){peer, false, all[peer], lengths[peer]};
     }
+    watch_enter(m->world, "words", 0, 0, -1); /* their lengths differ, so a call says nothing of them */
     bool ok = comm_exchange(m->world, messages, n, error);
+    watch_leave(m->world);
     memory_free(messages);
     return ok || error_set(TL_ERROR_DEVICE, "words between ranks: %s", error);
 }
 
 bool mesh_share(const struct mesh *m, const void *mine, size_t bytes, void *all) {
     char error[COMM_ERROR] = "";
-    return comm_gather(m->world, mine, all, bytes, error) ||
-           error_set(TL_ERROR_DEVICE, "words between ranks: %s", error);
+    watch_enter(m->world, "agreement", TL_U8, (int64_t)bytes, -1);
+    bool ok = comm_gather(m->world, mine, all, bytes, error);
+    watch_leave(m->world);
+    return ok || error_set(TL_ERROR_DEVICE, "words between ranks: %s", error);
 }
 
 bool mesh_texts(const struct mesh *m, const char *mine, int to, char **all) {

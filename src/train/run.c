@@ -54,6 +54,7 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
 
 static bool evaluate(struct run *r) {
     double before = now_s();
+    run_ranks_patience(r, PHASE_OTHER);
     bool is_done = run_kind(r, KIND_EVAL);
     r->owes_evaluation = !is_done && r->trainer->is_left;
     if (r->owes_evaluation) return true;
@@ -73,6 +74,7 @@ static bool evaluate(struct run *r) {
 
 static bool sample(struct run *r) {
     double before = now_s();
+    run_ranks_patience(r, PHASE_OTHER);
     bool ok = run_kind(r, KIND_SAMPLE);
     char *text = ok ? trainer_read_text(r->trainer) : NULL;
     if (!text) return false;
@@ -154,6 +156,7 @@ static bool advance(struct run *r, enum run_end *end) {
     struct step_span *span = &r->span[r->step % 2];
     bool has_timers = is_timed(r);
     tl_comm_set_step(r->step + 1);
+    run_ranks_patience(r, PHASE_STEP);
     span->from = r->last_mark ? r->last_mark : device_mark(t->device);
     /* from the start of one step to the start of the next, so that work still on the device is included */
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
@@ -185,6 +188,7 @@ static bool mesh_begin(struct run *r) {
     r->mesh = (struct mesh){.world = world, .rank = tl_comm_rank(world), .size = tl_comm_size(world)};
     r->summary->rank = r->mesh.rank;
     r->summary->n_ranks = r->mesh.size;
+    r->timeout_before_s = run_ranks_patience(r, PHASE_BEGINS);
     if (!run_ranks_compare(r) || !run_agree(r, mesh_open(&r->mesh, &r->settings))) return false;
     if (r->mesh.size > 1) r->settings.dp = r->mesh.axis[MESH_DP].size;
     return true;
@@ -252,6 +256,7 @@ static void run_free(struct run *r) {
     json_decref(r->state);
     json_decref(r->made_from);
     folder_close(&r->folder);
+    tl_comm_set_timeout(r->timeout_before_s);
     mesh_close(&r->mesh);
     free(r->price);
     memory_free(r);

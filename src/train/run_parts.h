@@ -32,6 +32,7 @@ struct run {
     struct mesh mesh;                /* the processes that train it; only the first rank writes and tells */
     char *price;                     /* of a rank other than the first, whose price is in the folder */
     double comm_before_s;            /* spent in messages before the first step */
+    double timeout_before_s;         /* of waiting for other ranks, before the run */
     const struct run_listener *listener;
     struct run_summary *summary;
     struct source source;
@@ -115,7 +116,12 @@ bool run_complete(struct run *r);      /* once every step is done: the final wei
 /* Whether all ranks are `ok`. Otherwise an error is recorded on all of them, that of the first rank that has one; or
  * was_stopped is set. */
 bool run_agree(struct run *r, bool ok);
-bool run_ranks_compare(struct run *r); /* the settings, as they were given */
+/* How long other ranks wait for this one until it counts as stuck. In a step: ten steps, as those that this process
+ * made predict them, and at least 30 s. Elsewhere a rank may have something to do alone: an hour. Before the first
+ * step, when texts are tokenized, as long as it takes. */
+enum run_phase { PHASE_BEGINS, PHASE_STEP, PHASE_OTHER };
+double run_ranks_patience(const struct run *r, enum run_phase phase); /* returns what it was */
+bool run_ranks_compare(struct run *r);                                /* the settings, as they were given */
 /* Once the first rank has opened folder and inputs: the others open the same, and compare their inputs with its. */
 bool run_ranks_begin(struct run *r, const tl_model_config *config, const char *weights);
 bool run_ranks_sum(const struct run *r, int64_t *number); /* over all ranks, in place */

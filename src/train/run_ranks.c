@@ -52,6 +52,16 @@ bool run_agree(struct run *r, bool ok) {
     return is_shared && worst == IS_FINE;
 }
 
+/* ---- Being stuck ---- */
+
+double run_ranks_patience(const struct run *r, enum run_phase phase) {
+    static const double LEAST_S = 30, OTHER_S = 3600;
+    int64_t n = r->n_timed - RUN_FIRST_STEPS;
+    if (phase == PHASE_BEGINS) return tl_comm_set_timeout(INFINITY);
+    if (phase == PHASE_OTHER || n < 1) return tl_comm_set_timeout(OTHER_S);
+    return tl_comm_set_timeout(fmax(LEAST_S, 10 * r->summary->times.steps_s / (double)n));
+}
+
 /* ---- The same run on every rank ---- */
 
 /* The first setting in which two differ, in words; "": none. */

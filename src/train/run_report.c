@@ -37,7 +37,9 @@ void run_tell(struct run *r, int64_t done, double loss, double norm, double held
         .bits_per_byte = run_bits_per_byte(r, held_out),
         .text = text,
     };
+    double patience = run_ranks_patience(r, PHASE_OTHER); /* a terminal that is paused stops it */
     r->listener->tell(r->listener->context, &news);
+    tl_comm_set_timeout(patience);
 }
 
 /* Clock, power and temperature of a device that reports them, once a second. */

@@ -71,6 +71,7 @@ bool run_save(struct run *r, bool is_planned) {
     struct trainer_part parts[TRAINER_PARTS];
     struct checkpoints *all = &r->folder.checkpoints;
     double before = now_s();
+    run_ranks_patience(r, PHASE_OTHER);
     bool ok = !is_planned || run_kind(r, KIND_SAVE);
     if (!is_planned) r->kinds.kind[KIND_SAVE].n_unplanned++;
     ok = ok && log_sync(&r->log, &r->log_bytes, &r->event_bytes);
@@ -195,6 +196,7 @@ bool run_resume_found(struct run *r) {
 
 /* Goes back to the newest checkpoint during a run, which has saved one. */
 bool run_resume_newest(struct run *r) {
+    run_ranks_patience(r, PHASE_OTHER);
     struct checkpoint *c = run_is_first(r) ? checkpoint_open_newest(&r->folder.checkpoints, true) : NULL;
     int64_t step = c ? checkpoint_step(c) : -1;
     if (!c && run_is_first(r) && tl_error() == TL_OK)
@@ -250,6 +252,7 @@ static bool run_repair(struct run *r, const struct joined *whole) {
 /* The final weights for other programs, and the receipt, once every step is done: also if the process of the last
  * step could not write them. */
 bool run_complete(struct run *r) {
+    run_ranks_patience(r, PHASE_OTHER);
     bool was_done = r->step == r->summary->first_step, ok = run_agree(r, trainer_whole(r->trainer, true));
     struct joined whole = {0};
     int n = 0;
