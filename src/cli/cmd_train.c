@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "comm/comm.h"
 #include "plan/expect.h"
 #include "step/price.h"
 #include "step/recipe.h"
@@ -361,38 +363,85 @@ static int price_print(struct settings *s) {
     return 0;
 }
 
-int cmd_train(int argc, char **argv) {
-    struct options o = {.settings = settings_default()};
-    if (argc == 2 && !strcmp(argv[1], "--settings")) return settings_print(), 0;
-    if (argc == 2 && !strcmp(argv[1], "--models")) return models_print(), 0;
-    int code = flags_read(&o, argc, argv);
-    if (code) return code;
-    if (o.only_price) return price_print(&o.settings);
+/* ---- Several processes ---- */
+
+/* What a process has come to before the run. */
+struct start {
+    int code;
+    bool is_over; /* there is no run: a wrong flag, or only a price */
+    struct output_held said;
+};
+
+/* Processes that were launched together read the same flags, and so say the same: the first of them prints it. If one
+ * of them cannot begin, none does. */
+static void ranks_begin(struct start *mine) {
+    char error[COMM_ERROR] = "";
+    tl_comm *world = tl_comm_world();
+    struct start *all = world ? memory_new((size_t)tl_comm_size(world) * sizeof *all) : NULL;
+    mine->said = output_held();
+    bool ok = all && comm_gather(world, mine, all, sizeof *mine, error), is_first = true;
+    for (int k = 0; ok && k < tl_comm_size(world); k++) {
+        if (k < tl_comm_rank(world) && !memcmp(&all[k], mine, sizeof *mine)) is_first = false;
+        if (!all[k].is_over) continue;
+        if (!mine->is_over) mine->code = all[k].code;
+        mine->is_over = true;
+    }
+    memory_free(all);
+    output_release(is_first);
+    if (!ok && !mine->is_over) {
+        if (*error) fprintf(stderr, "tally train: %s\n", error);
+        mine->code = *error ? EXIT_IO : cli_error();
+        mine->is_over = true;
+    }
+    if (ok && mine->is_over) comm_end_together();
+}
+
+/* Everything before the run; it needs no other process. */
+static void prepare(struct options *o, struct start *s, tl_tokenizer **made, int argc, char **argv) {
+    bool is_list = argc == 2 && (!strcmp(argv[1], "--settings") || !strcmp(argv[1], "--models"));
+    if (is_list) argv[1][2] == 's' ? settings_print() : models_print();
+    else s->code = flags_read(o, argc, argv);
+    s->is_over = is_list || s->code || o->only_price;
+    if (!s->is_over && !run_tokenizer_ready(&o->settings, made)) s->is_over = true, s->code = cli_error();
+    else if (o->only_price && !s->code) s->code = price_print(&o->settings);
+}
+
+static int train(struct options *o) {
     struct progress p = {
-        .is_quiet = o.is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o.settings.steps + 19) / 20};
-    struct run_listener listener = {tell, &p, &stop_asked, o.profile_steps};
+        .is_quiet = o->is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o->settings.steps + 19) / 20};
+    struct run_listener listener = {tell, &p, &stop_asked, o->profile_steps};
     struct run_summary summary;
-    tl_tokenizer *made; /* here, since the expectation needs it too */
     tl_comm *world = tl_comm_world();
     if (!world) return cli_error();
-    p.is_quiet = o.is_quiet || tl_comm_rank(world) > 0;
+    p.is_quiet = o->is_quiet || tl_comm_rank(world) > 0;
     tl_set_log_hook(tl_comm_rank(world) > 0 ? log_drop : log_tell, &p);
-    if (!run_tokenizer_ready(&o.settings, &made)) return tl_set_log_hook(NULL, NULL), cli_error();
     if (tl_comm_size(world) == 1) { /* the profile is of a machine that one process has for itself */
-        struct expectation expected = expect_of(&o.settings);
-        if (o.settings.peak == 0) o.settings.peak = expected.peak;
+        struct expectation expected = expect_of(&o->settings);
+        if (o->settings.peak == 0) o->settings.peak = expected.peak;
         p.predicted_s = expected.step_s;
     }
     signals_catch();
-    enum run_end end = run_train(&o.settings, &listener, &summary);
+    enum run_end end = run_train(&o->settings, &listener, &summary);
     tl_set_log_hook(NULL, NULL);
     line_end(&p);
-    code = finish(&o, end, &summary, &p);
+    int code = finish(o, end, &summary, &p);
     fflush(stdout);
-    /* the end of a rank with an error ends the others, and the first one has something to say before */
-    if (summary.is_told && tl_comm_size(world) > 1) tl_comm_barrier(world);
-    tl_tokenizer_free(made);
+    if (summary.is_told) comm_end_together();
     free(summary.text);
     profile_free(&summary.profile);
+    return code;
+}
+
+int cmd_train(int argc, char **argv) {
+    struct options o = {.settings = settings_default()};
+    struct start start;
+    memset(&start, 0, sizeof start); /* it is compared with others', byte by byte */
+    tl_tokenizer *made = NULL;       /* here, since the expectation needs it too */
+    bool is_launched = comm_is_launched();
+    if (is_launched) output_hold();
+    prepare(&o, &start, &made, argc, argv);
+    if (is_launched) ranks_begin(&start);
+    int code = start.is_over ? start.code : train(&o);
+    tl_tokenizer_free(made);
     return code;
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 enum { CHARACTER = 4 }; /* bytes of UTF-8 at most */
@@ -15,10 +17,24 @@ struct stream {
     char held[CHARACTER + 1]; /* the beginning of a character that continues in the next write */
     char ready[4096];
     size_t n_ready;
+    bool is_kept; /* in memory, by output_hold */
+    char *kept;
+    size_t n_kept;
 };
 static struct stream out = {.fd = STDOUT_FILENO}, err = {.fd = STDERR_FILENO};
 
+/* False: there is no memory for it. */
+static bool keep(struct stream *s, const char *data, size_t bytes) {
+    char *more = memory_resize(s->kept, s->n_kept + bytes);
+    if (!more) return false;
+    memcpy(more + s->n_kept, data, bytes);
+    s->kept = more;
+    s->n_kept += bytes;
+    return true;
+}
+
 static bool write_all(struct stream *s, const char *data, size_t bytes) {
+    if (s->is_kept && keep(s, data, bytes)) return true;
     while (bytes > 0) {
         ssize_t n = write(s->fd, data, bytes);
         if (n < 0 && errno == EINTR) continue;
@@ -89,6 +105,36 @@ bool output_end(void) {
     ok = ok && ready_write(&out);
     errno = out.reason;
     return ok;
+}
+
+static struct stream *const both[] = {&out, &err};
+
+void output_hold(void) {
+    for (int i = 0; i < 2; i++) both[i]->is_kept = true;
+}
+
+struct output_held output_held(void) {
+    struct output_held held;
+    fflush(stdout);
+    fflush(stderr);
+    for (int i = 0; i < 2; i++) {
+        held.bytes[i] = both[i]->n_kept;
+        held.sum[i] = crc32c(0, both[i]->kept, both[i]->n_kept);
+    }
+    return held;
+}
+
+void output_release(bool is_printed) {
+    fflush(stdout);
+    fflush(stderr);
+    for (int i = 0; i < 2; i++) {
+        struct stream *s = both[i];
+        s->is_kept = false;
+        if (is_printed) write_all(s, s->kept, s->n_kept);
+        memory_free(s->kept);
+        s->kept = NULL;
+        s->n_kept = 0;
+    }
 }
 
 void output_wipe(void) {

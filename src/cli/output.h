@@ -10,11 +10,21 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* From here on stdout and stderr are those streams. False: there is no memory for them. */
 bool output_begin(void);
 /* Everything is written, or errno says why not. */
 bool output_end(void);
+
+/* From here on what is printed is kept, on both streams, until it is released: printed, or dropped. */
+void output_hold(void);
+struct output_held {
+    uint64_t bytes[2]; /* on stdout, on stderr */
+    uint32_t sum[2];   /* their CRC32C */
+};
+struct output_held output_held(void); /* what is kept */
+void output_release(bool is_printed);
 
 /* Wipes the line of a terminal that stderr is, for the next line of progress. */
 void output_wipe(void);
