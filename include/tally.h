@@ -1907,6 +1907,15 @@ TL_API bool tl_ledger_write(const tl_ledger *ledger, const tl_device *device, co
  * differences, or NULL. */
 TL_API int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report);
 
+/* Lists what ledgers that begin from now on allocate and free, in order: initially off. While it is on, the list of
+ * every device grows with each op call, so switch it off again after the steps in question. Returns the state
+ * before. */
+TL_API bool tl_set_memory_events(bool on);
+/* The list of a ledger that has ended, as JSON (schema tally.memory/1, see docs/ledger.md), malloc'ed: what was held
+ * at its beginning, and each allocation since with op, module path, shape, purpose and bytes. NULL and an error if
+ * none was kept. */
+TL_API char *tl_ledger_memory_json(const tl_ledger *ledger, const tl_device *device);
+
 /* Times every kernel. On a GPU this does not wait for kernels; the times arrive when the ledger ends. Initially off. */
 TL_API bool tl_set_profiling(bool on);
 

@@ -2,6 +2,7 @@
  * are tested elsewhere.) */
 #include "support/check.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -354,6 +355,103 @@ static void the_same_step_costs_the_same_on_meta(void **state) {
     tl_ledger_free(ledgers[0]), tl_ledger_free(ledgers[1]);
 }
 
+/* ---- The list of allocations ---- */
+
+struct replay {
+    uint64_t now, peak, by[TL_PURPOSE_COUNT], peak_by[TL_PURPOSE_COUNT];
+};
+
+static void replay_change(struct replay *r, const json_t *tensor, json_int_t purpose, int sign) {
+    uint64_t bytes = (uint64_t)json_integer_value(json_array_get(tensor, 3));
+    r->now += (uint64_t)sign * bytes;
+    r->by[purpose] += (uint64_t)sign * bytes;
+}
+
+/* Plays a list from its beginning: what is live now, and at the peak. */
+static struct replay replay(const json_t *list) {
+    struct replay r = {0};
+    json_t *tensors = json_object_get(list, "tensors"), *event;
+    json_int_t purpose[4096];
+    size_t n_first = (size_t)json_integer_value(json_object_get(list, "held_first")), k;
+    for (size_t i = 0; i < json_array_size(tensors); i++)
+        purpose[i] = json_integer_value(json_array_get(json_array_get(tensors, i), 2));
+    for (size_t i = 0; i < n_first; i++) replay_change(&r, json_array_get(tensors, i), purpose[i], 1);
+    r.peak = r.now, memcpy(r.peak_by, r.by, sizeof r.by);
+    json_array_foreach(json_object_get(list, "events"), k, event) {
+        json_int_t kind = json_integer_value(json_array_get(event, 0)),
+                   at = json_integer_value(json_array_get(event, 1));
+        const json_t *tensor = json_array_get(tensors, (size_t)at);
+        if (kind == 0) continue;
+        replay_change(&r, tensor, purpose[at], kind == 1 ? 1 : -1);
+        if (kind == 3) replay_change(&r, tensor, purpose[at] = json_integer_value(json_array_get(event, 2)), 1);
+        if (r.now > r.peak) r.peak = r.now;
+        if (r.now == r.peak) memcpy(r.peak_by, r.by, sizeof r.by);
+    }
+    return r;
+}
+
+static json_t *list_of(tl_ledger *ledger, tl_device *device) {
+    char *text = tl_ledger_memory_json(ledger, device);
+    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    expect_true(list != NULL);
+    free(text);
+    return list;
+}
+
+static void the_list_of_allocations_adds_up_to_the_peaks(void **state) {
+    (void)state;
+    json_t *lists[2];
+    for (int i = 0; i < 2; i++) {
+        tl_device *device = i ? check_meta() : tl_device_find("cpu");
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *older = tl_ones(TL_SHAPE(33), TL_F32, device),
+                  *freed = tl_keep(tl_ones(TL_SHAPE(50), TL_F32, device));
+        expect_true(!tl_set_memory_events(true));
+        tl_tensor *w = tl_requires_grad(tl_ones(TL_SHAPE(20, 30), TL_F32, device), true);
+        tl_ledger *outer = tl_ledger_begin("outer"), *inner = tl_ledger_begin("inner");
+        tl_scope named = tl_scope_enter("layer");
+        tl_tensor *y = tl_mul(tl_matmul(tl_ones(TL_SHAPE(10, 20), TL_F32, device), w), tl_sum_all(older));
+        tl_backward(tl_sum_all(y), NULL, 0);
+        tl_drop(freed);
+        tl_scope_end(named);
+        tl_ledger_end(inner), tl_ledger_end(outer);
+        expect_true(tl_set_memory_events(false));
+        for (int k = 0; k < 2; k++) {
+            json_t *list = list_of(k ? outer : inner, device);
+            struct replay r = replay(list);
+            expect_equal(r.peak, tl_ledger_peak(inner, device, TL_ALL));
+            for (int p = 0; p < TL_PURPOSE_COUNT; p++) expect_equal(r.peak_by[p], tl_ledger_peak(inner, device, p));
+            expect_equal(r.now, tl_device_memory(device).live_bytes);
+            if (k) json_decref(list);
+            else lists[i] = list;
+        }
+        tl_scope_end(scope);
+        tl_ledger_free(inner), tl_ledger_free(outer);
+    }
+    json_object_del(lists[0], "device"), json_object_del(lists[1], "device");
+    char *real = json_dumps(lists[0], JSON_SORT_KEYS), *priced = json_dumps(lists[1], JSON_SORT_KEYS);
+    expect_text(priced, real); /* event by event */
+    expect_true(strstr(real, "\"matmul\"") && strstr(real, "\"layer\"") && strstr(real, "[10, 30]"));
+    free(real), free(priced), json_decref(lists[0]), json_decref(lists[1]);
+}
+
+static void a_ledger_without_a_list_says_so(void **state) {
+    (void)state;
+    tl_ledger *plain = tl_ledger_begin("plain");
+    tl_set_memory_events(true); /* too late for this one */
+    ones(10);
+    tl_ledger_end(plain);
+    tl_ledger *cut = tl_ledger_begin("cut");
+    tl_set_memory_events(false), tl_set_memory_events(true); /* a list with a gap is none */
+    ones(10);
+    tl_ledger_end(cut);
+    tl_set_memory_events(false);
+    expect_refused(tl_ledger_memory_json(plain, tl_device_find("cpu")), "has no list of allocations of cpu");
+    expect_refused(tl_ledger_memory_json(cut, tl_device_find("cpu")), "has no list of allocations of cpu");
+    expect_refused(tl_ledger_memory_json(NULL, NULL), "got NULL instead of a ledger");
+    tl_ledger_free(plain), tl_ledger_free(cut);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(ledgers_bill_flops_bytes_and_calls),
@@ -372,6 +470,8 @@ int main(void) {
         TEST(a_bill_is_taken_back),
         TEST(a_device_opened_inside_a_ledger_is_watched_too),
         TEST(the_same_step_costs_the_same_on_meta),
+        TEST(the_list_of_allocations_adds_up_to_the_peaks),
+        TEST(a_ledger_without_a_list_says_so),
     };
     return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
 }

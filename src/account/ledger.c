@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "device/devices.h"
+#include "tensor/allocations.h"
 #include "tensor/pool.h"
 
 static lock ledger_lock = LOCK_INIT;
@@ -298,7 +299,10 @@ bool tl_ledger_end(tl_ledger *l) {
 void tl_ledger_free(tl_ledger *l) {
     if (!l) return;
     while (l->is_open) tl_ledger_end(innermost); /* an abandoned ledger takes the ones inside it along */
-    for (int i = 0; i < l->n_devices; i++) held_window_clear(&l->memory[i].window);
+    for (int i = 0; i < l->n_devices; i++) {
+        held_window_clear(&l->memory[i].window);
+        allocations_free(&l->memory[i].window);
+    }
     memory_free(l->rows);
     memory_free(l->slots);
     memory_free(l);
@@ -354,6 +358,18 @@ uint64_t tl_ledger_peak_reserved(const tl_ledger *l, const tl_device *device) {
 bool tl_set_profiling(bool on) {
     bool before = ledger_is_profiling;
     ledger_is_profiling = on;
+    return before;
+}
+
+static void events_end(struct held *held, void *unused) {
+    (void)unused;
+    allocations_end(held);
+}
+
+bool tl_set_memory_events(bool on) {
+    bool before = allocations_are_on;
+    allocations_are_on = on;
+    for (int i = 0; !on && device_at(i); i++) pool_account(device_at(i)->pool, events_end, NULL);
     return before;
 }
 

@@ -142,8 +142,10 @@ static tl_tensor *output_new(tl_call *c, int j) {
         call_fail(c, "the result has more elements than can be counted");
         return NULL;
     }
-    struct storage *s = c->op->kind == OP_VIEW ? storage_keep(c->input[0]->storage)
-                                               : storage_new(c->out_device, bytes, thread_state()->path, TL_TEMPORARY);
+    bool is_view = c->op->kind == OP_VIEW;
+    struct storage *s = is_view ? storage_keep(c->input[0]->storage)
+                                : storage_new(c->out_device, bytes, thread_state()->path, TL_TEMPORARY);
+    if (s && !is_view) storage_name(s, c->op->name, l->dtype, l->rank, l->shape);
     return s ? tensor_new(s, l, numel) : NULL;
 }
 
@@ -227,6 +229,7 @@ static bool call_compute(tl_call *c, struct ledger_entry *entry) {
     uint64_t bytes = workspace_bytes(c);
     struct storage *workspace = bytes ? storage_new(c->device, bytes, entry->key.path, TL_WORKSPACE) : NULL;
     if (bytes && !workspace) return false;
+    if (workspace) storage_name(workspace, c->op->name, TL_U8, 0, NULL);
     bool ok = true;
     if (device_has_data(c->device) && device_has_data(c->out_device)) {
         const struct device_functions *f = c->device->functions;
@@ -277,9 +280,20 @@ static bool call_do(tl_call *c) {
     return true;
 }
 
+static void account_call(struct held *held, void *call) {
+    const struct thread_state *s = thread_state();
+    allocations_call(held, ((const tl_call *)call)->op->name, s->path, s->phase);
+}
+
+/* In the list of allocations, where it is on: those that follow are this call's. */
+__attribute__((noinline, cold)) static void call_note(tl_call *c) {
+    pool_account(c->out_device->pool, account_call, c);
+}
+
 static tl_tensor *call_apply(tl_call *c) {
     if (!call_check(c) || !c->op->shape(c)) return NULL;
     if (c->op->is_costly && !keeper_replay(c)) return NULL;
+    if (allocations_are_on && c->op->kind != OP_VIEW) call_note(c);
     bool has_outputs = c->is_replayed || outputs_new(c);
     if (has_outputs && call_do(c)) return c->n_outputs ? c->output[0] : c->n_inputs ? c->input[0] : NULL;
     if (has_outputs && !c->is_replayed) outputs_drop(c, c->n_outputs);

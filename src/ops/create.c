@@ -61,6 +61,7 @@ tl_tensor *tl_empty(int rank, const int64_t *shape, tl_dtype dtype, tl_device *d
     struct layout l;
     layout_dense(&l, dtype, rank, shape);
     struct storage *s = storage_new(device, bytes, thread_state()->path, TL_TEMPORARY);
+    if (s) storage_name(s, "empty", dtype, rank, shape);
     return s ? scope_adopt(tensor_new(s, &l, numel)) : NULL;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "tensor/allocations.h"
 
 void held_init(struct held *h) {
     memset(h, 0, sizeof *h);
@@ -157,12 +158,14 @@ void held_window_open(struct held *h, struct held_window *w) {
     h->window = w;
     h->all_changed = true;
     window_start(h, w);
+    if (allocations_are_on) allocations_open(h, w);
 }
 
 void held_window_close(struct held *h) {
     window_keep(h);
     struct held_window *w = h->window, *outer = w->outer;
     h->window = outer;
+    if (w->mark) allocations_close(h, w);
     h->all_changed = true; /* since its copy was made, or it gets another below */
     if (w->peak_bytes > outer->peak_bytes) {
         outer->peak_bytes = w->peak_bytes;

@@ -24,6 +24,8 @@ struct held_window {
     size_t n_cells, cell_capacity;
     bool is_fresh; /* the cells are at the peak right now: keep a copy before they fall */
     struct held_window *outer;
+    struct allocation_mark *mark; /* of an open window whose list is kept (allocations.h); NULL: it is not */
+    struct allocation_list *list; /* of a closed one; NULL: there is none */
 };
 
 struct held {
@@ -40,6 +42,8 @@ struct held {
      * not all of them. */
     size_t *changed, n_changed, changed_capacity;
     bool all_changed;
+    struct allocation_list *allocations; /* NULL: none are listed */
+    uint64_t n_lists;                    /* that there were so far */
 };
 
 void held_init(struct held *h);

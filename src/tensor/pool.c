@@ -20,6 +20,7 @@
 #include "base/lock.h"
 #include "base/memory.h"
 #include "base/poison.h"
+#include "tensor/allocations.h"
 
 #define STEP_BITS 5
 #define STEPS (1 << STEP_BITS)
@@ -266,6 +267,7 @@ static void block_bill(struct pool *pool, struct block *b, uint64_t bytes, size_
     b->cell = cell;
     b->serial = ++pool->n_requests;
     held_add(&pool->held, cell, bytes, taken_bytes(pool, b));
+    if (allocations_are_on) allocations_take(&pool->held, b->serial, cell, bytes);
 }
 
 static struct block *take(struct pool *pool, uint64_t bytes, uint32_t path, tl_purpose purpose) {
@@ -333,6 +335,7 @@ void pool_give(struct pool *pool, struct block *b) {
     POISON(block_data(b), b->segment->data ? b->bytes : 0);
     lock_take(&pool->lock);
     INVARIANT(!b->is_free && b != pool->hot); /* given back twice */
+    if (allocations_are_on) allocations_give(&pool->held, b->serial, b->cell, b->asked_bytes);
     held_remove(&pool->held, b->cell, b->asked_bytes, taken_bytes(pool, b));
     hot_settle(pool);
     if (b->segment->is_small) pool->hot = b;
@@ -344,9 +347,17 @@ void pool_move(struct pool *pool, struct block *b, tl_purpose purpose) {
     lock_take(&pool->lock);
     size_t cell = held_cell_of(&pool->held, pool->held.cells[b->cell].path, purpose);
     if (cell != SIZE_MAX) { /* without memory for a new cell the bytes stay under their old purpose */
+        if (allocations_are_on) allocations_move(&pool->held, b->serial, b->cell, b->asked_bytes, purpose);
         held_move(&pool->held, b->cell, cell, b->asked_bytes);
         b->cell = cell;
     }
+    lock_release(&pool->lock);
+}
+
+void pool_name(struct pool *pool, const struct block *b, const char *op, tl_dtype dtype, int rank,
+               const int64_t *shape) {
+    lock_take(&pool->lock);
+    allocations_name(&pool->held, b->serial, op, dtype, rank, shape);
     lock_release(&pool->lock);
 }
 

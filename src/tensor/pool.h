@@ -18,6 +18,10 @@ struct block *pool_take(struct pool *pool, uint64_t bytes, uint32_t path, tl_pur
 void pool_give(struct pool *pool, struct block *block);
 void pool_move(struct pool *pool, struct block *block, tl_purpose purpose);
 
+/* For the list of allocations (allocations.h), while it is on: what made a block, and its shape (NULL: it has none). */
+void pool_name(struct pool *pool, const struct block *block, const char *op, tl_dtype dtype, int rank,
+               const int64_t *shape);
+
 void *block_data(const struct block *block); /* NULL on meta */
 
 /* The state that determines a pool's future: which blocks have been allocated since when, and the free ones in

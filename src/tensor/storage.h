@@ -4,6 +4,7 @@
 
 #include "base/refs.h"
 
+#include "tensor/allocations.h"
 #include "tensor/pool.h"
 
 struct storage {
@@ -28,6 +29,12 @@ static inline struct storage *storage_keep(struct storage *s) {
     return s;
 }
 void storage_drop(struct storage *s);
+
+/* Says what made it, for the list of allocations (allocations.h), where that is on; shape NULL: it has none. */
+static inline void storage_name(const struct storage *s, const char *op, tl_dtype dtype, int rank,
+                                const int64_t *shape) {
+    if (allocations_are_on && s->block) pool_name(s->device->pool, s->block, op, dtype, rank, shape);
+}
 
 /* Bills the bytes to another purpose. */
 void storage_move(struct storage *s, tl_purpose purpose);
