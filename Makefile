@@ -299,7 +299,18 @@ $(BUILD)/isa-$(1).o: $(KERNEL_SRC:%=$(BUILD)/obj/isa/$(1)/%.o)
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rules,$(isa))))
 
-$(BUILD)/tally.o: $(BUILD)/core.o $(call objects,$(filter-out $(CORE_SRC),$(LIB_SRC))) $(ISAS:%=$(BUILD)/isa-%.o)
+# The texts of web pages, as bytes: a string of C may have 4,095.
+PAGE_FILES := $(sort $(wildcard src/page/*.css src/page/*.js))
+$(BUILD)/page_files.c: $(PAGE_FILES) Makefile
+	$(call say,WRITE,$@)mkdir -p $(@D) && { echo '#include "page/page.h"'; for f in $(PAGE_FILES); do n=$${f##*/}; \
+	    echo "static const unsigned char $${n//[!a-z]/_}[] = {"; od -An -v -tu1 $$f | sed 's/\([0-9]\)\( \|$$\)/\1,\2/g'; \
+	    echo '};'; done; echo 'const struct page_file page_files[] = {'; for f in $(PAGE_FILES); do n=$${f##*/}; \
+	    echo "    {\"$$n\", $${n//[!a-z]/_}, sizeof $${n//[!a-z]/_}},"; done; echo '    {0}};'; } >$@
+$(BUILD)/page_files.o: $(BUILD)/page_files.c src/page/page.h $(BUILD)/flags
+	$(call say,CC,$<)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(BUILD)/tally.o: $(BUILD)/core.o $(call objects,$(filter-out $(CORE_SRC),$(LIB_SRC))) $(ISAS:%=$(BUILD)/isa-%.o) \
+                  $(BUILD)/page_files.o
 	$(if $(strip $(LIB_SRC)),,$(error There are no library sources under src/))
 	$(call say,JOIN,$@)$(CC) -r -nostdlib -o $@ $^
 
