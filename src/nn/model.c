@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/comm.h"
 #include "device/devices.h"
 #include "nn/kv_cache.h"
 #include "nn/module.h"
@@ -43,6 +44,15 @@ bool model_fits(const tl_model_config *c, int n_parts, tl_dtype dtype, const tl_
                      bytes_text((double)have, b));
 }
 
+/* Stages only send to each other, which opens no link between their devices (comm.h): all of them open it here. */
+static bool stages_link(const struct parallel *p, const tl_device *device) {
+    void *link;
+    char error[COMM_ERROR] = "";
+    if (!p->pp || p->pp->is_price || !device_has_data(device)) return true;
+    return comm_link(p->pp, (tl_device *)(uintptr_t)device, true, &link, error) ||
+           error_set(TL_ERROR_DEVICE, "pp: %s", error);
+}
+
 static void model_end(tl_module *m) { parallel_end(&((struct model *)m->state)->parallel); }
 
 tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device) {
@@ -58,14 +68,15 @@ tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, 
         return NULL;
     }
     const tl_device *place = device_or_default(device);
-    if (!place || !model_fits(config, parallel ? tl_comm_size(parallel->tp) : 1, dtype, place)) return NULL;
+    if (!place || !model_fits(config, parallel ? tl_comm_size(parallel->tp) * tl_comm_size(parallel->pp) : 1, dtype, place)) return NULL;
     const struct family *family = &families[config->family];
     tl_module *m = tl_module_new(&family->kind);
     if (!m) return NULL;
     struct model *s = m->state;
     s->config = *config;
     m->end = model_end;
-    if (!parallel_begin(&s->parallel, config, parallel)) return module_finish(m, false);
+    if (!parallel_begin(&s->parallel, config, parallel) || !stages_link(&s->parallel, place))
+        return module_finish(m, false);
     tl_phase phase = tl_set_phase(TL_OTHER);
     tl_scope scope = tl_scope_enter("model");
     bool ok = scope.depth && tl_module_set_name(m, "model") && family->fill(m, config, dtype, device);

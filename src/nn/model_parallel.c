@@ -285,8 +285,104 @@ bool joined_make(struct joined *j, const tl_named_tensor *list, int n) {
     return ok;
 }
 
+/* ---- Tensors of all stages ---- */
+
+enum { STAGE_NAME = 256 };
+struct stage_tensor {
+    char name[STAGE_NAME];
+    int32_t dtype, rank;
+    int64_t shape[TL_MAX_RANK];
+};
+
+static size_t stage_bytes(const struct stage_tensor *t) {
+    size_t n = (size_t)dtype_info((tl_dtype)t->dtype)->bits / 8;
+    for (int i = 0; i < t->rank; i++) n *= (size_t)t->shape[i];
+    return n;
+}
+
+static bool stage_describe(struct stage_tensor *to, const tl_named_tensor *from) {
+    memset(to, 0, sizeof *to);
+    if (strlen(from->name) >= STAGE_NAME)
+        return error_set(TL_ERROR_USE, "pp: \"%s\" is a longer name than stages can send (need at most %d bytes)",
+                         from->name, STAGE_NAME - 1);
+    memcpy(to->name, from->name, strlen(from->name));
+    to->dtype = (int32_t)from->tensor->dtype;
+    to->rank = from->tensor->rank;
+    memcpy(to->shape, from->tensor->shape, (size_t)to->rank * sizeof *to->shape);
+    return true;
+}
+
+static bool stage_message(tl_comm *pp, int peer, bool is_sent, void *data, size_t bytes) {
+    char error[COMM_ERROR] = "";
+    return !bytes || comm_exchange(pp, &(struct message){peer, is_sent, data, bytes}, 1, error) ||
+           error_set(TL_ERROR_DEVICE, "parameters of the stages of pp: %s", error);
+}
+
+/* To the first stage. */
+static bool stage_send(const struct joined *j, const struct stage_tensor *mine, int64_t n, tl_comm *pp) {
+    bool ok = stage_message(pp, 0, true, (void *)(uintptr_t)mine, (size_t)n * sizeof *mine);
+    for (int i = 0, k = 0; ok && i < j->n && k < n; i++) {
+        if (strcmp(mine[k].name, j->list[i].name)) continue;
+        char *data = host_copy(j->list[i].tensor, stage_bytes(&mine[k]));
+        ok = data && stage_message(pp, 0, true, data, stage_bytes(&mine[k++]));
+        memory_free(data);
+    }
+    return ok;
+}
+
+static bool stage_receive(struct joined *j, struct stage_tensor *theirs, int64_t n, int stage, tl_comm *pp) {
+    bool ok = stage_message(pp, stage, false, theirs, (size_t)n * sizeof *theirs);
+    for (int64_t k = 0; ok && k < n; k++) {
+        size_t bytes = stage_bytes(&theirs[k]);
+        char *data = memory_new(bytes + 1);
+        if (!data) return error_memory(bytes, "a parameter of another stage");
+        ok = stage_message(pp, stage, false, data, bytes);
+        tl_tensor *x = ok ? tl_from_external(data, bytes, theirs[k].rank, theirs[k].shape, NULL,
+                                             (tl_dtype)theirs[k].dtype, NULL, memory_free, data)
+                          : (memory_free(data), NULL);
+        ok = x && tl_keep(x);
+        if (ok) j->list[j->n++] = (tl_named_tensor){.name = theirs[k].name, .tensor = x};
+    }
+    return ok;
+}
+
+static bool stages_receive(struct joined *j, const int64_t *counts, tl_comm *pp) {
+    size_t total = 0, own = (size_t)j->n;
+    for (int s = 1; s < pp->size; s++) total += (size_t)counts[s];
+    tl_named_tensor *list = memory_new((own + total + 1) * sizeof *list);
+    j->others = memory_new((total + 1) * sizeof *j->others);
+    if (!list || !j->others) return memory_free(list), error_memory(total * sizeof *j->others, "a list of parameters");
+    memcpy(list, j->list, own * sizeof *list);
+    memory_free(j->list);
+    j->list = list;
+    struct stage_tensor *to = j->others;
+    bool ok = true;
+    for (int s = 1; ok && s < pp->size; to += counts[s++]) ok = stage_receive(j, to, counts[s], s, pp);
+    return ok;
+}
+
+bool joined_collect(struct joined *j, const char *shared, tl_comm *pp) {
+    char error[COMM_ERROR] = "";
+    if (tl_comm_size(pp) == 1) return true;
+    int64_t n = 0, *counts = memory_new((size_t)pp->size * sizeof *counts);
+    struct stage_tensor *mine = memory_new(((size_t)j->n + 1) * sizeof *mine);
+    bool ok = counts && mine;
+    if (!ok) error_memory((size_t)j->n * sizeof *mine, "a list of parameters");
+    for (int i = 0; ok && pp->rank && i < j->n; i++)
+        if (!shared || strcmp(j->list[i].name, shared)) ok = stage_describe(&mine[n++], &j->list[i]);
+    if (ok && !comm_gather(pp, &n, counts, sizeof n, error))
+        ok = error_set(TL_ERROR_DEVICE, "parameters of the stages of pp: %s", error);
+    tl_scope scope = tl_scope_begin();
+    ok = ok && scope.depth && (pp->rank ? stage_send(j, mine, n, pp) : stages_receive(j, counts, pp));
+    if (scope.depth) ok = tl_scope_end(scope) && ok;
+    memory_free(counts);
+    memory_free(mine);
+    return ok;
+}
+
 void joined_free(struct joined *j) {
     for (int i = 0; i < j->n; i++) tl_drop(j->list[i].tensor);
     memory_free(j->list);
+    memory_free(j->others);
     *j = (struct joined){0};
 }

@@ -60,8 +60,13 @@ bool shard_fill(const tl_shard *shard, tl_tensor *part, tl_tensor *whole);
 struct joined {
     tl_named_tensor *list;
     int n;
+    struct stage_tensor *others; /* what other stages have said of theirs */
 };
 bool joined_make(struct joined *j, const tl_named_tensor *list, int n); /* false: recorded, and nothing to free */
+/* Adds the tensors of the stages of pp behind those of the first one, which receives them on the host, in the order of
+ * stages; `shared` (NULL: none) is left out of the other stages' lists. All stages call it, outside of ledgers. False:
+ * recorded. */
+bool joined_collect(struct joined *j, const char *shared, tl_comm *pp);
 void joined_free(struct joined *j);
 
 /* The shape of the whole. */

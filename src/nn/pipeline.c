@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "engine/scope.h"
 #include "nn/model.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
@@ -31,9 +32,11 @@ struct pipeline {
     int64_t n;
     tl_micro_batch give;
     void *context;
+    pipeline_rounds run;
     double weight;
     struct flight *flights; /* a ring of n_room, the oldest at `oldest` */
     int64_t n_room, oldest, n_flights;
+    tl_tensor *next;     /* what was received for the next forward; NULL: nothing yet */
     tl_tensor *total;    /* the sum of the losses */
     tl_generator before; /* all random numbers of a pass of the whole model are within `n_drawn` */
     uint64_t n_drawn;
@@ -44,9 +47,10 @@ static int neighbour(const struct pipeline *p, int step) { return tl_comm_rank(p
 /* ---- One micro-batch ---- */
 
 /* A bound on the random numbers of one pass, the same on every stage: dropout of embeddings, of two sub-layers and of
- * the attention weights of each layer. */
+ * the attention weights of each layer, of the rows of all processes that divide them (ops/draw.h). */
 static uint64_t drawn_most(const tl_model_config *c, const tl_tensor *tokens) {
-    uint64_t rows = (uint64_t)tl_numel(tokens), T = (uint64_t)tl_size(tokens, 1);
+    uint64_t n_parts = 1 + (uint64_t)thread_state()->draw_others, T = (uint64_t)tl_size(tokens, 1);
+    uint64_t rows = (uint64_t)tl_numel(tokens) * n_parts;
     return rows *
            ((uint64_t)c->channels * (uint64_t)(1 + 2 * c->n_layers) + (uint64_t)c->n_heads * T * (uint64_t)c->n_layers);
 }
@@ -163,44 +167,58 @@ static bool gradient_receive(const struct pipeline *p, tl_tensor **dy) {
 /* ---- The schedule ---- */
 
 /* Forward alone. */
+static bool pass(void *context, int64_t k) {
+    struct pipeline *p = context;
+    struct flight f;
+    bool ok = forward(p, k, NULL, &f) && (p->is_last || send(p, f.y, 1));
+    flight_end(&f);
+    return ok;
+}
+
 static bool pass_all(struct pipeline *p) {
-    bool ok = true, grad = tl_set_grad_mode(false);
-    for (int64_t k = 0; ok && k < p->n; k++) {
-        struct flight f;
-        ok = forward(p, k, NULL, &f) && (p->is_last || send(p, f.y, 1));
-        flight_end(&f);
-    }
+    bool grad = tl_set_grad_mode(false), ok = p->run(p->context, p->n, pass, p);
     tl_set_grad_mode(grad);
     return ok;
 }
 
-/* One forward, one backward; `is_last`: no forward follows. *x: what was received for this forward, and then what was
- * for the next one. */
-static bool alternate(struct pipeline *p, int64_t k, bool is_last, tl_tensor **x) {
-    tl_tensor *dy = NULL, *dx = NULL;
+/* One forward, one backward; `is_last`: no forward follows. */
+static bool alternate(struct pipeline *p, int64_t k, bool is_last) {
+    tl_tensor *dy = NULL, *dx = NULL, *x = p->next;
     struct flight *f = newest(p);
-    bool ok = forward(p, k, *x, f) && (p->is_last || exchange(p, f->y, 1, &dy)) && backward(p, dy, &dx);
-    *x = NULL;
-    if (ok && dx) ok = is_last ? send(p, dx, -1) : exchange(p, dx, -1, x);
+    p->next = NULL;
+    bool ok = forward(p, k, x, f) && (p->is_last || exchange(p, f->y, 1, &dy)) && backward(p, dy, &dx);
+    if (ok && dx) ok = is_last ? send(p, dx, -1) : exchange(p, dx, -1, &p->next);
     tl_drop(dx);
     return ok;
 }
 
+static bool alternate_again(void *context, int64_t k) {
+    struct pipeline *p = context;
+    return alternate(p, p->n_room - 1 + k, false);
+}
+
 static bool train_all(struct pipeline *p) {
     int64_t ahead = p->n_room - 1; /* forwards before the first backward */
-    tl_tensor *x = NULL, *dy, *dx;
+    tl_tensor *dy, *dx;
     bool ok = true;
     for (int64_t k = 0; ok && k < ahead; k++) {
         struct flight *f = newest(p);
         ok = forward(p, k, NULL, f) && send(p, f->y, 1);
     }
-    for (int64_t k = ahead; ok && k < p->n; k++) ok = alternate(p, k, k == p->n - 1, &x);
+    ok = ok && p->run(p->context, p->n - ahead - 1, alternate_again, p) && alternate(p, p->n - 1, true);
     for (int64_t k = 0; ok && k < ahead; k++) {
         dx = dy = NULL;
         ok = gradient_receive(p, &dy) && backward(p, dy, &dx) && (!dx || send(p, dx, -1));
         tl_drop(dx);
     }
-    tl_drop(x);
+    return ok;
+}
+
+/* Every round. */
+static bool run_all(void *context, int64_t n, bool (*round)(void *own, int64_t k), void *own) {
+    bool ok = true;
+    (void)context;
+    for (int64_t k = 0; ok && k < n; k++) ok = round(own, k);
     return ok;
 }
 
@@ -226,6 +244,11 @@ static const tl_device *model_device(const struct model *s) {
 }
 
 tl_tensor *tl_model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, void *context, double weight) {
+    return model_pipeline(model, n, give, context, weight, run_all);
+}
+
+tl_tensor *model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, void *context, double weight,
+                          pipeline_rounds run) {
     if (!pipeline_check(model, n, give)) return NULL;
     struct model *s = model->state;
     struct pipeline p = {.model = model,
@@ -236,6 +259,7 @@ tl_tensor *tl_model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, v
                          .n = n,
                          .give = give,
                          .context = context,
+                         .run = run,
                          .weight = weight,
                          .before = tl_generator_get()};
     tl_scope scope = tl_scope_begin();
@@ -244,21 +268,40 @@ tl_tensor *tl_model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, v
     bool ok = p.total && room_make(&p) && (weight != 0 ? train_all(&p) : pass_all(&p));
     for (int64_t i = 0; p.flights && i < p.n_room; i++) flight_end(&p.flights[i]); /* of a pass that failed */
     memory_free(p.flights);
+    tl_drop(p.next);
     if (p.pp)
         tl_generator_set((tl_generator){p.before.seed, p.before.stream, p.before.index + (uint64_t)n * p.n_drawn});
     if (ok && p.pp) p.total = tl_broadcast(p.total, tl_comm_size(p.pp) - 1, p.pp);
     return tl_scope_return(scope, ok ? p.total : NULL);
 }
 
+tl_tensor *model_shared(const tl_module *model, tl_comm **group) {
+    const struct model *s = model->state;
+    bool is_shared = s->parallel.ends && tl_comm_rank(s->parallel.ends) >= 0;
+    *group = is_shared ? s->parallel.ends : NULL;
+    return is_shared ? tl_module_tensor(s->embedding, 0) : NULL;
+}
+
+const char *model_shared_name(tl_module *model) {
+    int n = 0;
+    tl_comm *group;
+    const tl_tensor *shared = model_shared(model, &group);
+    const tl_named_tensor *list = shared ? tl_module_list(model, &n) : NULL;
+    for (int i = 0; i < n; i++)
+        if (list[i].tensor == shared) return list[i].name;
+    return NULL;
+}
+
 bool tl_model_share_tied(tl_module *model) {
     if (!model) return error_set(TL_ERROR_USE, "tl_model_share_tied: got NULL instead of a model");
     if (!model_speaks(model)) return false;
-    const struct model *s = model->state;
-    if (!s->parallel.ends || tl_comm_rank(s->parallel.ends) < 0) return true;
-    tl_tensor *gradient = tl_grad_of(tl_module_tensor(s->embedding, 0));
+    tl_comm *ends;
+    tl_tensor *embedding = model_shared(model, &ends);
+    if (!embedding) return true;
+    tl_tensor *gradient = tl_grad_of(embedding);
     if (!gradient) return error_set(TL_ERROR_USE, "tl_model_share_tied: the embedding has no gradient");
     bool grad = tl_set_grad_mode(false);
-    bool ok = tl_all_reduce_(gradient, s->parallel.ends) != NULL;
+    bool ok = tl_all_reduce_(gradient, ends) != NULL;
     tl_set_grad_mode(grad);
     return ok;
 }

@@ -252,9 +252,11 @@ bool tl_model_save(tl_module *model, const char *folder) {
     const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
     if (!list) return false;
     if (!folder) return error_set(TL_ERROR_USE, "tl_model_save: got NULL instead of a folder");
-    const tl_comm *tp = ((const struct model *)model->state)->parallel.tp;
-    if (!tp) return save(c, list, n, folder);
-    bool ok = joined_make(&whole, list, n) && (tl_comm_rank(tp) || save(c, whole.list, n, folder));
+    const struct parallel *p = &((const struct model *)model->state)->parallel;
+    if (!p->tp && !p->pp) return save(c, list, n, folder);
+    bool ok = joined_make(&whole, list, n), is_first = tl_comm_rank(p->tp) == 0;
+    if (ok && is_first) ok = joined_collect(&whole, model_shared_name(model), p->pp);
+    ok = ok && (!is_first || !p->is_first || save(c, whole.list, whole.n, folder));
     joined_free(&whole);
     return ok;
 }

@@ -224,6 +224,20 @@ bool buckets_reduce(struct buckets *b) {
     return ok;
 }
 
+bool buckets_share(struct buckets *b, int kind, tl_comm *stages) {
+    bool ok = true, mode = tl_set_grad_mode(false);
+    tl_phase phase = tl_set_phase(TL_UPDATE);
+    for (int i = 0; ok && i < b->n; i++) {
+        if (b->at[i].members[0].kind != kind) continue;
+        tl_scope scope = tl_scope_enter("reduce");
+        ok = scope.depth && tl_all_reduce_(b->at[i].grad, stages);
+        ok = scope.depth && tl_scope_end(scope) && ok;
+    }
+    tl_set_phase(phase);
+    tl_set_grad_mode(mode);
+    return ok;
+}
+
 /* A gradient is complete; the last one of a bucket sends it. A failure shows as a recorded error. */
 static void grad_arrived(tl_tensor *parameter, tl_tensor *grad, void *context) {
     struct bucket_member *m = context;

@@ -82,6 +82,9 @@ bool buckets_gather_all(struct buckets *b); /* every parameter, until buckets_le
 /* After the micro-batches: sums the gradients of all parameters, which are then dropped. In zero2 backward has done
  * it. */
 bool buckets_reduce(struct buckets *b);
+/* Afterwards: sums those of one kind over the stages that hold the same parameters, which all have equal parts of them.
+ */
+bool buckets_share(struct buckets *b, int kind, tl_comm *stages);
 /* The sum of squares of this rank's parts, of the kinds that count (a bit each): () f32. */
 tl_tensor *buckets_squares(struct buckets *b, unsigned kinds);
 /* Gives each bucket's `own` its gradient, for the optimizer; drops it again. */

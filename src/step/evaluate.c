@@ -1,5 +1,6 @@
 /* evaluate.c: the loss on text that is never trained on. */
 #include "step/rounds.h"
+#include "step/stages.h"
 #include "step/trainer.h"
 
 static bool batch_add(struct trainer *t, int64_t batch, void *context) {
@@ -15,6 +16,12 @@ static bool batch_add(struct trainer *t, int64_t batch, void *context) {
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
+static bool batches_add(struct trainer *t, int64_t n, tl_tensor *total) {
+    if (!stages_are_several(t)) return rounds_run(t, n, batch_add, total);
+    tl_tensor *sum = stages_run(t, t->held_out, 0, n, 0, NULL);
+    return sum && tl_copy_(total, sum);
+}
+
 /* The same batches every time, so that two evaluations can be compared. */
 bool trainer_evaluate(struct trainer *t) {
     int64_t n = t->settings.eval_batches;
@@ -24,7 +31,7 @@ bool trainer_evaluate(struct trainer *t) {
     tl_tensor *total = tl_select(t->results, 0, 4);
     tl_module_train(t->model, false);
     bool ok = total != NULL;
-    ok = ok && rounds_run(t, n, batch_add, total);
+    ok = ok && batches_add(t, n, total);
     ok = ok && trainer_sum(t, tl_slice(t->results, 0, 4, 5, 1)) && tl_affine_(total, 1 / (double)(n * t->mesh.size), 0);
     tl_module_train(t->model, true);
     ok = scope.depth && tl_scope_end(scope) && ok;

@@ -22,7 +22,6 @@ static int64_t setting_of(const struct settings *s, enum mesh_axis axis) {
 }
 
 static bool parts_check(const struct settings *s) {
-    if (s->pp > 1) return error_set(TL_ERROR_USE, "pp: %" PRId64 " is not possible yet (need --pp 1)", s->pp);
     if (s->tp > 1 && strcmp(settings_choice(s, "shard"), "none"))
         return error_set(TL_ERROR_USE,
                          "shard: %s is not possible yet with --tp %" PRId64 " (need --shard none, or --tp 1)",

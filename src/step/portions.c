@@ -8,9 +8,9 @@
 #include "base/memory.h"
 #include "tensor/tensor.h"
 
-void portions_begin(struct portions *p, const char *stem, const struct buckets *b) {
-    if (b->mode == SHARDING_NONE) snprintf(p->file, sizeof p->file, "%s.safetensors", stem);
-    else snprintf(p->file, sizeof p->file, "%s-%05d-of-%05d.safetensors", stem, b->group.rank + 1, b->group.size);
+void portions_file(char file[PORTIONS_FILE], const char *stem, int index, int n) {
+    if (n == 1) snprintf(file, PORTIONS_FILE, "%s.safetensors", stem);
+    else snprintf(file, PORTIONS_FILE, "%s-%05d-of-%05d.safetensors", stem, index + 1, n);
 }
 
 /* "PREFIXNAME@from:to"; without the range if it is everything. */

@@ -6,15 +6,16 @@
 #include "step/buckets.h"
 #include "tally.h"
 
+enum { PORTIONS_FILE = 64 };
+
 struct portions {
     tl_named_tensor
         *at; /* "exp_avg.NAME" of a whole parameter, in its shape; "exp_avg.NAME@8:24" of a part, a vector */
     size_t n, capacity;
-    char file[64]; /* that this rank writes them to */
 };
 
-/* Names the file: "stem.safetensors", or "stem-00002-of-00004.safetensors" where every rank has its own. */
-void portions_begin(struct portions *p, const char *stem, const struct buckets *b);
+/* The file of one of n ranks that write: "stem.safetensors", or "stem-00002-of-00004.safetensors" if there are more. */
+void portions_file(char file[PORTIONS_FILE], const char *stem, int index, int n);
 /* Adds views of `own`, this rank's part of a vector like the bucket's, under PREFIX and the names of its parameters.
  * False: recorded. */
 bool portions_add(struct portions *p, const char *prefix, size_t prefix_length, const struct bucket *k, tl_tensor *own,

@@ -68,7 +68,7 @@ GROUP("Several processes (docs/processes.md)")
 INTEGER(dp, PRICED, 0, 0, 1000000, "ranks that divide each micro-batch; 0: as many as were started, after the other axes")
 INTEGER(tp, PRICED, 1, 1, 4096, "ranks that divide the matrices of each layer")
 INTEGER(cp, PRICED, 1, 1, 4096, "ranks that divide each sequence")
-INTEGER(pp, PRICED, 1, 1, 4096, "ranks that divide the layers (not yet)")
+INTEGER(pp, PRICED, 1, 1, 4096, "ranks that divide the layers: the stages of a pipeline, which takes the accum micro-batches of a step through them")
 TRUTH(sp, PRICED, false, "tp: also divide what is between the matrices, along the sequence")
 CHOICE(shard, PRICED, "none", "none|zero1|zero2|zero3", "what each rank of dp keeps only a part of: zero1 the optimizer's state, zero2 also gradients, zero3 also parameters")
 

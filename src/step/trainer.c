@@ -14,6 +14,7 @@
 #include "ops/draw.h"
 #include "optim/optimizer.h"
 #include "step/rounds.h"
+#include "step/stages.h"
 #include "step/tokens.h"
 
 /* One stream for each use of random numbers, so that they do not affect each other. */
@@ -102,7 +103,7 @@ bool trainer_can_hold(const struct settings *s, const tl_model_config *config, c
     if (!recipe || !recipe_check(recipe, device->target)) return false;
     if (!device_has_data(device)) return true;
     return (!*weights || model_weights_fit(config, weights)) &&
-           model_fits(config, (int)s->tp, recipe->parameters, device);
+           model_fits(config, (int)(s->tp * s->pp), recipe->parameters, device);
 }
 
 static tl_optimizer_kind optimizer_kind(const struct settings *s) {
@@ -162,8 +163,6 @@ static bool pieces_make(struct trainer *t) {
     int n = 0;
     const tl_named_tensor *states = tl_optimizer_list(t->optimizer, &n);
     bool ok = states != NULL;
-    portions_begin(&t->states, "optimizer", &t->buckets);
-    portions_begin(&t->weights, "model", &t->buckets);
     for (int i = 0; ok && i < n; i++) {
         const char *name = states[i].name, *at = strstr(name, bucket);
         const struct bucket *k = &t->buckets.at[atoi(at + sizeof bucket - 1)];
@@ -201,6 +200,11 @@ static tl_loader *loader_new(const struct trainer *t, const struct source *sourc
  * after those of as many elements on each rank. */
 static bool rounding_check(const struct trainer *t, const tl_model_config *c) {
     int64_t tp = t->settings.tp;
+    if (t->recipe->is_stochastic && t->settings.pp > 1)
+        return error_set(TL_ERROR_USE,
+                         "pp: the recipe %s rounds at random, by one sequence of random numbers for all parameters, "
+                         "which stages do not share (need another --recipe, such as bf16, or --pp 1)",
+                         settings_choice(&t->settings, "recipe"));
     if (!t->recipe->is_stochastic || (c->vocabulary % tp == 0 && c->ff % tp == 0)) return true;
     return error_set(TL_ERROR_USE,
                      "tp: the recipe %s rounds at random, and needs parts of equal size: vocabulary %" PRId64
@@ -212,8 +216,10 @@ static bool rounding_check(const struct trainer *t, const tl_model_config *c) {
 
 static bool model_make(struct trainer *t) {
     const struct settings *s = &t->settings;
-    const tl_parallel parallel = {
-        .tp = t->mesh.axis[MESH_TP].comm, .cp = t->mesh.axis[MESH_CP].comm, .has_sequence_parallel = s->sp};
+    const tl_parallel parallel = {.tp = t->mesh.axis[MESH_TP].comm,
+                                  .cp = t->mesh.axis[MESH_CP].comm,
+                                  .pp = t->mesh.axis[MESH_PP].comm,
+                                  .has_sequence_parallel = s->sp};
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (!trainer_model(s, &config, weights) || !trainer_can_hold(s, &config, weights, t->device) ||
@@ -225,6 +231,7 @@ static bool model_make(struct trainer *t) {
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
     linear_set_mode(t->model, t->recipe->linear);
+    t->shared = model_shared(t->model, &t->sharers);
     return !device_has_data(t->device) || !*weights || tl_model_load(t->model, weights);
 }
 
@@ -260,11 +267,13 @@ static bool buckets_add(struct trainer *t) {
     return ok;
 }
 
-/* How ranks of tp hold a parameter: parts, the same, or parts of which several hold the same. */
-enum holding { HOLDS_PART, HOLDS_WHOLE, HOLDS_COPY };
+/* How ranks of tp hold a parameter: parts, the same, or parts of which several hold the same. Two stages of pp hold the
+ * one that they share, each a part or the whole of it: its gradient is summed apart from all others. */
+enum holding { HOLDS_PART, HOLDS_WHOLE, HOLDS_COPY, HOLDS_SHARED };
 
 static enum holding holding_of(const struct trainer *t, int parameter) {
     const tl_shard *shard = t->shards[parameter];
+    if (t->parameters[parameter] == t->shared) return HOLDS_SHARED;
     if (t->mesh.axis[MESH_TP].size == 1) return HOLDS_PART;
     return !shard ? HOLDS_WHOLE : shard->n_copies > 1 ? HOLDS_COPY : HOLDS_PART;
 }
@@ -274,7 +283,10 @@ static unsigned holdings_counted(const struct trainer *t) {
     int rank = t->mesh.axis[MESH_TP].rank, n_copies = 1;
     for (int i = 0; i < t->n_parameters; i++)
         if (t->shards[i] && t->shards[i]->n_copies > 1) n_copies = t->shards[i]->n_copies;
-    return 1u << HOLDS_PART | (rank == 0 ? 1u << HOLDS_WHOLE : 0) | (rank % n_copies == 0 ? 1u << HOLDS_COPY : 0);
+    /* the embedding, which tp divides */
+    bool counts_shared = t->mesh.axis[MESH_PP].rank == 0;
+    return 1u << HOLDS_PART | (rank == 0 ? 1u << HOLDS_WHOLE : 0) | (rank % n_copies == 0 ? 1u << HOLDS_COPY : 0) |
+           (counts_shared ? 1u << HOLDS_SHARED : 0);
 }
 
 static bool buckets_begin(struct trainer *t) {
@@ -362,8 +374,7 @@ static bool results_make(struct trainer *t) {
     if (!scope.depth) return false;
     t->results = tl_set_purpose(tl_zeros(TL_SHAPE(5), TL_F32, t->device), TL_DATA);
     bool ok = t->results && tl_keep(t->results);
-    bool is_shared = t->mesh.axis[MESH_TP].size > 1 || t->mesh.axis[MESH_CP].size > 1; /* it has no logits */
-    if (ok && t->tokenizer && t->settings.sample_tokens && !is_shared) ok = text_make(t);
+    if (ok && t->tokenizer && t->settings.sample_tokens && !trainer_is_divided(t)) ok = text_make(t);
     return tl_scope_end(scope) && ok;
 }
 
@@ -438,12 +449,18 @@ double trainer_lr(const struct trainer *t, int64_t step) {
 
 /* ---- One step ---- */
 
+/* Of the mean over micro-batches, and over ranks with equal parts of each. */
+static int64_t loss_parts(const struct trainer *t) { return t->settings.accum * t->dp.size; }
+
+/* Of a micro-batch's loss in the gradients. */
+static double loss_weight(const struct trainer *t) {
+    return (t->recipe->has_scaler ? t->scaler.scale : 1) / (double)loss_parts(t);
+}
+
 /* Forward and backward of one micro-batch. The loss is added to `total` (the first one replaces it), and the pairs that
  * attention uses to `pairs`. */
 static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, int64_t *pairs, bool is_first) {
-    int64_t n_parts = t->settings.accum * t->dp.size; /* of the mean: micro-batches, and ranks with equal parts of it */
-    double weight = (t->recipe->has_scaler ? t->scaler.scale : 1) / (double)n_parts;
-    bool needs_seed = t->recipe->has_scaler || n_parts > 1;
+    bool needs_seed = t->recipe->has_scaler || loss_parts(t) > 1;
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
     bool ok = scope.depth && tl_loader_next_documents(t->loader, position, &tokens, &targets, &begin) &&
@@ -452,7 +469,7 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, in
     tl_dtype before = tl_set_autocast(t->recipe->autocast);
     tl_tensor *loss = ok ? tl_model_document_loss(t->model, tokens, targets, begin) : NULL; /* () f32 */
     tl_set_autocast(before);
-    tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, weight, TL_F32, t->device) : NULL;
+    tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, loss_weight(t), TL_F32, t->device) : NULL;
     ok = loss && (seed || !needs_seed) && tl_backward(loss, seed, 0);
     buckets_leave(&t->buckets);
     bool grad = tl_set_grad_mode(false);
@@ -510,14 +527,29 @@ static bool micro_batch(struct trainer *t, int64_t k, void *context) {
     return !trainer_leaves(t, k) && micro_step(t, m->position + k, m->total, m->pairs, k == 0) && tl_error() == TL_OK;
 }
 
+/* All micro-batches of a step through the stages of pp. */
+static bool stages_step(struct trainer *t, const struct micro_batches *m) {
+    tl_dtype before = tl_set_autocast(t->recipe->autocast);
+    tl_tensor *sum = stages_run(t, t->loader, m->position, t->settings.accum, loss_weight(t), m->pairs);
+    tl_set_autocast(before);
+    bool grad = tl_set_grad_mode(false), ok = sum && tl_copy_(m->total, sum);
+    tl_set_grad_mode(grad);
+    return ok;
+}
+
+/* Over the ranks that see other tokens, and over the stages that share a parameter. */
+static bool gradients_sum(struct trainer *t) {
+    if (t->dp.size == 1) return tl_model_share_tied(t->model);
+    return buckets_reduce(&t->buckets) && (!t->shared || buckets_share(&t->buckets, HOLDS_SHARED, t->sharers));
+}
+
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     int64_t accum = t->settings.accum;
     struct micro_batches batches = {(step + t->data_shift) * accum, total, &t->step_pairs[step % 2]};
     *batches.pairs = 0;
-    bool ok = rounds_run(t, accum, micro_batch, &batches);
+    bool ok = stages_are_several(t) ? stages_step(t, &batches) : rounds_run(t, accum, micro_batch, &batches);
     ok = sums_give(t, ok);
-    return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0)) &&
-           (t->dp.size == 1 || buckets_reduce(&t->buckets));
+    return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0)) && gradients_sum(t);
 }
 
 bool trainer_sum(const struct trainer *t, tl_tensor *values) {
@@ -619,23 +651,42 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
 
 /* ---- For checkpoints ---- */
 
+/* Stages of pp write what they hold; where sharding divides that among ranks, each its own part. */
+static void files_name(struct trainer *t, const struct trainer_part parts[TRAINER_PARTS]) {
+    static const char *const stems[TRAINER_PARTS] = {"model", "optimizer"};
+    const struct mesh_group *pp = &t->mesh.axis[MESH_PP];
+    for (int i = 0; i < TRAINER_PARTS; i++) {
+        int n = parts[i].is_portions ? t->dp.size : 1, own = parts[i].is_portions ? t->dp.rank : 0;
+        portions_file(t->files[i], stems[i], pp->rank * n + own, pp->size * n);
+    }
+}
+
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) {
-    bool has_tp = t->mesh.axis[MESH_TP].size > 1;
-    parts[0] = (struct trainer_part){.file = "model.safetensors", .is_others = t->dp.rank > 0, .is_joined = has_tp};
-    parts[1] = (struct trainer_part){.file = "optimizer.safetensors"};
+    bool has_tp = t->mesh.axis[MESH_TP].size > 1, is_divided = t->buckets.mode != SHARDING_NONE;
+    parts[0] = (struct trainer_part){.is_others = t->dp.rank > 0, .is_joined = has_tp};
+    parts[1] = parts[0];
     parts[0].tensors = tl_module_list(t->model, &parts[0].n);
     parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);
-    if (t->divided)
-        parts[1] = (struct trainer_part){.file = "optimizer.safetensors", .tensors = t->divided, .n = parts[1].n};
-    if (t->dp.size > 1)
-        parts[1] = (struct trainer_part){.file = t->states.file,
-                                         .tensors = t->states.at,
-                                         .n = (int)t->states.n,
-                                         .is_others = t->dp.rank > 0 && t->buckets.mode == SHARDING_NONE};
-    parts[1].is_joined = has_tp;
-    if (t->weights.n)
-        parts[0] = (struct trainer_part){.file = t->weights.file, .tensors = t->weights.at, .n = (int)t->weights.n};
+    if (t->divided) parts[1].tensors = t->divided;
+    const struct portions *portions[TRAINER_PARTS] = {t->weights.n ? &t->weights : NULL,
+                                                      t->dp.size > 1 ? &t->states : NULL};
+    for (int i = 0; i < TRAINER_PARTS; i++) {
+        if (portions[i]) parts[i].tensors = portions[i]->at, parts[i].n = (int)portions[i]->n;
+        parts[i].is_portions = portions[i] && is_divided;
+        if (parts[i].is_portions) parts[i].is_others = false;
+        if (t->shared && t->mesh.axis[MESH_PP].rank > 0) parts[i].shared = name_of(t, t->shared);
+    }
+    files_name(t, parts);
+    for (int i = 0; i < TRAINER_PARTS; i++) parts[i].file = t->files[i];
     return parts[0].tensors && (parts[1].tensors || parts[1].n == 0);
+}
+
+bool trainer_part_saves(const struct trainer_part *part, int i) {
+    const char *name = part->tensors[i].name;
+    if (part->is_others) return false;
+    if (!part->shared) return true;
+    size_t length = strcspn(name, "@"), own = strlen(part->shared);
+    return length < own || memcmp(name + length - own, part->shared, own) != 0;
 }
 
 bool trainer_whole(struct trainer *t, bool is_whole) {
@@ -649,8 +700,8 @@ bool trainer_bill_save(struct trainer *t) {
     tl_scope scope = tl_scope_enter("save");
     bool ok = scope.depth && trainer_parts(t, parts);
     for (int i = 0; ok && i < TRAINER_PARTS; i++)
-        for (int k = 0; ok && !parts[i].is_others && k < parts[i].n; k++)
-            ok = transfer_bill(parts[i].tensors[k].tensor);
+        for (int k = 0; ok && k < parts[i].n; k++)
+            ok = !trainer_part_saves(&parts[i], k) || transfer_bill(parts[i].tensors[k].tensor);
     ok = scope.depth && tl_scope_end(scope) && ok;
     tl_set_phase(phase);
     return ok;

@@ -17,6 +17,8 @@
 #include "step/settings.h"
 #include "step/source.h"
 
+enum { TRAINER_PARTS = 2 }; /* of what is saved: parameters, the optimizer's state */
+
 struct trainer {
     struct settings settings;
     const struct recipe *recipe;
@@ -31,10 +33,13 @@ struct trainer {
     const char **names;      /* of the parameters; the model's */
     const tl_shard **shards; /* of the parameters; NULL: whole */
     int n_parameters;
+    tl_tensor *shared; /* the parameter that another stage of pp holds too; NULL: none */
+    tl_comm *sharers;  /* they */
     struct mesh mesh;                /* the processes; not owned */
     struct mesh_group dp;            /* the ranks that divide a micro-batch: sequences and, with cp, their tokens */
     struct buckets buckets;          /* of the parameters; none if dp is one rank */
     struct portions states, weights; /* of the buckets: the optimizer's state, and in zero3 the parameters */
+    char files[TRAINER_PARTS][PORTIONS_FILE]; /* of a checkpoint, that this rank writes */
     tl_named_tensor *divided;        /* the optimizer's state where tp divides parameters and there are no buckets */
     tl_tensor **sums;   /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
     tl_tensor *results; /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
@@ -92,18 +97,25 @@ char *trainer_read_text(struct trainer *t); /* as UTF-8, memory_free it; NULL: r
 
 /* Of ranks that share rows of tokens, the first counts them. */
 static inline bool trainer_counts_rows(const struct trainer *t) {
-    return t->mesh.axis[MESH_TP].rank == 0 && t->mesh.axis[MESH_CP].rank == 0;
+    return t->mesh.axis[MESH_TP].rank == 0 && t->mesh.axis[MESH_CP].rank == 0 && t->mesh.axis[MESH_PP].rank == 0;
+}
+
+/* Whether ranks divide the model or its sequences: then it has no logits, and no text is sampled. */
+static inline bool trainer_is_divided(const struct trainer *t) {
+    return t->mesh.axis[MESH_TP].size > 1 || t->mesh.axis[MESH_CP].size > 1 || t->mesh.axis[MESH_PP].size > 1;
 }
 
 /* Everything that a step depends on: tensors by their file in a checkpoint, numbers as JSON. */
-enum { TRAINER_PARTS = 2 };
 struct trainer_part {
     const char *file;               /* "model.safetensors", "optimizer-00002-of-00004.safetensors" */
     const tl_named_tensor *tensors; /* "exp_avg.NAME"; or "exp_avg.NAME@8:24", elements 8 .. 23 of it, as a vector */
     int n;
-    bool is_others; /* another rank saves the same */
-    bool is_joined; /* ranks of tp hold parts of the tensors, which are saved whole */
+    bool is_others;     /* another rank saves the same */
+    bool is_portions;   /* the ranks of dp have parts of the tensors */
+    bool is_joined;     /* ranks of tp hold parts of the tensors, which are saved whole */
+    const char *shared; /* the parameter that another stage of pp saves; NULL: none */
 };
+bool trainer_part_saves(const struct trainer_part *part, int tensor); /* whether this rank does */
 /* Where ranks keep only parts of the parameters: all of them, on every rank, while `is_whole`. All ranks call it. */
 bool trainer_whole(struct trainer *t, bool is_whole);
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]);

@@ -181,9 +181,11 @@ static bool parts_write(const struct file_folder *own, const struct trainer_part
     const char **names = memory_new(((size_t)part->n + 1) * sizeof *names);
     tl_tensor **tensors = memory_new(((size_t)part->n + 1) * sizeof *tensors);
     bool ok = names && tensors;
+    int n = 0;
     if (!ok) error_memory((size_t)part->n * sizeof *names, "a checkpoint");
-    for (int i = 0; ok && i < part->n; i++) names[i] = part->tensors[i].name, tensors[i] = part->tensors[i].tensor;
-    ok = ok && safetensors_save_at(file_in(own, part->file), names, tensors, part->n, NULL, NULL, 0);
+    for (int i = 0; ok && i < part->n; i++)
+        if (trainer_part_saves(part, i)) names[n] = part->tensors[i].name, tensors[n++] = part->tensors[i].tensor;
+    ok = ok && safetensors_save_at(file_in(own, part->file), names, tensors, n, NULL, NULL, 0);
     memory_free(names);
     memory_free(tensors);
     return ok;

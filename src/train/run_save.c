@@ -131,8 +131,8 @@ static bool length_change(struct run *r, int64_t before) {
 
 /* Sums of gradients depend on how many ranks add them. */
 static void ranks_look(const struct run *r, const struct settings *before) {
-    int64_t then = (before->dp ? before->dp : 1) * before->tp * before->cp;
-    int64_t now = (r->settings.dp ? r->settings.dp : 1) * r->settings.tp * r->settings.cp;
+    int64_t then = (before->dp ? before->dp : 1) * before->tp * before->cp * before->pp;
+    int64_t now = (r->settings.dp ? r->settings.dp : 1) * r->settings.tp * r->settings.cp * r->settings.pp;
     if (then != now && r->step < r->settings.steps)
         log_line("checkpoint of step %" PRId64 " was made by %" PRId64 " rank%s, and %" PRId64
                  " go%s on: from here on sums are rounded differently",
@@ -259,6 +259,11 @@ bool run_complete(struct run *r) {
     const tl_named_tensor *list = tl_module_list(r->trainer->model, &n);
     bool is_near = r->mesh.reduced.rank == 0; /* the first rank, and those that hold the other parts of its model */
     ok = ok && run_agree(r, list && (!is_near || joined_make(&whole, list, n)));
+    const struct mesh_group *pp = &r->mesh.axis[MESH_PP];
+    if (ok && pp->size > 1) { /* of each stage the first rank, which has all parts */
+        bool is_giver = is_near && r->mesh.axis[MESH_TP].rank == 0;
+        ok = run_agree(r, !is_giver || joined_collect(&whole, model_shared_name(r->trainer->model), pp->comm));
+    }
     if (ok && run_is_first(r)) ok = was_done ? run_repair(r, &whole) : final_write(r, &whole) && receipt_write(r);
     joined_free(&whole);
     trainer_whole(r->trainer, false);
