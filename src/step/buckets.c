@@ -137,12 +137,6 @@ bool buckets_enter(struct buckets *b) {
 void buckets_leave(struct buckets *b) {
     for (int i = 0; i < b->n; i++) bucket_release(&b->at[i]);
 }
-bool buckets_gather_all(struct buckets *b) {
-    bool ok = true;
-    for (int i = 0; ok && b->mode == SHARDING_ZERO3 && i < b->n; i++) ok = bucket_gather(&b->at[i]);
-    return ok;
-}
-
 static bool blocks_watch(struct buckets *b) {
     int n = model_n_blocks(b->model);
     b->watches = memory_new((size_t)n * sizeof *b->watches);

@@ -77,7 +77,6 @@ void buckets_free(struct buckets *b);
 /* Around every pass through the model: the parameters outside of blocks. Whatever is still gathered is dropped. */
 bool buckets_enter(struct buckets *b);
 void buckets_leave(struct buckets *b);
-bool buckets_gather_all(struct buckets *b); /* every parameter, until buckets_leave */
 
 /* After the micro-batches: sums the gradients of all parameters, which are then dropped. In zero2 backward has done
  * it. */

@@ -22,10 +22,6 @@ static int64_t setting_of(const struct settings *s, enum mesh_axis axis) {
 }
 
 static bool parts_check(const struct settings *s) {
-    if (s->tp > 1 && strcmp(settings_choice(s, "shard"), "none"))
-        return error_set(TL_ERROR_USE,
-                         "shard: %s is not possible yet with --tp %" PRId64 " (need --shard none, or --tp 1)",
-                         settings_choice(s, "shard"), s->tp);
     if (s->seq % (2 * s->cp) && s->cp > 1)
         return error_set(TL_ERROR_USE,
                          "cp: rows of %" PRId64 " tokens cannot be divided among %" PRId64

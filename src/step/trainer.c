@@ -157,19 +157,39 @@ static const char *name_of(const void *context, const tl_tensor *parameter) {
     return t->names[i];
 }
 
-/* The optimizer's states are "exp_avg.bucket.0" and so on. */
-static bool pieces_make(struct trainer *t) {
-    static const char bucket[] = "bucket.";
+static bool pieces_of_states(struct trainer *t, struct portions *to, bool is_collected) {
+    static const char bucket[] = "bucket."; /* states are "exp_avg.bucket.0" and so on */
     int n = 0;
     const tl_named_tensor *states = tl_optimizer_list(t->optimizer, &n);
     bool ok = states != NULL;
     for (int i = 0; ok && i < n; i++) {
         const char *name = states[i].name, *at = strstr(name, bucket);
         const struct bucket *k = &t->buckets.at[atoi(at + sizeof bucket - 1)];
-        ok = portions_add(&t->states, name, (size_t)(at - name), k, states[i].tensor, name_of, t);
+        ok = (is_collected ? portions_collect : portions_add)(to, name, (size_t)(at - name), k, states[i].tensor,
+                                                              name_of, t);
     }
-    for (int i = 0; ok && t->buckets.mode == SHARDING_ZERO3 && i < t->buckets.n; i++)
-        ok = portions_add(&t->weights, "", 0, &t->buckets.at[i], t->buckets.at[i].own, name_of, t);
+    return ok;
+}
+
+static bool pieces_of_weights(struct trainer *t, struct portions *to, bool is_collected) {
+    bool ok = true;
+    for (int i = 0; ok && t->buckets.mode == SHARDING_ZERO3 && i < t->buckets.n; i++) {
+        const struct bucket *k = &t->buckets.at[i];
+        ok = (is_collected ? portions_collect : portions_add)(to, "", 0, k, k->own, name_of, t);
+    }
+    return ok;
+}
+
+/* As the parameters that they are of. */
+static void pieces_divide(const struct trainer *t, struct portions *p) {
+    for (size_t i = 0; i < p->n; i++)
+        for (int k = 0; k < t->n_parameters; k++)
+            if (t->parameters[k] == p->of[i]) p->at[i].shard = t->shards[k];
+}
+
+bool trainer_collect(struct trainer *t, int part, struct portions *to) {
+    bool ok = part ? pieces_of_states(t, to, true) : pieces_of_weights(t, to, true);
+    pieces_divide(t, to);
     return ok;
 }
 
@@ -300,27 +320,27 @@ static bool buckets_begin(struct trainer *t) {
     return ok;
 }
 
-/* States are divided as their parameters are: "exp_avg.NAME". */
-static void states_divide(const struct trainer *t, tl_named_tensor *states, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        for (int k = 0; k < t->n_parameters; k++)
-            if (!strcmp(strchr(states[i].name, '.') + 1, t->names[k])) states[i].shard = t->shards[k];
-}
-
-/* The optimizer's state as checkpoints have it, where that is not the optimizer's own list. */
-static bool states_make(struct trainer *t) {
+/* States without buckets are divided as their parameters are: "exp_avg.NAME". */
+static bool states_divide(struct trainer *t) {
     int n = 0;
-    if (t->dp.size > 1 && !pieces_make(t)) return false;
-    if (t->mesh.axis[MESH_TP].size == 1) return true;
-    states_divide(t, t->states.at, t->states.n);
-    const tl_named_tensor *list = t->dp.size == 1 ? tl_optimizer_list(t->optimizer, &n) : NULL;
-    if (t->dp.size > 1) return true;
+    const tl_named_tensor *list = tl_optimizer_list(t->optimizer, &n);
     size_t bytes = ((size_t)n + 1) * sizeof *t->divided;
     t->divided = list || !n ? memory_new(bytes) : NULL;
     if (!t->divided) return error_memory(bytes, "the optimizer's state by parameter");
     if (n) memcpy(t->divided, list, (size_t)n * sizeof *list);
-    states_divide(t, t->divided, (size_t)n);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < t->n_parameters; k++)
+            if (!strcmp(strchr(t->divided[i].name, '.') + 1, t->names[k])) t->divided[i].shard = t->shards[k];
     return true;
+}
+
+/* The optimizer's state as checkpoints have it, where that is not the optimizer's own list. */
+static bool states_make(struct trainer *t) {
+    if (t->dp.size == 1) return t->mesh.axis[MESH_TP].size == 1 || states_divide(t);
+    bool ok = pieces_of_states(t, &t->states, false) && pieces_of_weights(t, &t->weights, false);
+    pieces_divide(t, &t->states);
+    pieces_divide(t, &t->weights);
+    return ok;
 }
 
 static bool optimizer_make(struct trainer *t) {
@@ -651,12 +671,14 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
 
 /* ---- For checkpoints ---- */
 
-/* Stages of pp write what they hold; where sharding divides that among ranks, each its own part. */
+/* Stages of pp write what they hold; where sharding divides that among ranks, each its own part. Where tp divides it,
+ * too, one rank collects both. */
 static void files_name(struct trainer *t, const struct trainer_part parts[TRAINER_PARTS]) {
     static const char *const stems[TRAINER_PARTS] = {"model", "optimizer"};
     const struct mesh_group *pp = &t->mesh.axis[MESH_PP];
     for (int i = 0; i < TRAINER_PARTS; i++) {
-        int n = parts[i].is_portions ? t->dp.size : 1, own = parts[i].is_portions ? t->dp.rank : 0;
+        bool has_own = parts[i].is_portions && !parts[i].is_joined;
+        int n = has_own ? t->dp.size : 1, own = has_own ? t->dp.rank : 0;
         portions_file(t->files[i], stems[i], pp->rank * n + own, pp->size * n);
     }
 }
@@ -672,6 +694,7 @@ bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) 
                                                       t->dp.size > 1 ? &t->states : NULL};
     for (int i = 0; i < TRAINER_PARTS; i++) {
         if (portions[i]) parts[i].tensors = portions[i]->at, parts[i].n = (int)portions[i]->n;
+        if (portions[i]) parts[i].of = portions[i]->of;
         parts[i].is_portions = portions[i] && is_divided;
         if (parts[i].is_portions) parts[i].is_others = false;
         if (t->shared && t->mesh.axis[MESH_PP].rank > 0) parts[i].shared = name_of(t, t->shared);
@@ -687,11 +710,6 @@ bool trainer_part_saves(const struct trainer_part *part, int i) {
     if (!part->shared) return true;
     size_t length = strcspn(name, "@"), own = strlen(part->shared);
     return length < own || memcmp(name + length - own, part->shared, own) != 0;
-}
-
-bool trainer_whole(struct trainer *t, bool is_whole) {
-    if (!is_whole) buckets_leave(&t->buckets);
-    return !is_whole || buckets_gather_all(&t->buckets);
 }
 
 bool trainer_bill_save(struct trainer *t) {

@@ -110,15 +110,17 @@ struct trainer_part {
     const char *file;               /* "model.safetensors", "optimizer-00002-of-00004.safetensors" */
     const tl_named_tensor *tensors; /* "exp_avg.NAME"; or "exp_avg.NAME@8:24", elements 8 .. 23 of it, as a vector */
     int n;
+    const tl_tensor *const *of; /* parameters that portions (portions.h) are of; NULL: they are tensors like these */
     bool is_others;     /* another rank saves the same */
     bool is_portions;   /* the ranks of dp have parts of the tensors */
     bool is_joined;     /* ranks of tp hold parts of the tensors, which are saved whole */
     const char *shared; /* the parameter that another stage of pp saves; NULL: none */
 };
 bool trainer_part_saves(const struct trainer_part *part, int tensor); /* whether this rank does */
-/* Where ranks keep only parts of the parameters: all of them, on every rank, while `is_whole`. All ranks call it. */
-bool trainer_whole(struct trainer *t, bool is_whole);
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]);
+/* Of a part that is portions: its whole tensors, on the host of the first rank of dp. Of another: none. All ranks call
+ * it, outside of ledgers; portions_free them. */
+bool trainer_collect(struct trainer *t, int part, struct portions *to);
 /* Bills the cost of saving these parts, also on meta, where nothing is saved. */
 bool trainer_bill_save(struct trainer *t);
 json_t *trainer_state(const struct trainer *t);

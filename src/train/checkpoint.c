@@ -10,6 +10,8 @@
 #include "base/memory.h"
 #include "file/safetensors.h"
 #include "nn/model_parallel.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
 #include "train/manifest.h"
 
 #define LARGEST_STATE JSON_MOST_LEDGER /* it holds the ledgers so far */
@@ -523,19 +525,33 @@ static bool own_load(const struct pieces *p, const char *folder, const tl_named_
                             to->name, tl_numel(to->tensor)));
 }
 
-/* The whole tensor, on the host and apart from the pool, of which this process takes its part. */
-static bool tensor_load(const struct pieces *p, const char *folder, const tl_named_tensor *to) {
+/* Memory of the host, apart from the pool, in a shape. */
+static tl_tensor *host_new(int rank, const int64_t *shape, tl_dtype dtype) {
+    size_t bytes = (size_t)dtype_info(dtype)->bits / 8;
+    for (int i = 0; i < rank; i++) bytes *= (size_t)shape[i];
+    void *data = memory_new(bytes + 1);
+    if (!data) return error_memory(bytes, "a whole parameter on the host"), NULL;
+    return tl_from_external(data, bytes, rank, shape, NULL, dtype, NULL, memory_free, data);
+}
+
+/* The whole tensor, on the host, of which this process takes its part: `to` is divided as `of` is, and may be a piece of
+ * such a part. */
+static bool tensor_load(const struct pieces *p, const char *folder, const tl_named_tensor *to, const tl_tensor *of) {
     if (!to->shard) return own_load(p, folder, to);
     int64_t shape[TL_MAX_RANK];
-    shard_whole_shape(to->shard, to->tensor, shape);
-    size_t bytes = tl_bytes(to->tensor) / (size_t)tl_size(to->tensor, to->shard->axis) * (size_t)shape[to->shard->axis];
-    void *data = memory_new(bytes + 1);
-    if (!data) return error_memory(bytes, "a whole parameter on the host");
-    tl_named_tensor whole = *to;
-    whole.shard = NULL;
-    whole.tensor = tl_from_external(data, bytes, tl_rank(to->tensor), shape, NULL, tl_dtype_of(to->tensor), NULL,
-                                    memory_free, data);
-    return whole.tensor && own_load(p, folder, &whole) && shard_fill(to->shard, to->tensor, whole.tensor);
+    tl_dtype dtype = tl_dtype_of(to->tensor);
+    struct piece wanted = piece_of(to->name, tl_numel(to->tensor));
+    char name[FILE_TEXT];
+    snprintf(name, sizeof name, "%.*s", (int)wanted.base, to->name);
+    shard_whole_shape(to->shard, of, shape);
+    tl_named_tensor whole = {.name = name, .tensor = host_new(tl_rank(of), shape, dtype)};
+    if (!whole.tensor || !own_load(p, folder, &whole)) return false;
+    if (!wanted.is_part) return shard_fill(to->shard, to->tensor, whole.tensor);
+    tl_tensor *part = host_new(tl_rank(of), of->shape, dtype);
+    if (!part || !shard_fill(to->shard, part, whole.tensor)) return false;
+    tl_tensor *flat = tl_view(part, TL_SHAPE(tl_numel(part)));
+    flat = flat ? tl_slice(flat, 0, wanted.from, wanted.to, 1) : NULL;
+    return flat && tl_copy_(to->tensor, tl_to(flat, tl_device_of(to->tensor)));
 }
 
 bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers) {
@@ -552,7 +568,8 @@ bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part
     bool ok = pieces_open(&pieces, c, part->file), mode = tl_set_grad_mode(false);
     for (int i = 0; ok && i < part->n; i++) {
         tl_scope scope = tl_scope_begin();
-        ok = tensor_load(&pieces, pieces.n_files == 1 ? pieces.paths[0] : c->folder->path, &part->tensors[i]);
+        ok = tensor_load(&pieces, pieces.n_files == 1 ? pieces.paths[0] : c->folder->path, &part->tensors[i],
+                         part->of ? part->of[i] : part->tensors[i].tensor);
         ok = tl_scope_end(scope) && ok;
     }
     tl_set_grad_mode(mode);

@@ -211,15 +211,25 @@ static json_t *entries_collect(struct run *r, json_t *mine) {
     return NULL;
 }
 
-/* Whole tensors in place of the parts that ranks of tp hold; the first of these ranks saves them. */
-static bool parts_join(struct run *r, struct trainer_part *parts, struct joined whole[TRAINER_PARTS]) {
-    bool ok = true;
-    for (int i = 0; ok && i < TRAINER_PARTS; i++) {
-        if (!parts[i].is_joined || parts[i].is_others) continue;
-        ok = joined_make(&whole[i], parts[i].tensors, parts[i].n);
-        parts[i].tensors = whole[i].list;
-        parts[i].is_others = r->mesh.axis[MESH_TP].rank > 0;
+/* Tensors that were gathered from other ranks. */
+struct gathered {
+    struct portions of_dp;
+    struct joined of_tp;
+};
+
+/* Whole tensors in place of the parts that ranks of tp hold, and of those that sharding leaves of them; the first of
+ * these ranks saves them. */
+static bool part_join(struct run *r, struct trainer_part *part, int index, struct gathered *g) {
+    if (part->is_portions) {
+        if (!run_agree(r, trainer_collect(r->trainer, index, &g->of_dp))) return false;
+        part->tensors = g->of_dp.at;
+        part->n = (int)g->of_dp.n;
+        part->is_others = r->mesh.reduced.rank > 0;
     }
+    if (part->is_others) return true;
+    bool ok = joined_make(&g->of_tp, part->tensors, part->n);
+    part->tensors = g->of_tp.list;
+    part->is_others = r->mesh.axis[MESH_TP].rank > 0;
     return ok;
 }
 
@@ -240,10 +250,15 @@ static bool checkpoint_write_all(struct run *r, const struct trainer_part *parts
 }
 
 bool run_checkpoint_write(struct run *r, struct trainer_part *parts, const char *state) {
-    struct joined whole[TRAINER_PARTS] = {0};
-    bool ok = r->mesh.axis[MESH_TP].size <= 1 || run_agree(r, parts_join(r, parts, whole));
+    struct gathered gathered[TRAINER_PARTS] = {0};
+    bool ok = true;
+    for (int i = 0; ok && i < TRAINER_PARTS; i++)
+        if (parts[i].is_joined) ok = run_agree(r, part_join(r, &parts[i], i, &gathered[i]));
     ok = ok && checkpoint_write_all(r, parts, state);
-    for (int i = 0; i < TRAINER_PARTS; i++) joined_free(&whole[i]);
+    for (int i = 0; i < TRAINER_PARTS; i++) {
+        joined_free(&gathered[i].of_tp);
+        portions_free(&gathered[i].of_dp);
+    }
     return ok;
 }
 

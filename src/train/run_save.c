@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/number.h"
 #include "nn/model.h"
 #include "train/run_parts.h"
@@ -249,23 +250,46 @@ static bool run_repair(struct run *r, const struct joined *whole) {
     return (has_final || final_write(r, whole)) && (has_receipt || receipt_write(r));
 }
 
+/* Parameters, and in place of those that sharding divides what the ranks of dp have of them. */
+static bool weights_list(struct run *r, struct portions *collected, tl_named_tensor **list, int *n) {
+    struct trainer *t = r->trainer;
+    const tl_named_tensor *own = tl_module_list(t->model, n);
+    if (!own || !trainer_collect(t, 0, collected)) return false;
+    *list = memory_new(((size_t)*n + 1) * sizeof **list);
+    if (!*list) return error_memory((size_t)*n * sizeof **list, "a list of parameters");
+    memcpy(*list, own, (size_t)*n * sizeof **list);
+    for (int i = 0; i < *n; i++)
+        for (size_t k = 0; k < collected->n; k++)
+            if (collected->of[k] == own[i].tensor) (*list)[i].tensor = collected->at[k].tensor;
+    return true;
+}
+
+/* All weights, whole and in the model's order, on the first rank: from the ranks of dp where they are divided, then of
+ * tp, then of pp. */
+static bool weights_gather(struct run *r, struct joined *whole) {
+    const struct mesh_group *pp = &r->mesh.axis[MESH_PP];
+    struct portions collected = {0};
+    tl_named_tensor *list = NULL;
+    int n = 0;
+    bool is_near = r->mesh.reduced.rank == 0; /* the first rank, and those that hold the other parts of its model */
+    bool is_stage = is_near && r->mesh.axis[MESH_TP].rank == 0; /* has all parts of a stage */
+    bool ok = run_agree(r, weights_list(r, &collected, &list, &n));
+    ok = ok && run_agree(r, !is_near || joined_make(whole, list, n));
+    if (ok && pp->size > 1)
+        ok = run_agree(r, !is_stage || joined_collect(whole, model_shared_name(r->trainer->model), pp->comm));
+    memory_free(list);
+    portions_free(&collected);
+    return ok;
+}
+
 /* The final weights for other programs, and the receipt, once every step is done: also if the process of the last
  * step could not write them. */
 bool run_complete(struct run *r) {
     run_ranks_patience(r, PHASE_OTHER);
-    bool was_done = r->step == r->summary->first_step, ok = run_agree(r, trainer_whole(r->trainer, true));
+    bool was_done = r->step == r->summary->first_step;
     struct joined whole = {0};
-    int n = 0;
-    const tl_named_tensor *list = tl_module_list(r->trainer->model, &n);
-    bool is_near = r->mesh.reduced.rank == 0; /* the first rank, and those that hold the other parts of its model */
-    ok = ok && run_agree(r, list && (!is_near || joined_make(&whole, list, n)));
-    const struct mesh_group *pp = &r->mesh.axis[MESH_PP];
-    if (ok && pp->size > 1) { /* of each stage the first rank, which has all parts */
-        bool is_giver = is_near && r->mesh.axis[MESH_TP].rank == 0;
-        ok = run_agree(r, !is_giver || joined_collect(&whole, model_shared_name(r->trainer->model), pp->comm));
-    }
+    bool ok = weights_gather(r, &whole);
     if (ok && run_is_first(r)) ok = was_done ? run_repair(r, &whole) : final_write(r, &whole) && receipt_write(r);
     joined_free(&whole);
-    trainer_whole(r->trainer, false);
     return run_agree(r, ok && run_verdict(r));
 }
