@@ -324,7 +324,7 @@ static double losses_compare(const char *a, const char *b) {
         json_decref(two);
         lines++;
     }
-    assert_true(lines >= 13); /* 10 steps, 3 evaluations */
+    assert_true(lines >= 13);                                   /* 10 steps, 3 evaluations */
     assert_true(p == NULL && !strtok_r(rest_y, "\n", &rest_y)); /* both have as many */
     memory_free(x);
     memory_free(y);

@@ -68,7 +68,9 @@ tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, 
         return NULL;
     }
     const tl_device *place = device_or_default(device);
-    if (!place || !model_fits(config, parallel ? tl_comm_size(parallel->tp) * tl_comm_size(parallel->pp) : 1, dtype, place)) return NULL;
+    if (!place ||
+        !model_fits(config, parallel ? tl_comm_size(parallel->tp) * tl_comm_size(parallel->pp) : 1, dtype, place))
+        return NULL;
     const struct family *family = &families[config->family];
     tl_module *m = tl_module_new(&family->kind);
     if (!m) return NULL;

@@ -48,8 +48,8 @@ bool deep_linear_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl
 tl_tensor *deep_linear_logits(tl_module *model, tl_tensor *x);
 tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets);
 
-/* tl_model_pipeline, for somebody who knows that rounds repeat: runs rounds 0 .. n - 1, of which those from 1 on make the
- * same requests in the same order, and may leave some out where tensors have no data. */
+/* tl_model_pipeline, for somebody who knows that rounds repeat: `run` runs rounds 0 .. n - 1, of which those from 1 on
+ * make the same requests in the same order, and may leave some out where tensors have no data. */
 typedef bool (*pipeline_rounds)(void *context, int64_t n, bool (*round)(void *own, int64_t k), void *own);
 tl_tensor *model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, void *context, double weight,
                           pipeline_rounds run);

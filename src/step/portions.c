@@ -58,9 +58,9 @@ static bool pieces_add(struct portions *p, const struct naming *names, const str
         tl_tensor *x = tl_slice(own, 0, from - begin, to - begin, 1);
         if (x && is_whole) x = tl_reshape(x, parameter->rank, parameter->shape);
         const char *name = names->name_of(names->context, parameter);
-        ok = x && piece_put(p,
-                            piece_name(names->prefix, names->prefix_length, name, from - m->at, to - m->at, is_whole),
-                            x, parameter);
+        ok =
+            x && piece_put(p, piece_name(names->prefix, names->prefix_length, name, from - m->at, to - m->at, is_whole),
+                           x, parameter);
     }
     return scope.depth && tl_scope_end(scope) && ok;
 }

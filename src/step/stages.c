@@ -1,5 +1,5 @@
-/* stages.c: the schedule is the model's (nn/pipeline.c); here are the batches, the parameters that ranks hold only while
- * they are used, and rounds that are left out of a price. */
+/* stages.c: the schedule is the model's (nn/pipeline.c); here are the batches, the parameters that ranks hold only
+ * while they are used, and rounds that are left out of a price. */
 #include "step/stages.h"
 
 #include "nn/model.h"
@@ -14,8 +14,8 @@ struct batches {
 /* Parameters outside of blocks may have been dropped by a backward pass since the last batch. */
 static bool batch_give(void *context, int64_t k, tl_tensor **tokens, tl_tensor **targets, tl_tensor **begin) {
     const struct batches *b = context;
-    bool ok = buckets_enter(&b->t->buckets) &&
-              tl_loader_next_documents(b->loader, b->first + k, tokens, targets, begin);
+    bool ok =
+        buckets_enter(&b->t->buckets) && tl_loader_next_documents(b->loader, b->first + k, tokens, targets, begin);
     if (ok && *begin && b->pairs && device_has_data(b->t->device)) *b->pairs += tl_loader_pairs(b->loader);
     return ok;
 }

@@ -33,14 +33,14 @@ struct trainer {
     const char **names;      /* of the parameters; the model's */
     const tl_shard **shards; /* of the parameters; NULL: whole */
     int n_parameters;
-    tl_tensor *shared; /* the parameter that another stage of pp holds too; NULL: none */
-    tl_comm *sharers;  /* they */
+    tl_tensor *shared;               /* the parameter that another stage of pp holds too; NULL: none */
+    tl_comm *sharers;                /* they */
     struct mesh mesh;                /* the processes; not owned */
     struct mesh_group dp;            /* the ranks that divide a micro-batch: sequences and, with cp, their tokens */
     struct buckets buckets;          /* of the parameters; none if dp is one rank */
     struct portions states, weights; /* of the buckets: the optimizer's state, and in zero3 the parameters */
     char files[TRAINER_PARTS][PORTIONS_FILE]; /* of a checkpoint, that this rank writes */
-    tl_named_tensor *divided;        /* the optimizer's state where tp divides parameters and there are no buckets */
+    tl_named_tensor *divided; /* the optimizer's state where tp divides parameters and there are no buckets */
     tl_tensor **sums;   /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
     tl_tensor *results; /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
     void *fetch[2];     /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
@@ -111,10 +111,10 @@ struct trainer_part {
     const tl_named_tensor *tensors; /* "exp_avg.NAME"; or "exp_avg.NAME@8:24", elements 8 .. 23 of it, as a vector */
     int n;
     const tl_tensor *const *of; /* parameters that portions (portions.h) are of; NULL: they are tensors like these */
-    bool is_others;     /* another rank saves the same */
-    bool is_portions;   /* the ranks of dp have parts of the tensors */
-    bool is_joined;     /* ranks of tp hold parts of the tensors, which are saved whole */
-    const char *shared; /* the parameter that another stage of pp saves; NULL: none */
+    bool is_others;             /* another rank saves the same */
+    bool is_portions;           /* the ranks of dp have parts of the tensors */
+    bool is_joined;             /* ranks of tp hold parts of the tensors, which are saved whole */
+    const char *shared;         /* the parameter that another stage of pp saves; NULL: none */
 };
 bool trainer_part_saves(const struct trainer_part *part, int tensor); /* whether this rank does */
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]);

@@ -534,8 +534,8 @@ static tl_tensor *host_new(int rank, const int64_t *shape, tl_dtype dtype) {
     return tl_from_external(data, bytes, rank, shape, NULL, dtype, NULL, memory_free, data);
 }
 
-/* The whole tensor, on the host, of which this process takes its part: `to` is divided as `of` is, and may be a piece of
- * such a part. */
+/* The whole tensor, on the host, of which this process takes its part: `to` is divided as `of` is, and may be a piece
+ * of such a part. */
 static bool tensor_load(const struct pieces *p, const char *folder, const tl_named_tensor *to, const tl_tensor *of) {
     if (!to->shard) return own_load(p, folder, to);
     int64_t shape[TL_MAX_RANK];

@@ -216,6 +216,16 @@ static bool folder_begin(struct run *r, tl_device *device, const tl_model_config
     return ok && run_memory_suffices(r, device);
 }
 
+/* A divided model gives no logits. */
+static void sampling_look(const struct run *r) {
+    const struct settings *s = &r->settings;
+    if (run_is_first(r) && trainer_is_divided(r->trainer) && s->sample_tokens && r->trainer->tokenizer &&
+        r->step < s->steps)
+        log_line("run: no text is sampled, since ranks divide the model or its sequences (when it has ended: tally "
+                 "generate --model %s; --sample-tokens 0 asks for none)",
+                 s->out);
+}
+
 static bool trainer_begin(struct run *r, tl_device *device) {
     const struct settings *s = &r->settings;
     tl_pool_trim(device); /* memory that the process reserved before is not the run's */
@@ -226,8 +236,9 @@ static bool trainer_begin(struct run *r, tl_device *device) {
     /* one of several processes cannot leave alone: the others would wait for it */
     if (r->trainer && r->listener && r->mesh.size == 1) r->trainer->stop = r->listener->stop;
     r->origin = origin_here(device);
-    return r->trainer && run_resume_found(r) &&
-           (!run_is_first(r) || (run_log_begin(r) && run_changes_log(r) && run_machine_write(r)));
+    if (!r->trainer || !run_resume_found(r)) return false;
+    sampling_look(r);
+    return !run_is_first(r) || (run_log_begin(r) && run_changes_log(r) && run_machine_write(r));
 }
 
 static bool run_begin(struct run *r) {

@@ -63,7 +63,7 @@ struct run_summary {
     bool is_told;               /* rank 0 knows how the run ended, and tells it: others need not */
     int slowest_rank;           /* the one that others wait for: the most time in steps outside messages */
     double comm_s, most_comm_s; /* in messages, of this rank and of the one with the most */
-    double sent_bytes;          /* by this rank in a step */
+    double sent_bytes;          /* in a step, by the rank that sends the most */
     char problem[256];          /* where the run's steps differ, or why it ended; "": nothing */
     char *text;                 /* the last sample, or NULL; free() it */
     struct profile profile;     /* of the steps that were timed; profile_free() it */

@@ -126,6 +126,8 @@ bool run_ranks_compare(struct run *r);                                /* the set
 bool run_ranks_begin(struct run *r, const tl_model_config *config, const char *weights);
 bool run_ranks_sum(const struct run *r, int64_t *number); /* over all ranks, in place */
 bool run_ranks_step(const struct run *r, int64_t *step);  /* the first rank's number, on all */
+/* Of a step: the FLOPs of all ranks, and the bytes that the rank sends which sends the most. */
+bool run_ranks_cost(const struct run *r, double *flops, double *sent_bytes);
 bool run_checkpoint_write(struct run *r, struct trainer_part *parts, const char *state);
 bool run_ranks_price(struct run *r, bool is_resumed); /* of this rank, unless it is the first */
 bool run_ranks_finish(struct run *r);                 /* puts what other ranks found into the summary */

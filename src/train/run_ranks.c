@@ -189,6 +189,20 @@ bool run_ranks_step(const struct run *r, int64_t *step) {
     return all != NULL;
 }
 
+bool run_ranks_cost(const struct run *r, double *flops, double *sent_bytes) {
+    if (r->mesh.size <= 1) return true;
+    const double mine[2] = {*flops, *sent_bytes};
+    double(*all)[2] = memory_new((size_t)r->mesh.size * sizeof *all);
+    bool ok = all ? mesh_share(&r->mesh, mine, sizeof mine, all) : error_memory(sizeof mine, "costs of other ranks");
+    *flops = 0;
+    for (int k = 0; ok && k < r->mesh.size; k++) {
+        *flops += all[k][0];
+        *sent_bytes = fmax(*sent_bytes, all[k][1]);
+    }
+    memory_free(all);
+    return ok;
+}
+
 /* ---- Checkpoints ---- */
 
 /* The entries of all ranks' files, on the first; `mine` elsewhere. */

@@ -86,7 +86,8 @@ void run_flops_find(struct run *r) {
     const char *flops = json_string_value(json_object_get(totals, "flops"));
     const char *sent = json_string_value(json_object_get(totals, "sent_bytes"));
     r->summary->sent_bytes = sent ? number_parse(sent, NULL) : 0;
-    r->step_flops = flops ? number_parse(flops, NULL) * r->mesh.size : 0; /* ranks do the same */
+    r->step_flops = flops ? number_parse(flops, NULL) : 0;
+    run_ranks_cost(r, &r->step_flops, &r->summary->sent_bytes);
 }
 
 /* The steps that count for speed: all but the first two of a process, if there are more. */
@@ -114,8 +115,7 @@ void run_summarise(struct run *r, enum run_end end) {
     m->causal_pairs = r->kinds.kind[KIND_STEP].causal_pairs;
     m->best = r->best;
     m->best_step = r->best_step;
-    m->n_parameters = r->mesh.axis[MESH_TP].size > 1 ? tl_model_config_parameters(tl_model_config_of(r->trainer->model))
-                                                     : tl_module_parameters(r->trainer->model);
+    m->n_parameters = tl_model_config_parameters(tl_model_config_of(r->trainer->model)); /* of all ranks */
     m->floor = r->source.is_builtin ? tl_corpus_floor() * r->bytes_per_token : NAN;
     const json_t *memory = json_object_get(r->kinds.kind[KIND_STEP].ledger, "memory");
     const json_t *by = json_object_get(memory, "peak_by_purpose");
