@@ -2,7 +2,7 @@
  *
  *     build/tests/test_sweep                                       the tests: 30 runs and 30 prices, all tiny
  *     build/tests/test_sweep --device cuda --runs 200 --seed 1 --seconds 450
- *     mpirun -n 3 build/tests/test_sweep --runs 100                on several processes, in random modes
+ *     mpirun -n 3 build/tests/test_sweep --runs 100                on several processes, in random layouts
  *
  * Each number of a seed is one configuration. It is trained on the device (price = receipt, every step costs the same
  * as those before it, the plan's price is the receipt too); and a wider one is priced under the device's rules and
@@ -102,12 +102,54 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     return s;
 }
 
-/* Under a launcher: all of its processes, in any mode. */
+static int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* A divisor of n that is not always 1. */
+static int64_t divisor_draw(int64_t n) {
+    int64_t by = n == 1 || one_in(2) ? 1 : draw(2, n);
+    while (n % by) by--;
+    return by;
+}
+
+/* Sizes that can be divided like this. Parts need not be equal, except where products or rounding ask for it. */
+static void sizes_fit(struct settings *s, bool is_gpt2) {
+    const char *recipe = settings_choice(s, "recipe");
+    bool is_fp4 = !strcmp(recipe, "fp4"), needs_equal = is_fp4 || !strcmp(recipe, "bf16-lean");
+    int64_t size = s->channels / s->heads, unit = is_fp4 ? 16 : 1;
+    s->heads *= s->tp;
+    s->channels = s->heads * up(size, unit);
+    if (!is_gpt2) s->kv_heads = one_in(2) ? s->heads : one_in(2) ? s->tp : 1;
+    s->ff = up(s->ff, needs_equal ? s->tp * unit : 1);
+    s->vocabulary = up(s->vocabulary, needs_equal ? s->tp * unit : 1);
+    if (s->ff < s->tp) s->ff = s->tp;
+    if (s->layers < s->pp) s->layers = s->pp;
+    s->seq = up(s->seq, s->cp > 1 ? 2 * s->cp : 1);
+    if (s->sp) s->seq = up(s->seq, s->tp * 2 * s->cp);
+}
+
+/* Under a launcher: all of its processes, in any layout. */
 static void ranks_draw(struct settings *s) {
-    if (base_ranks() == 1) return;
-    set_number(s, "batch", s->batch * base_ranks());
-    set_number(s, "dp", base_ranks());
+    int64_t left = base_ranks();
+    if (left == 1) return;
+    bool is_lean = !strcmp(settings_choice(s, "recipe"), "bf16-lean"), is_gpt2 = !strcmp(s->model, "tiny-gpt2");
+    s->pp = is_lean ? 1 : divisor_draw(left), left /= s->pp;
+    s->tp = divisor_draw(left), left /= s->tp;
+    s->cp = divisor_draw(left), left /= s->cp;
+    s->dp = left;
+    s->sp = s->tp > 1 && one_in(2);
     SET_ONE_OF(s, "shard", "none", "zero1", "zero2", "zero3");
+    s->batch *= s->dp;
+    sizes_fit(s, is_gpt2);
+    if (s->pp > 1 && one_in(2)) set_number(s, "accum", draw(1, 9)); /* a price leaves some of many micro-batches out */
+}
+
+/* How its processes divide the work, to know what was swept. */
+static void layout_tell(const struct settings *s) {
+    if (base_ranks() == 1 || tl_comm_rank(tl_comm_world()) || !getenv("TALLY_TEST_TELL")) return;
+    printf("dp %" PRId64 " tp %" PRId64 "%s cp %" PRId64 " pp %" PRId64 " accum %" PRId64 " %s", s->dp, s->tp,
+           s->sp ? " sp" : "", s->cp, s->pp, s->accum, settings_choice(s, "shard"));
+    printf(" %s\n", settings_choice(s, "recipe")); /* one choice at a time: both are in the same memory */
+    fflush(stdout);
 }
 
 /* ---- One configuration ---- */
@@ -242,6 +284,7 @@ static bool one(const struct sweep *w, int64_t seed, bool *is_refused) {
     set(&s, "device", w->device), set(&other, "device", w->device);
     set_path(&s, "out", name);
     ranks_draw(&s);
+    layout_tell(&s);
     bool ok = trained(&s, is_refused);
     ok = ok && (*is_refused || base_ranks() > 1 || walked(&other));
     base_remove(name);

@@ -527,7 +527,7 @@ static void random_runs_cost_their_price(void **state) {
     if (!has_launcher()) skip();
     for (int n = 2; n <= 4; n++)
         assert_int_equal(ranks_run(OPEN_MPI, n, "200", "%.*s/test_sweep --runs %d --seed %d >/dev/null",
-                                   (int)(strrchr(program, '/') - program), program, n == 2 ? 4 : 3, 100 * n),
+                                   (int)(strrchr(program, '/') - program), program, n == 4 ? 5 : 3, 100 * n),
                          0);
 }
 

@@ -360,10 +360,11 @@ static void seconds_divide(struct layout_seconds *s, double parts) {
     s->predicted_s /= parts;
 }
 
-/* `work` is that of one rank, with `micro` micro-batches. */
+/* `work` is that of one rank, with `micro` micro-batches. `least`: the work of a stage that has the least, as a share
+ * of this, for which the slowest stage waits at least while the pipeline fills and drains. */
 static void times_find(struct layout_estimate *e, const struct layout_work *work, const struct plan_target *target,
-                       const struct layout *l, int64_t micro) {
-    e->bubble = l->pp > 1 ? bubble_of(l, work, micro) : 0;
+                       const struct layout *l, int64_t micro, double least) {
+    e->bubble = l->pp > 1 ? bubble_of(l, work, micro) * least : 0;
     if (!work->is_known) return;
     double steps = 1 + e->bubble, wires = fmax(e->sum.inside_s, e->sum.between_s);
     e->hidden_s = e->exposed_s = 0;
@@ -397,7 +398,7 @@ bool layout_estimate(struct layout_estimate *e, const struct price *p, const str
     /* the parts that tp and pp leave of the optimizer's work, of which each rank of zero1 and above has a part */
     seconds_divide(&work.steps, (double)(l->tp * l->cp * l->pp) * (double)p->settings.accum / micro);
     seconds_divide(&work.update, (double)(l->tp * l->pp) * (l->shard >= SHARD_ZERO1 ? (double)(l->dp * l->cp) : 1));
-    times_find(e, &work, target, l, micro_of(p, l));
+    times_find(e, &work, target, l, micro_of(p, l), 1);
     return true;
 }
 
@@ -451,6 +452,7 @@ static void sent_take(struct layout_estimate *e, double sent) {
 static bool can_price(const struct settings *s, const struct layout *l, const struct layout_estimate *e) {
     double n = (double)(l->dp * l->cp), weights = (double)e->weights_bytes * (l->shard == SHARD_ZERO3 ? n : 1);
     double buckets = 1 + weights / BUCKET_BYTES;
+    if (l->pp > 1 && (l->schedule != SCHEDULE_1F1B || (l->micro && l->micro != s->accum))) return false;
     return mesh_is_possible(s) && l->dp * l->tp * l->cp * l->pp > 1 && n * buckets <= LAYOUT_CALLS;
 }
 
@@ -462,6 +464,8 @@ bool layout_refine(struct layout_estimate *e, const struct settings *s, const st
     } *own = memory_new(sizeof *own);
     int ranks[LAYOUT_CLASSES], n = layout_classes(l, ranks);
     double sent = 0;
+    struct layout_work work = {0}, slowest = {0}; /* stages of pp differ */
+    double least = 0;
     bool ok = own || error_memory(sizeof *own, "a price");
     if (!ok) return false;
     own->settings = *s;
@@ -480,10 +484,12 @@ bool layout_refine(struct layout_estimate *e, const struct settings *s, const st
         if (!ok) break;
         if (i == 0 || p->reserved_bytes > e->total_bytes) held_take(e, p);
         sent = fmax(sent, sent_by(p));
+        work = work_find(p, &target->speed);
+        if (i == 0 || work.steps.roofline_s > slowest.steps.roofline_s) slowest = work;
+        least = i == 0 ? work.steps.roofline_s : fmin(least, work.steps.roofline_s);
         if (i + 1 == n) {
-            struct layout_work work = work_find(p, &target->speed);
             sent_take(e, sent);
-            times_find(e, &work, target, l, s->accum);
+            times_find(e, &slowest, target, l, s->accum, least > 0 ? least / slowest.steps.roofline_s : 1);
             e->is_exact = true;
         }
         price_free(p);

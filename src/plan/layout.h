@@ -111,8 +111,9 @@ bool layout_estimate(struct layout_estimate *e, const struct price *price, const
 
 /* Replaces formulas by prices, where a trainer can run the layout: one process prices a rank of each class on meta,
  * with groups whose other processes do not exist. Ranks of a class cost the same: along each axis, those that are
- * first, and those that are last. `s` is the run, with the sequences of all ranks in its micro-batches. Changes
- * nothing if there is no such trainer yet, or if the price would take more than LAYOUT_CALLS. False: recorded. */
+ * first, and those that are last. Stages of pp between these two hold no more than the first. `s` is the run, with the
+ * sequences of all ranks in its micro-batches. Changes nothing if there is no such trainer yet, or if the price would
+ * take more than LAYOUT_CALLS. False: recorded. */
 bool layout_refine(struct layout_estimate *e, const struct settings *s, const struct plan_target *target,
                    const struct layout *layout);
 /* Calls of one step's sums over ranks. Each rank adds the parts of all others one by one, in every bucket. */
