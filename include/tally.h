@@ -1401,8 +1401,13 @@ typedef struct tl_generate_options {
     /* Logits of tokens that the text has already are divided by it where they are positive and multiplied by it where
      * they are negative, first of all; 0 or 1: they are not changed. */
     double repetition_penalty;
+    /* A row that draws one of these ids has ended: the rest of it is filled with that id. Once all rows have ended, no
+     * more are drawn. tl_generate then waits for the device after each token. Texts of a session go on until the
+     * caller closes them. */
+    const int64_t *ends;
+    int64_t n_ends;
 } tl_generate_options;
-TL_API tl_generate_options tl_generate_defaults(void); /* 1, 0, 1, 0, 1 */
+TL_API tl_generate_options tl_generate_defaults(void); /* 1, 0, 1, 0, 1; no ends */
 TL_API bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options);
 
 /* Texts that grow together, each from its own prompt. There is room for 1 to 256 of them, `rows`, in one cache; each
@@ -1727,6 +1732,9 @@ TL_API const char *tl_tokenizer_token(const tl_tokenizer *tokenizer, int64_t id,
 /* The id of a token by its bytes, added tokens first; -1 (no error) if there is none. */
 TL_API int64_t tl_tokenizer_find(const tl_tokenizer *tokenizer, const char *bytes, size_t n);
 TL_API bool tl_tokenizer_is_special(const tl_tokenizer *tokenizer, int64_t id);
+/* The token that ends a text: the first of <|endoftext|>, <|end_of_text|>, </s>, <eos> and <|im_end|> that is special;
+ * -1 (no error): none. */
+TL_API int64_t tl_tokenizer_end_of_text(const tl_tokenizer *tokenizer);
 
 /* What to do with special tokens ("<|endoftext|>") that a text contains. */
 typedef enum tl_special {
@@ -1834,6 +1842,11 @@ TL_API bool tl_tokenizer_save(const tl_tokenizer *tokenizer, const char *folder,
  * (tl_encode_options), which runs are not trained with. Either may be NULL, and is then not read. */
 TL_API tl_module *tl_model_open_text(const char *path, tl_device *device, tl_tokenizer **tokenizer,
                                      bool *has_template);
+/* The token ids that end a text of the model in `path`, a path as for tl_model_open: "eos_token_id" of
+ * generation_config.json, or else of config.json (of a run: what the folder of its tokenizer had); in a GGUF file
+ * tokenizer.ggml.eos_token_id; where these say nothing, the tokenizer's end of text (NULL: none). Writes at most `room`
+ * ids and returns how many there are, at most 64; -1 on error. */
+TL_API int64_t tl_model_ends(const char *path, const tl_tokenizer *tokenizer, int64_t *ids, int64_t room);
 
 /* Writes a GPT-2, Llama or Qwen 2 model as a GGUF file that llama.cpp runs; docs/files.md says what is in it.
  * tokenizer: byte-level BPE; NULL: none, and llama.cpp works on ids. pre: llama.cpp's name of the rule that cuts text

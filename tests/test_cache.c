@@ -298,6 +298,27 @@ static void repeated_tokens_are_penalized(void **state) {
     tl_module_free(model);
 }
 
+/* What rows draw does not depend on which of them have ended. */
+static void rows_end_on_their_own_and_are_filled_up(void **state) {
+    (void)state;
+    tl_module *model = model_make(TL_LLAMA, TL_F32, NULL);
+    enum { B = 3, N = 40, PROMPT = 4 };
+    int64_t whole[B * N], ids[B * N];
+    generate(model, B, PROMPT, N, (tl_generate_options){.temperature = 1, .top_p = 1}, whole);
+    for (int n_ends = 1; n_ends <= 3; n_ends++) {
+        const int64_t ends[3] = {whole[PROMPT + 6], whole[N + PROMPT + 2], whole[2 * N + PROMPT + 9]};
+        generate(model, B, PROMPT, N,
+                 (tl_generate_options){.temperature = 1, .top_p = 1, .ends = ends, .n_ends = n_ends}, ids);
+        for (int64_t b = 0, end = -1; b < B; b++, end = -1)
+            for (int64_t n = 0; n < N; n++) {
+                expect_equal(ids[b * N + n], end >= 0 ? end : whole[b * N + n]);
+                for (int k = 0; k < n_ends && n >= PROMPT && end < 0; k++)
+                    if (ids[b * N + n] == ends[k]) end = ends[k];
+            }
+    }
+    tl_module_free(model);
+}
+
 static void wrong_requests_are_refused(void **state) {
     (void)state;
     tl_module *model = model_make(TL_LLAMA, TL_F32, NULL);
@@ -312,6 +333,7 @@ static void wrong_requests_are_refused(void **state) {
     expect_refused(tl_generate(model, text, 1, &(tl_generate_options){.top_p = 1, .min_p = 1}), "min_p 1");
     expect_refused(tl_generate(model, text, 1, &(tl_generate_options){.top_p = 1, .repetition_penalty = -1}),
                    "repetition_penalty -1");
+    expect_refused(tl_generate(model, text, 1, &(tl_generate_options){.top_p = 1, .n_ends = 2}), "2 ends at");
     tl_scope_end(scope);
     tl_module_free(model);
 }
@@ -328,6 +350,7 @@ int main(void) {
         TEST(top_k_and_top_p_cut_the_tail),
         TEST(min_p_cuts_unlikely_tokens),
         TEST(repeated_tokens_are_penalized),
+        TEST(rows_end_on_their_own_and_are_filled_up),
         TEST(wrong_requests_are_refused),
     };
     return cmocka_run_group_tests_name("cache", tests, NULL, NULL);

@@ -381,7 +381,8 @@ static enum tokenize_end job_run(struct job *job, const char *input, const char 
 }
 
 static struct job job_of(size_t batch_bytes) {
-    return (struct job){.o = {.end_token = tokenize_end_token(words), .batch_bytes = batch_bytes, .threads = 1}};
+    return (struct job){
+        .o = {.end_token = (int32_t)tl_tokenizer_end_of_text(words), .batch_bytes = batch_bytes, .threads = 1}};
 }
 
 static void expect_gone(const char *out) {
@@ -419,7 +420,7 @@ static void tokens_are_those_of_each_document(void **state) {
         int32_t *ids = malloc((size_t)(next - first) * sizeof *ids);
         assert_true(tl_token_file_read(f, ids, first, next - first));
         assert_memory_equal(ids, e.ids, (size_t)e.count * sizeof *ids);
-        expect_equal(ids[e.count], tokenize_end_token(words));
+        expect_equal(ids[e.count], tl_tokenizer_end_of_text(words));
         free(ids);
         tl_encoding_free(&e);
         longest = next - first > longest ? next - first : longest;

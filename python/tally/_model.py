@@ -18,12 +18,15 @@ from ._tokenizer import Tokenizer
 from ._types import as_device, int64
 
 _MOST_ROWS = 256
+_MOST_ENDS = 64
 
 
 class Model:
     """A trained model of language: from a run's folder, one of its checkpoints, a Hugging Face folder, or a GGUF file.
 
-    `tokenizer` is the model's own; give a Tokenizer, or the path of one, to use another, or False for none."""
+    `tokenizer` is the model's own; give a Tokenizer, or the path of one, to use another, or False for none. `eos` has
+    the ids of the tokens that end a text: "eos_token_id" of the folder's generation_config.json or config.json, of a
+    GGUF file its metadata, and otherwise the tokenizer's end of text."""
 
     def __init__(self, path, device=None, tokenizer=None):
         self._address = None
@@ -40,6 +43,11 @@ class Model:
         elif tokenizer is not None and tokenizer is not False and not isinstance(tokenizer, Tokenizer):
             tokenizer = Tokenizer(tokenizer)
         self.tokenizer = tokenizer or None
+        ends = (ctypes.c_int64 * _MOST_ENDS)()
+        n = c.tl_model_ends(name, self.tokenizer._address if self.tokenizer else None, ends, _MOST_ENDS)
+        if n < 0:
+            autograd._raise()
+        self.eos = list(ends[:n])
         config = c.tl_model_config_of(self._address)
         config = ctypes.cast(config, ctypes.POINTER(structs["tl_model_config"])).contents
         self.config = {name: getattr(config, name) for name, _ in config._fields_ if name != "rope_scaling"}
@@ -60,27 +68,36 @@ class Model:
         return lib.tl_model_logits(self._address, self._tokens(tokens))
 
     def generate(self, prompt, tokens=200, temperature=0.8, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0,
-                 stop=(), seed=None, batch=8, stream=False):
+                 stop=(), seed=None, batch=8, stream=False, eos=None, ignore_eos=False):
         """Continues the prompt by up to `tokens` tokens.
 
             prompt                                    result                                 with stream=True
             a str                                     a str that begins with the prompt      an iterator of str
             a list of str                             a list of str, in the same order       ... of (index, str)
-            token ids of one length: (P,) or (B,P)    a tensor (B, P + tokens)
+            token ids of one length: (P,) or (B,P)    a tensor (B, P + up to tokens)
             a list of rows of different lengths       a list of lists of ids                 ... of (index, id)
 
         A text needs the model's tokenizer. `stop`: a str, or several: a text ends before the first of them that
         appears in what is generated. Streamed pieces are whole characters, without the prompt.
+
+        A row ends with the first of the ids `eos` (an id or several; None: the model's, Model.eos) that it draws,
+        unless ignore_eos is true. The id is the last of a row, and no part of a text. In a tensor, rows that end before
+        others are filled up with it.
 
         Texts of a list, and rows of different lengths, are continued together, `batch` at a time, each as it would be
         alone: text i draws from seed + i. seed None takes the next numbers of the thread's generator
         (tally.manual_seed) as the seed; a tensor of ids is drawn row by row with that generator itself, or with one
         that begins at `seed`. temperature 0 takes the likeliest token. top_k, top_p, min_p and repetition_penalty are
         those of `tally generate`."""
-        options = structs["tl_generate_options"](temperature, top_k, top_p, min_p, repetition_penalty)
+        ends = [] if ignore_eos else self.eos if eos is None else [eos] if isinstance(eos, int) else list(eos)
+        ids = (ctypes.c_int64 * len(ends))(*ends)
+        options = structs["tl_generate_options"](temperature, top_k, top_p, min_p, repetition_penalty,
+                                                 ctypes.cast(ids, ctypes.c_void_p), len(ends))
+        options.ids = ids  # which it points to
         stops = [stop] if isinstance(stop, str) else list(stop)
         if isinstance(prompt, str) or _is_list_of(prompt, str):
-            texts = self._texts([prompt] if isinstance(prompt, str) else prompt, tokens, options, stops, seed, batch)
+            texts = self._texts([prompt] if isinstance(prompt, str) else prompt, tokens, options, stops, seed, batch,
+                                ends)
             if stream:
                 return (piece for _, piece in texts.pieces()) if isinstance(prompt, str) else texts.pieces()
             all_texts = texts.whole()
@@ -91,15 +108,15 @@ class Model:
         if rows is None and stream:
             rows = self._tokens(prompt).tolist()
         if rows is None:
-            return self._fill(self._tokens(prompt), tokens, options, seed)
-        steps = self._steps(rows, tokens, options, seed, batch, set())
+            return self._fill(self._tokens(prompt), tokens, options, seed, ends)
+        steps = self._steps(rows, tokens, options, seed, batch, set(), ends)
         if stream:
             return steps
         for index, id in steps:
             rows[index].append(id)
         return rows
 
-    def _fill(self, before, tokens, options, seed):
+    def _fill(self, before, tokens, options, seed, ends):
         """(B,P) of ids with tokens behind them, all rows drawn with one generator."""
         text = _room(before, tokens)
         generator = c.tl_generator_get()
@@ -110,29 +127,33 @@ class Model:
             c.tl_generator_set(generator)
         if not ok:
             autograd._raise()
-        return text
+        if not ends or tokens < 1:
+            return text
+        has_ended = np.isin(text.numpy()[:, before.shape[1]:], ends).all(0)  # of token n: all rows have ended by then
+        return text[:, :before.shape[1] + int(np.argmax(has_ended)) + 1] if has_ended.any() else text
 
-    def _texts(self, prompts, tokens, options, stops, seed, batch):
+    def _texts(self, prompts, tokens, options, stops, seed, batch, ends):
         if self.tokenizer is None:
             raise ValueError(f"this model has {self.config['vocabulary']} tokens and no tokenizer: give the prompt as "
                              "token ids, or tally.Model(path, tokenizer=...)")
         rows = [self.tokenizer.encode(text or "\n", allowed_special="all", template=self._template) or [0]
                 for text in prompts]
         ended = set()
-        return _Texts(self.tokenizer, rows, stops, ended, self._steps(rows, tokens, options, seed, batch, ended))
+        steps = self._steps(rows, tokens, options, seed, batch, ended, ends)
+        return _Texts(self.tokenizer, rows, stops, ended, steps, set(ends))
 
-    def _steps(self, rows, tokens, options, seed, batch, ended):
-        """Yields (index, id), token by token, until every row has as many as it should; the caller puts the index of a
-        row that has ended into `ended`."""
+    def _steps(self, rows, tokens, options, seed, batch, ended, ends):
+        """Yields (index, id), token by token, until every row has as many as it should, or one of the ids `ends`; the
+        caller puts the index of a row that has ended for another reason into `ended`."""
         if not 1 <= batch <= _MOST_ROWS:
             raise ValueError(f"batch is {batch} (need 1 to {_MOST_ROWS})")
         if tokens < 1 or not rows:
             return iter(())
         if seed is None:
             seed = int(np.uint64(np.frombuffer(_bits(), np.uint64)[0]) >> np.uint64(1))
-        return self._run(rows, tokens, options, seed, min(batch, len(rows)), ended)
+        return self._run(rows, tokens, options, seed, min(batch, len(rows)), ended, ends)
 
-    def _run(self, rows, tokens, options, seed, n_rows, ended):
+    def _run(self, rows, tokens, options, seed, n_rows, ended, ends):
         capacity = min(max(map(len, rows)) + tokens - 1, self.config["context"])
         session = c.tl_session_new(self._address, n_rows, max(capacity, 1))
         if not session:
@@ -153,7 +174,7 @@ class Model:
                 for row, index in list(active.items()):
                     made[index] += 1
                     yield index, drawn[row]
-                    if index in ended or made[index] == tokens:
+                    if index in ended or made[index] == tokens or drawn[row] in ends:
                         c.tl_session_close(session, row)
                         del active[row]
         finally:
@@ -209,14 +230,15 @@ class _Text:
 
 
 class _Texts:
-    def __init__(self, tokenizer, rows, stops, ended, steps):
+    def __init__(self, tokenizer, rows, stops, ended, steps, ends):
         self._texts, self._ended, self._steps = [_Text(tokenizer, ids, stops) for ids in rows], ended, steps
+        self._ends = ends
 
     def pieces(self):
         """(index, piece) as they come."""
         for index, id in self._steps:
             text = self._texts[index]
-            piece = text.add(id)
+            piece = "" if id in self._ends else text.add(id)
             if text.is_ended:
                 self._ended.add(index)
             if piece:

@@ -209,6 +209,12 @@ class Tokenizer:
         return c.tl_tokenizer_is_special(self._address, int(id))
 
     @property
+    def end_of_text(self):
+        """The id of the token that ends a text, such as <|endoftext|>; None if there is none."""
+        id = c.tl_tokenizer_end_of_text(self._address)
+        return None if id < 0 else id
+
+    @property
     def special_tokens(self):
         """The special tokens and their ids."""
         return {self.token_bytes(i).decode(errors="replace"): i for i in range(len(self)) if self.is_special(i)}

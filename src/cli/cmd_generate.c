@@ -42,6 +42,7 @@ const char help_generate[] =
     "  --min-p X          sample from tokens with at least X times the likeliest one's probability (default 0: all)\n"
     "  --repetition-penalty X   above 1: tokens that the text has already become less likely, as in transformers\n"
     "  --stop TEXT        end before this text, wherever it appears in what is generated; may be given 16 times\n"
+    "  --ignore-eos       go on after an end-of-text token; without this flag a text ends before one\n"
     "  --seed N           seed of the random numbers (default 1): the same seed gives the same text. The second of\n"
     "                     several prompts has the seed N + 1, the third N + 2, ...\n"
     "  --dtype f32|f16|bf16   dtype of the weights (default: the run's recipe, f32 for other folders). bf16 takes\n"
@@ -50,6 +51,9 @@ const char help_generate[] =
     "  --speed            print the speed of prefill and decoding on stderr, and what the memory's bandwidth allows;\n"
     "                     the bandwidth is `tally calibrate`'s, or is measured now\n"
     "  --device cpu|cuda  --threads N   --json\n"
+    "\n"
+    "The model's end-of-text tokens are \"eos_token_id\" of generation_config.json or config.json, a GGUF file's\n"
+    "tokenizer.ggml.eos_token_id, and otherwise, as for a run, the tokenizer's own (<|endoftext|> and the like).\n"
     "\n"
     "Text is printed as it comes, in whole characters. Several prompts are continued --batch at a time, and printed\n"
     "in their order, each under a line ==> N <==, or as one line of --json. Each gets the text that it would get\n"
@@ -95,6 +99,7 @@ static int request_read(struct generate_request *r, int argc, char **argv) {
         {"--min-p", OPTION_NUMBER, &r->options.min_p, 0, 0.999999, false},
         {"--repetition-penalty", OPTION_NUMBER, &r->options.repetition_penalty, 0, 1000, true},
         {"--stop", OPTION_TEXTS, &r->stops, 0, 0, false},
+        {"--ignore-eos", OPTION_FLAG, &r->ignores_eos, 0, 0, false},
         {"--speed", OPTION_FLAG, &r->shows_speed, 0, 0, false},
         {"--seed", OPTION_INTEGER, &r->seed, 0, 9e15, false},
         {"--dtype", OPTION_TEXT, &r->dtype, 0, 0, false},
@@ -114,7 +119,7 @@ struct job {
     int64_t row; /* of the session; -1: it has not begun, or has ended */
     int64_t *made;
     size_t n_made, capacity;
-    bool is_done;
+    bool is_done, has_eos; /* has_eos: its last token ended it, and is not a part of the text */
     double began_s, seconds;
 };
 
@@ -161,8 +166,9 @@ static bool job_add(struct jobs *all, struct job *j, int64_t id) {
         return false;
     }
     j->made[j->n_made++] = id;
-    if (all->tokenizer && !speech_add(&j->speech, id)) return false;
-    bool is_last = j->speech.is_ended || (int64_t)j->n_made == all->request->tokens;
+    j->has_eos = ends_have(&all->request->ends, id);
+    if (all->tokenizer && !j->has_eos && !speech_add(&j->speech, id)) return false;
+    bool is_last = j->has_eos || j->speech.is_ended || (int64_t)j->n_made == all->request->tokens;
     return !is_last || job_end(all, j);
 }
 
@@ -178,6 +184,11 @@ static bool put_speeds(json_t *root, const struct speed *v) {
     return ok && (speed_most(v) <= 0 || put(root, "decode_bound_tokens_per_s", json_real(speed_most(v))));
 }
 
+static const char *finish_reason(const struct jobs *all, const struct job *j) {
+    if (j->has_eos) return "eos";
+    return j->speech.is_ended ? "stop" : (int64_t)j->n_made == all->request->tokens ? "length" : "interrupt";
+}
+
 static bool print_json(const struct jobs *all, const struct job *j) {
     json_t *tokens = json_array(), *root = json_object();
     size_t index = (size_t)(j - all->at);
@@ -188,7 +199,9 @@ static bool print_json(const struct jobs *all, const struct job *j) {
     if (all->opened->is_run) ok = ok && put(root, "step", json_integer(all->opened->step));
     ok = ok && put(root, "prompt_tokens", json_integer(j->prompt->n)) && put(root, "tokens", json_incref(tokens)) &&
          put(root, "seed", json_integer((json_int_t)seed_of(all, index))) &&
-         put(root, "stopped", json_boolean(j->speech.is_ended)) && put(root, "seconds", json_real(j->seconds)) &&
+         put(root, "stopped", json_boolean(j->has_eos || j->speech.is_ended)) &&
+         put(root, "finish_reason", json_string(finish_reason(all, j))) &&
+         put(root, "seconds", json_real(j->seconds)) &&
          put(root, "tokens_per_s", json_real((double)j->n_made / (j->seconds > 0 ? j->seconds : 1)));
     if (all->n == 1) ok = ok && put_speeds(root, &all->speed);
     char *line = ok ? json_print(root, JSON_PRESERVE_ORDER) : NULL;
@@ -298,7 +311,7 @@ static int generate(const struct generate_request *r, struct opened *o, tl_token
 
 /* ---- The command ---- */
 
-static int request_run(const struct generate_request *r, struct opened *o, tl_tokenizer *tokenizer, tl_device *device) {
+static int request_run(struct generate_request *r, struct opened *o, tl_tokenizer *tokenizer, tl_device *device) {
     const struct prompts_source source = {.texts = r->prompts,
                                           .ids = r->ids,
                                           .file = r->file,
@@ -308,6 +321,7 @@ static int request_run(const struct generate_request *r, struct opened *o, tl_to
                                           .has_template = !o->is_run,
                                           .vocabulary = tl_model_config_of(o->model)->vocabulary};
     struct prompts prompts;
+    if (!r->ignores_eos && !ends_of_model(&r->ends, o->folder, o->is_run, tokenizer)) return cli_error_of("generate");
     if (r->is_interactive) return generate_chat(r, o, tokenizer);
     int code = prompts_read(&prompts, &source);
     if (code) return code;

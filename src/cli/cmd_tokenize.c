@@ -32,7 +32,7 @@ const char help_tokenize[] =
     "seen)\n"
     "  --document-separator TEXT  cuts texts into documents: blank-line, or any text (\\n is a newline)\n"
     "  --end-token TEXT|none      the token after each document (default: the tokenizer's <|endoftext|>,\n"
-    "                             <|end_of_text|>, </s> or <eos>, if it has one)\n"
+    "                             <|end_of_text|>, </s>, <eos> or <|im_end|>, if it has one)\n"
     "  --special text|allow|refuse\n"
     "                             special tokens inside documents are ordinary text (default), tokens, or an error\n"
     "  --skip-bad                 skip and count lines that are not JSON or lack the field, instead of stopping\n"
@@ -195,7 +195,7 @@ static int request_read(struct request *r, int argc, char **argv) {
 /* ---- The end ---- */
 
 static int end_token_read(struct request *r) {
-    if (!r->end_token) return r->o.end_token = tokenize_end_token(r->o.tokenizer), 0;
+    if (!r->end_token) return r->o.end_token = (int32_t)tl_tokenizer_end_of_text(r->o.tokenizer), 0;
     r->o.end_token = -1;
     if (!strcmp(r->end_token, "none")) return 0;
     int64_t id = tl_tokenizer_find(r->o.tokenizer, r->end_token, strlen(r->end_token));

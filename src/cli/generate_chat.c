@@ -131,6 +131,13 @@ static bool stop_cut(struct chat *c, const struct speech *s, const size_t *ends,
            rest_add(c, s->words.text + from);
 }
 
+/* The token that ended the text is not a part of it: the user's next line continues what can be seen. */
+static bool eos_cut(struct chat *c) {
+    c->seen = 0;
+    if (c->is_terminal) fprintf(stderr, "(end of text)\n");
+    return tl_session_cut(c->session, c->row, tl_session_length(c->session, c->row) - 1);
+}
+
 /* Up to --tokens more tokens. */
 static bool text_continue(struct chat *c) {
     const struct generate_request *r = c->request;
@@ -138,15 +145,17 @@ static bool text_continue(struct chat *c) {
         .stops = &r->stops, .tokenizer = c->tokenizer, .is_clean = output_is_terminal(), .is_streamed = true};
     size_t *ends = NULL, capacity = 0; /* of the text, after each token */
     int64_t n = 0, id;
-    bool ok = speech_begin(&s, NULL, 0, false);
+    bool has_eos = false, ok = speech_begin(&s, NULL, 0, false);
     while (ok && n < r->tokens && !s.is_ended && !is_interrupted) {
         ok = memory_grow((void **)&ends, &capacity, (size_t)n, sizeof *ends) && tl_session_step(c->session, &id);
         if (ok) context_tell(c);
+        if (ok && (has_eos = ends_have(&r->ends, id))) break;
         ok = ok && speech_add(&s, id);
         if (ok) ends[n++] = s.is_ended ? SIZE_MAX : s.words.n; /* the words have been cut already */
     }
     ok = ok && speech_end(&s) && speech_put(&s, "\n", 1);
-    if (ok && s.is_ended) ok = stop_cut(c, &s, ends, n);
+    if (ok && has_eos) ok = eos_cut(c);
+    else if (ok && s.is_ended) ok = stop_cut(c, &s, ends, n);
     speech_free(&s);
     memory_free(ends);
     return ok;

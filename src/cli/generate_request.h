@@ -3,6 +3,7 @@
 #define CLI_GENERATE_REQUEST_H
 
 #include "cli/trained_options.h"
+#include "train/ends.h"
 
 struct generate_request {
     struct trained_flags model;
@@ -10,7 +11,8 @@ struct generate_request {
     const char *file, *field, *tokenizer, *dtype;
     int64_t tokens, batch, seed;
     tl_generate_options options;
-    bool shows_speed, is_interactive;
+    struct ends ends; /* the tokens that end a text */
+    bool shows_speed, is_interactive, ignores_eos;
 };
 
 /* Texts from stdin, line by line, each continued. The exit code. */

@@ -9,15 +9,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-int32_t tokenize_end_token(const tl_tokenizer *t) {
-    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        int64_t id = tl_tokenizer_find(t, names[i], strlen(names[i]));
-        if (id >= 0 && tl_tokenizer_is_special(t, id)) return (int32_t)id;
-    }
-    return -1;
-}
-
 static int width_of(const tl_tokenizer *t) {
     int64_t size = tl_tokenizer_size(t);
     return size <= 256 ? 1 : size <= 65536 ? 2 : 4;

@@ -51,9 +51,6 @@ enum tokenize_end tokenize_run(const struct tokenize_options *o, struct tokenize
 /* Whether the work could be continued by another process. */
 static inline bool tokenize_is_kept(const struct tokenize_options *o) { return !o->inputs->has_stream; }
 
-/* The end-of-text token of a tokenizer: <|endoftext|>, <|end_of_text|>, </s> or <eos>, if it is special; -1: none. */
-int32_t tokenize_end_token(const tl_tokenizer *tokenizer);
-
 /* Writes the tokens of one text in memory, which is not recorded as a document. Special tokens in it are ordinary text.
  * `progress` (may be NULL) counts bytes; `path` is for messages. False: recorded. */
 bool tokenize_text(tl_tokenizer *tokenizer, const char *text, size_t bytes, tl_token_writer *writer, const char *path,

@@ -133,11 +133,12 @@ static int64_t find_first(const tl_tokenizer *t, const char *const *names, int64
     return fallback;
 }
 
-/* Where a tokenizer has no end of text, it is byte 0, or id 0: llama.cpp would take id 11 otherwise. */
+/* Where a tokenizer has no end of text, it is the byte 0, or id 0: llama.cpp would take id 11 otherwise. */
 static bool put_ends(tl_gguf_writer *w, const tl_tokenizer *t) {
-    static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", NULL};
     static const char *const begins[] = {"<|begin_of_text|>", "<s>", "<bos>", NULL};
-    int64_t end = find_first(t, ends, 0), begin = find_first(t, begins, end);
+    int64_t end = tl_tokenizer_end_of_text(t), zero = tl_tokenizer_find(t, "", 1);
+    if (end < 0) end = zero >= 0 ? zero : 0;
+    int64_t begin = find_first(t, begins, end);
     return tl_gguf_writer_integer(w, "tokenizer.ggml.bos_token_id", TL_GGUF_VALUE_U32, begin) &&
            tl_gguf_writer_integer(w, "tokenizer.ggml.eos_token_id", TL_GGUF_VALUE_U32, end) &&
            tl_gguf_writer_integer(w, "tokenizer.ggml.add_bos_token", TL_GGUF_VALUE_BOOL, t->n_before > 0) &&

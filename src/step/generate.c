@@ -90,7 +90,61 @@ static bool next(tl_module *model, tl_tensor *text, int64_t n, tl_cache *cache, 
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
+/* ---- Rows that have ended ---- */
+
+/* What is known on the host of the rows of a text: the id that each has ended with, -1 for those that go on. */
+struct rows {
+    int64_t n, n_open, *ends, *drawn;
+};
+
+static bool rows_make(struct rows *r, int64_t n, const tl_generate_options *o) {
+    *r = (struct rows){.n = n, .n_open = n};
+    if (!o->n_ends) return true;
+    size_t bytes = (size_t)n * sizeof *r->ends;
+    r->ends = memory_new(bytes);
+    r->drawn = memory_new(bytes);
+    for (int64_t i = 0; r->ends && i < n; i++) r->ends[i] = -1;
+    return (r->ends && r->drawn) || error_memory(2 * bytes, "rows of text");
+}
+
+static void rows_free(struct rows *r) {
+    memory_free(r->ends);
+    memory_free(r->drawn);
+}
+
+/* Looks at token n of every row. */
+static bool rows_look(struct rows *r, tl_tensor *text, int64_t n, const tl_generate_options *o) {
+    size_t bytes = (size_t)r->n * sizeof *r->drawn;
+    bool has_ended = r->n_open < r->n; /* a row before this token: what was drawn for it does not count */
+    if (!o->n_ends) return true;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *place = tl_slice(text, 1, n, n + 1, 1);
+    bool ok = place && tl_to_data(place, r->drawn, bytes);
+    for (int64_t i = 0; ok && i < r->n; i++) {
+        if (r->ends[i] >= 0) r->drawn[i] = r->ends[i];
+        for (int64_t k = 0; r->ends[i] < 0 && k < o->n_ends; k++)
+            if (r->drawn[i] == o->ends[k]) r->ends[i] = r->drawn[i], r->n_open--;
+    }
+    tl_tensor *column = ok && has_ended ? tl_from_data(r->drawn, TL_SHAPE(r->n, 1), TL_I64, tl_device_of(text)) : NULL;
+    if (ok && has_ended) ok = column && tl_copy_(place, column);
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+/* Fills the rows from token n on, when none is open. */
+static bool rows_fill(const struct rows *r, tl_tensor *text, int64_t n) {
+    int64_t N = tl_size(text, 1);
+    if (r->n_open || n == N) return true;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *column = tl_from_data(r->ends, TL_SHAPE(r->n, 1), TL_I64, tl_device_of(text));
+    tl_tensor *rest = tl_slice(text, 1, n, N, 1);
+    bool ok = column && rest && tl_copy_(rest, tl_expand(column, TL_SHAPE(r->n, N - n)));
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
 bool generate_options_check(const tl_generate_options *o, const char *what) {
+    if (o->n_ends < 0 || (o->n_ends && !o->ends))
+        return error_set(TL_ERROR_USE, "%s: %lld ends at %p (need 0 or more, and where they are)", what,
+                         (long long)o->n_ends, (const void *)o->ends);
     if (!(o->min_p >= 0 && o->min_p < 1 && o->repetition_penalty >= 0 && o->repetition_penalty < INFINITY))
         return error_set(TL_ERROR_USE, "%s: min_p %g, repetition_penalty %g (need 0 to below 1, and >= 0)", what,
                          o->min_p, o->repetition_penalty);
@@ -118,14 +172,18 @@ static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const 
     if (n_prompt == N) return true;
     bool was_training = tl_module_is_training(model), grad = tl_set_grad_mode(false);
     tl_module_train(model, false);
-    tl_cache *cache = tl_cache_new(model, tl_size(text, 0), capacity);
-    bool ok = cache != NULL;
-    for (int64_t n = n_prompt; ok && n < N; n++) {
+    struct rows rows;
+    bool ok = rows_make(&rows, tl_size(text, 0), &r->options);
+    tl_cache *cache = ok ? tl_cache_new(model, rows.n, capacity) : NULL;
+    int64_t n = n_prompt;
+    for (ok = cache != NULL; ok && n < N && rows.n_open; n++) {
         since = n - first > capacity ? 0 : since + 1;
         if (r->is_sketch && since > 3 && n < N - 1) cache_pretend(cache);
-        else ok = next(model, text, n, cache, capacity, &first, r);
+        else ok = next(model, text, n, cache, capacity, &first, r) && rows_look(&rows, text, n, &r->options);
     }
+    ok = ok && rows_fill(&rows, text, n);
     tl_cache_free(cache);
+    rows_free(&rows);
     tl_module_train(model, was_training);
     tl_set_grad_mode(grad);
     return ok;

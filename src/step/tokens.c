@@ -21,6 +21,7 @@ bool tokens_is_file(const char *name) {
     static const char *const names[] = {"tokenizer.json",
                                         "tokenizer_config.json",
                                         "special_tokens_map.json",
+                                        "generation_config.json",
                                         "tekken.json",
                                         "vocab.json",
                                         "merges.txt",
@@ -35,8 +36,9 @@ bool tokens_is_file(const char *name) {
 }
 
 static bool name_look(const char *name, void *has) {
-    /* these two say nothing without another file */
-    if (tokens_is_file(name) && strcmp(name, "tokenizer_config.json") && strcmp(name, "special_tokens_map.json"))
+    /* these three say nothing without another file */
+    if (tokens_is_file(name) && strcmp(name, "tokenizer_config.json") && strcmp(name, "special_tokens_map.json") &&
+        strcmp(name, "generation_config.json"))
         *(bool *)has = true;
     return true;
 }

@@ -179,6 +179,15 @@ bool tl_tokenizer_is_special(const tl_tokenizer *t, int64_t id) {
     return t && vocabulary_has(&t->vocabulary, id) && t->vocabulary.tokens[id].is_special;
 }
 
+int64_t tl_tokenizer_end_of_text(const tl_tokenizer *t) {
+    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int64_t id = tl_tokenizer_find(t, names[i], strlen(names[i]));
+        if (id >= 0 && tl_tokenizer_is_special(t, id)) return id;
+    }
+    return -1;
+}
+
 /* ---- Reading ---- */
 
 static bool exists(const char *path) {

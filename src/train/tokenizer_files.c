@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "step/tokens.h"
 #include "text/tokenizer.h"
+#include "train/ends.h"
 
 static const char FAST[] = "tokenizer.json", CONFIG[] = "tokenizer_config.json";
 
@@ -114,14 +115,22 @@ static bool config_make(struct tokenizer_files *f) {
     return file_add(f, CONFIG, data, strlen(data));
 }
 
+/* Where texts end. Without this file transformers would take what its class of the model has, id 2 for a Llama. */
+static bool ends_add(struct tokenizer_files *f, const char *from, const tl_tokenizer *t) {
+    struct ends e;
+    if (has_file(f, ENDS_FILE)) return true;
+    char *text = ends_find(&e, from, t) ? ends_json(&e) : NULL;
+    return file_add(f, ENDS_FILE, text, text ? strlen(text) : 0);
+}
+
 /* ---- All of it ---- */
 
 bool tokenizer_files_read(struct tokenizer_files *f, const struct settings *s, tl_tokenizer *t) {
     *f = (struct tokenizer_files){0};
     if (!t) return true;
     enum file_kind kind;
-    bool ok;
-    if (!tokens_are_named(s) || tokens_are_made(s)) ok = fast_make(f, t);
+    bool has_files = tokens_are_named(s) && !tokens_are_made(s), ok;
+    if (!has_files) ok = fast_make(f, t);
     else {
         struct file_folder *folder = NULL; /* a link to a folder is one */
         ok = file_look(file_path(s->tokenizer), &kind);
@@ -130,7 +139,7 @@ bool tokenizer_files_read(struct tokenizer_files *f, const struct settings *s, t
         file_folder_close(folder);
         ok = ok && fast_add(f, t);
     }
-    return ok && config_make(f);
+    return ok && config_make(f) && ends_add(f, has_files ? s->tokenizer : NULL, t);
 }
 
 bool tokenizer_files_put(const struct tokenizer_files *f, const struct file_folder *folder) {

@@ -19,7 +19,8 @@ struct tokenizer_files {
 /* The files of the tokenizer that the settings name, as they are; a tokenizer that has none (bytes, characters, one
  * that the run has trained) is written as tokenizer.json. Files of other kinds (ranks, tekken, GPT-2's) get an
  * equivalent tokenizer.json, and a tokenizer_config.json that is missing is added, so that transformers'
- * AutoTokenizer finds what it needs. False: recorded; free it all the same. */
+ * AutoTokenizer finds what it needs; likewise a generation_config.json, which says where texts end. False: recorded;
+ * free it all the same. */
 bool tokenizer_files_read(struct tokenizer_files *f, const struct settings *s, tl_tokenizer *tokenizer);
 bool tokenizer_files_put(const struct tokenizer_files *f, const struct file_folder *folder);
 void tokenizer_files_free(struct tokenizer_files *f);

@@ -1,5 +1,11 @@
 """Generated text: token for token what transformers generates, batched, streamed and stopped."""
 
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -103,6 +109,71 @@ def test_texts_are_the_same_alone_and_together(both):
         [x[len(p)] for x, p in zip(together, prompts)]
 
 
+# ---- The end of a text
+
+TALLY = os.environ.get("TALLY", Path(__file__).parents[2] / "build" / "tally")
+
+
+def with_eos(theirs, folder, **files):
+    """The folder of a model whose generation_config.json and config.json say where texts end."""
+    theirs.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    for name, eos in files.items():
+        path = folder / f"{name}.json"
+        about = json.loads(path.read_text()) if path.exists() else {}
+        about["eos_token_id"] = eos
+        path.write_text(json.dumps(about))
+    return folder
+
+
+def rows_of(out, prompt, eos):
+    """The rows of a tensor up to their ends."""
+    rows = [row[len(prompt):] for row in out]
+    return [row[:next((i + 1 for i, id in enumerate(row) if id in eos), len(row))] for row in rows]
+
+
+def test_rows_end_where_transformers_ends_them(both, tmp_path):
+    theirs, ours, rng = both
+    prompts = rng.integers(0, 97, (3, 5)).tolist()
+    free = ours.generate(prompts, tokens=16, temperature=0, ignore_eos=True).tolist()
+    ahead = [greedy(theirs, prompt, 16)[1] for prompt in prompts]
+    ends = [free[0][5 + 3], free[1][5 + 9]]
+    both_files = dict(generation_config=ends, config=[free[0][5]])  # the first of the two counts
+    for n, (files, eos) in enumerate(((both_files, ends), (dict(config=ends[1]), ends[1:]), (dict(config=None), []))):
+        folder = with_eos(theirs, tmp_path / str(n), **files)
+        model = tally.Model(folder)
+        assert model.eos == eos
+        x = torch.tensor(prompts)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        want = loaded.generate(x, attention_mask=torch.ones_like(x), max_new_tokens=16, do_sample=False,
+                               pad_token_id=eos[0] if eos else 0).tolist()
+        got = model.generate(prompts, tokens=16, temperature=0)
+        rows, their_rows = rows_of(got.tolist(), prompts[0], eos), rows_of(want, prompts[0], eos)
+        for row, their_row, a in zip(rows, their_rows, ahead):
+            assert_same(row, their_row, a)
+        if rows == their_rows:  # otherwise a tie was rounded differently
+            assert got.shape[1] == len(want[0])
+        assert got.shape[1] == 5 + max(map(len, rows))
+        ragged = model.generate([*prompts, [1]], tokens=16, temperature=0, batch=2)[:3]
+        assert [row[5:] for row in ragged] == rows
+        assert model.generate(prompts, tokens=16, temperature=0, ignore_eos=True).tolist() == free
+        assert model.generate(prompts[0], tokens=16, temperature=0, eos=free[0][5]).tolist() == [free[0][:6]]
+
+
+def test_the_program_ends_texts_at_the_same_token(both, tmp_path):
+    theirs, ours, rng = both
+    prompt = rng.integers(0, 97, 5).tolist()
+    free = ours.generate(prompt, tokens=20, temperature=0, ignore_eos=True).tolist()[0][5:]
+    folder = with_eos(theirs, tmp_path / "x", generation_config=[96, free[4]])
+    command = [TALLY, "generate", "--model", folder, "--ids", ",".join(map(str, prompt)), "--tokens", "20",
+               "--temperature", "0", "--json", "--threads", "1"]
+    ended = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert ended["tokens"] == free[:min(free.index(id) for id in (96, free[4]) if id in free) + 1]
+    assert ended["stopped"] and ended["finish_reason"] == "eos"
+    whole = json.loads(subprocess.run([*command, "--ignore-eos"], check=True, capture_output=True).stdout)
+    assert whole["tokens"] == free and not whole["stopped"] and whole["finish_reason"] == "length"
+
+
 # ---- Texts
 
 @pytest.fixture(scope="module")
@@ -159,6 +230,58 @@ def test_texts_end_before_a_stop_string(speaker):
             assert "Ein Bär" + "".join(model.generate("Ein Bär", stop=stop, stream=True, **options)) == want
     with pytest.raises(ValueError, match="stop"):
         model.generate([1, 2], stop="x")
+
+
+def program(*arguments, **more):
+    command = [TALLY, "generate", "--temperature", "0", "--threads", "1", *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, **more).stdout
+
+
+def test_texts_end_before_the_tokenizers_end_of_text(speaker, tmp_path):
+    model = tally.Model(speaker)
+    end = model.tokenizer.end_of_text
+    assert model.eos == [end] and model.tokenizer.token_bytes(end) == b"<|endoftext|>"
+    assert transformers.GenerationConfig.from_pretrained(speaker / "final").eos_token_id == end
+    options = dict(tokens=100, temperature=2.0)
+    for seed in range(100):  # until one draws it
+        text = model.generate("Ein Bär", seed=seed, ignore_eos=True, **options)
+        if 0 < text[7:].find("<|endoftext|>"):
+            break
+    want = text[:text.index("<|endoftext|>")]
+    prompt = model.tokenizer.encode("Ein Bär")
+    ids = model.generate([prompt, [1]], seed=seed, **options)[0][len(prompt):]
+    assert ids[-1] == end
+    assert c.tl_model_export_gguf(model._address, str(tmp_path / "x.gguf").encode(), constants["TL_GGUF_F32"],
+                                  model.tokenizer._address, None)
+    for path in (speaker, speaker / "final", tmp_path / "x.gguf"):
+        one = tally.Model(path)
+        assert one.eos == [end] and one.generate("Ein Bär", seed=seed, **options) == want
+        assert "Ein Bär" + "".join(one.generate("Ein Bär", seed=seed, stream=True, **options)) == want
+        said = json.loads(program("--model", path, "--prompt", "Ein Bär", "--tokens", 100, "--temperature", 2, "--seed",
+                                  seed, "--json"))
+        assert said["tokens"] == ids and "<|endoftext|>" not in said["text"]
+    assert tally.Model(speaker, tokenizer=False).eos == [end]
+
+
+def test_an_interactive_text_goes_on_before_its_end(speaker, tmp_path):
+    final = tmp_path / "final"
+    shutil.copytree(speaker / "final", final)
+    model = tally.Model(final)
+    ids = model.tokenizer.encode("Ein Bär")
+    after = model.generate(ids, tokens=1, temperature=0).tolist()[0][len(ids):]
+    (final / "generation_config.json").write_text(json.dumps(dict(eos_token_id=after)))
+    first, second = program("--model", final, "--interactive", "--tokens", 9, input="Ein Bär\nund\n").split("\n", 1)
+    assert first == "" and program("--model", final, "--tokens", 9, "--prompt", "Ein Bär\nund") == \
+        "Ein Bär\nund" + second
+
+
+def test_an_end_of_text_that_is_no_id_is_refused(speaker, tmp_path):
+    final = tmp_path / "final"
+    shutil.copytree(speaker / "final", final)
+    for wrong in ("two", [1, -1], 1.5, {}, [None], list(range(65))):
+        (final / "generation_config.json").write_text(json.dumps(dict(eos_token_id=wrong)))
+        with pytest.raises(RuntimeError, match='"eos_token_id"'):
+            tally.Model(final)
 
 
 def test_wrong_options_are_refused(speaker):
