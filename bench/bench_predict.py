@@ -2,9 +2,9 @@
 
     python3 bench/bench_predict.py [--device cpu|cuda] [--calibrate] [--under "CMD"] [--turns 2] [--part 1/1] [--json]
 
-Each configuration is priced on meta (`tally train --price`), predicted from the machine's profile (`tally calibrate
---price`), and then trained for some steps. The measured time is the median of the step times in the log, in the better
-of the turns. The bars: median error at most 5 %, largest at most 15 % (12 on a GPU), and no step faster than its lower
+Each configuration is priced on meta (`tally train --price --json`), predicted from the machine's profile
+(`tally calibrate --price`), and then trained for some steps. The measured time is the median of the step times in the
+log, in the better of the turns. The bars: median error at most 5 %, largest at most 15 % (12 on a GPU), and no step faster than its lower
 bound. --calibrate makes the profile first (the default is to use the existing one); --under puts a command before every
 timed one.
 """
@@ -97,7 +97,8 @@ def run(*command, under=()):
 
 def predict(case, folder, device, profile):
     price = Path(folder) / "price.json"
-    price.write_text(run(TALLY, "train", *settings(case, device), "--steps", 4, "--out", folder + "/priced", "--price"))
+    price.write_text(run(TALLY, "train", *settings(case, device), "--steps", 4, "--out", folder + "/priced", "--price",
+                         "--json"))
     return json.loads(run(TALLY, "calibrate", "--price", price, *profile, "--json"))
 
 

@@ -286,7 +286,9 @@ static void an_extended_run_is_the_longer_run(void **state) {
         assert_true(access(path_in(&part, "final/model.safetensors"), F_OK) != 0); /* step 6 is no longer the end */
         expect_done(&part);
         expect_same_weights(&whole, &part);
-        expect_in_log(&part, i ? "\"changed\":\"steps was 20, is 12" : "{\"step\":6,\"changed\":\"steps was 6, is 12",
+        expect_in_log(&part,
+                      i ? "\"changed\":\"it had --steps 20, now --steps 12"
+                        : "{\"step\":6,\"changed\":\"it had --steps 6, now --steps 12",
                       true);
         expect_done(&part);
     }
@@ -543,7 +545,7 @@ static void a_process_trains_one_run_at_a_time(void **state) {
     struct settings first = small_run(TL_LLAMA, 2000), other = first;
     set_path(&first, "out", "first"), set_path(&other, "out", "other");
     struct second second = {.settings = &other};
-    struct run_listener listener = {second_begin, &second, NULL, 0};
+    struct run_listener listener = {.tell = second_begin, .context = &second};
     expect_equal(run_train(&first, &listener, &summary), RUN_DONE);
     free(summary.text);
     expect_equal(summary.differences, 0);

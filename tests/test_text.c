@@ -17,6 +17,32 @@
 
 /* ---- Text ---- */
 
+/* 0.7 is 0.7, also in JSON; every number reads back as itself, and a real stays a real. */
+static void numbers_have_no_more_digits_than_they_need(void **state) {
+    (void)state;
+    static const double values[] = {0.7,  0.95, 4e-3, 0.1 + 0.2, 1.0 / 3, 1e300 / 3, 5e-324, 1234567890123456.0,
+                                    -0.8, 1e22};
+    static const char *const texts[] = {"0.7", "0.95", "0.004", "0.30000000000000004"};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[NUMBER_TEXT];
+        int length = number_shortest(text, values[i]);
+        expect_equal(length, (int)strlen(text));
+        expect_true(number_parse(text, NULL) == values[i]);
+        if (i < sizeof texts / sizeof *texts) expect_text(text, texts[i]);
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) json_array_append_new(list, json_real(values[i]));
+    json_array_append_new(list, json_string("0.69999999999999996 \"0.69999999999999996\\"));
+    json_array_append_new(list, json_integer(1234567890123456789));
+    char *text = json_print(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_t *back = json_parse(text, NULL);
+    expect_true(json_equal(list, back));
+    expect_true(!strncmp(text, "[0.7,0.95,0.004,0.30000000000000004,", 36));
+    json_decref(back);
+    json_decref(list);
+    memory_free(text);
+}
+
 static void numbers_are_written_as_people_write_them(void **state) {
     (void)state;
     static const struct {
@@ -254,6 +280,7 @@ static void a_stream_is_read_up_to_its_limit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(numbers_are_written_as_people_write_them),
+        TEST(numbers_have_no_more_digits_than_they_need),
         TEST(what_a_terminal_would_obey_is_shown),
         TEST(shown_text_is_cut_between_characters),
         TEST(messages_are_printable),

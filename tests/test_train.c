@@ -160,10 +160,12 @@ static void a_finished_run_is_not_run_again(void **state) {
     struct settings s = small_run(TL_LLAMA, 2000);
     set_path(&s, "out", "run");
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
-    double loss = summary.held_out;
+    double loss = summary.loss, held_out = summary.held_out;
+    expect_true(!summary.was_done && isfinite(loss) && isfinite(held_out));
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.first_step, 12);
-    expect_true(isnan(summary.held_out) && isfinite(loss));
+    expect_true(summary.was_done && summary.loss == loss && summary.held_out == held_out);
+    expect_true(summary.tokens_per_s > 0 && summary.times.steps_s == 0);
     base_end();
 }
 

@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -529,12 +530,29 @@ int file_append_at(struct file_place at, size_t *bytes) {
 int file_lock_at(struct file_place at, bool *is_busy) {
     struct stat status;
     *is_busy = false;
-    int fd = append_open(at, &status);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == ENOTSUP) return fd;
+    int fd = append_open(at, &status), result = fd < 0 ? 0 : flock(fd, LOCK_EX | LOCK_NB);
+    for (int i = 0; i < 5 && result && errno == EWOULDBLOCK; i++) { /* file_is_locked has it for a moment */
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        result = flock(fd, LOCK_EX | LOCK_NB);
+    }
+    if (fd < 0 || result == 0 || errno == ENOLCK || errno == ENOTSUP) return fd;
     *is_busy = errno == EWOULDBLOCK;
     if (!*is_busy) failed(at, "cannot be locked");
     close(fd);
     return -1;
+}
+
+bool file_is_locked(struct file_place at, bool *is_locked) {
+    enum file_kind kind;
+    size_t bytes;
+    *is_locked = false;
+    if (!file_look(at, &kind)) return false;
+    if (kind != FILE_REGULAR) return true;
+    int fd = file_open_at(at, &bytes);
+    if (fd < 0) return false;
+    *is_locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return true;
 }
 
 /* ---- Folders ---- */

@@ -132,6 +132,8 @@ int file_append_at(struct file_place at, size_t *bytes);
 /* Opens or creates a file and locks it for the life of the process. -1 on error, which is recorded, or if another
  * process holds it (`is_busy`). Without lock support it is only opened. */
 int file_lock_at(struct file_place at, bool *is_busy);
+/* Whether a process holds such a lock; an absent file is not locked. False: recorded. */
+bool file_is_locked(struct file_place at, bool *is_locked);
 
 /* ---- Folders ---- */
 

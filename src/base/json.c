@@ -56,6 +56,33 @@ json_t *json_read_at(struct file_place at, size_t limit) {
     return root;
 }
 
+/* jansson writes 0.7 as 0.69999999999999996: with all 17 digits, which not every number needs. Replaces long numbers by
+ * the shortest that read back as the same; they stay reals. */
+static void reals_shorten(char *text) {
+    char *to = text;
+    for (char *at = text; *at;) {
+        if (*at == '"') {
+            do {
+                if (*at == '\\') *to++ = *at++;
+                *to++ = *at++;
+            } while (*at != '"');
+            *to++ = *at++;
+            continue;
+        }
+        size_t length = strspn(at, "0123456789+-.eE"), n = 0;
+        char shorter[NUMBER_TEXT];
+        if (length > 16 && length < NUMBER_TEXT && memchr(at, '.', length)) {
+            n = (size_t)number_shortest(shorter, number_parse(at, NULL));
+            if (n >= length || !strpbrk(shorter, ".e")) n = 0;
+        }
+        if (!length) length = 1;
+        memmove(to, n ? shorter : at, n ? n : length);
+        to += n ? n : length;
+        at += length;
+    }
+    *to = 0;
+}
+
 /* Twice: once for the size, then into memory that is large enough. */
 char *json_print(const json_t *value, size_t flags) {
     locale_t before = number_locale_begin();
@@ -63,7 +90,7 @@ char *json_print(const json_t *value, size_t flags) {
     char *text = bytes ? memory_new(bytes + 1) : NULL;
     bool ok = text && json_dumpb(value, text, bytes, flags) == bytes;
     number_locale_end(before);
-    if (ok) text[bytes] = 0;
+    if (ok) text[bytes] = 0, reals_shorten(text);
     else memory_free(text), text = NULL;
     if (value && !ok) error_memory(bytes, "JSON");
     return text;

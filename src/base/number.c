@@ -38,3 +38,14 @@ int number_print(char *to, size_t size, const char *format, ...) {
     va_end(arguments);
     return length;
 }
+
+int number_shortest(char to[NUMBER_TEXT], double value) {
+    locale_t before = number_locale_begin();
+    int length = 0;
+    for (int digits = 15; digits <= 17; digits++) {
+        length = snprintf(to, NUMBER_TEXT, "%.*g", digits, value);
+        if (strtod(to, NULL) == value) break;
+    }
+    number_locale_end(before);
+    return length;
+}

@@ -21,6 +21,10 @@ double number_parse(const char *text, char **end);
 int number_print(char *to, size_t size, const char *format, ...) TL_PRINTF(3, 4);
 int number_vprint(char *to, size_t size, const char *format, va_list arguments) TL_PRINTF(3, 0);
 
+/* The fewest digits, 15 to 17, that read back as the same number: 0.7, not 0.69999999999999996. Returns the length. */
+enum { NUMBER_TEXT = 32 };
+int number_shortest(char to[NUMBER_TEXT], double value);
+
 /* A bracket around library calls that read or write numbers. No callback may run and no error may be set inside. */
 locale_t number_locale_begin(void);
 void number_locale_end(locale_t before);

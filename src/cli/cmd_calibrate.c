@@ -26,14 +26,15 @@ const char help_calibrate[] =
     "  --device NAME    the device to measure (cpu)\n"
     "  --quick          fewer sizes: about ten seconds, and rougher predictions\n"
     "  --show           show the stored profile without measuring\n"
-    "  --price FILE     predict the time of a step here; FILE is a price (`tally train --price`) or a ledger\n"
+    "  --price FILE     predict the time of a step here; FILE is a price (`tally train --price --json`) or a\n"
+    "                   ledger\n"
     "  --profile FILE   another profile than the stored one\n"
     "  --json           the profile or the prediction as JSON\n"
     "\n"
     "examples:\n"
     "  tally calibrate\n"
     "  tally calibrate --show --json | jq .measured.bf16\n"
-    "  tally train --model small --price > price.json && tally calibrate --price price.json\n";
+    "  tally train --model small --price --json > price.json && tally calibrate --price price.json\n";
 
 static void note(void *context, const char *words) {
     (void)context;

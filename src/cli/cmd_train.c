@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +9,13 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/train_progress.h"
 #include "comm/comm.h"
 #include "plan/expect.h"
+#include "plan/plan_target.h"
 #include "step/price.h"
 #include "step/recipe.h"
 #include "step/settings.h"
@@ -35,7 +37,10 @@ const char help_train[] =
     "\n"
     "Run the same command again to resume from the newest whole checkpoint; the result is bitwise identical. Tally\n"
     "stops if data, model or settings have changed since the start (--settings marks settings that may change).\n"
-    "Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU save a checkpoint first.\n"
+    "More --steps extend a run, also a finished one: the learning rate of a step depends on the step and on the\n"
+    "number of steps alone, so the rest of the run follows the schedule of the new number.\n"
+    "Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU save a checkpoint after the current step. A second Ctrl-C stops\n"
+    "at once: the last checkpoint stays, and the steps after it are done again when the run resumes.\n"
     "\n"
     "examples:\n"
     "  tally train                                        the nano model on built-in stories, about a minute\n"
@@ -54,7 +59,7 @@ const char help_train[] =
     "  tally train --models                               the models that have a name\n"
     "\n"
     "  --config FILE   read settings from a JSON object; later flags override it\n"
-    "  --price         only price the run: tally.run/1 on stdout\n"
+    "  --price         only price the run: what it needs, on stdout; with --json the price file (tally.run/1)\n"
     "  --json          print the summary as JSON on stdout\n"
     "  --profile[=N]   time every op of N steps (10), starting with the third; print tables by op and by module\n"
     "  --quiet         no progress\n";
@@ -124,100 +129,18 @@ static int flags_read(struct options *o, int argc, char **argv) {
     return code;
 }
 
-/* ---- Progress ---- */
-
-struct progress {
-    bool is_quiet, is_terminal;
-    int64_t every;      /* steps between lines when there is no terminal */
-    bool has_line;      /* an unfinished one is on the terminal */
-    double predicted_s; /* of a step, by the machine's profile; 0: there is none */
-    double seen_s;      /* of all steps from the third on, and how many they are */
-    int64_t n_seen;
-};
-
-/* Mean seconds of a step, and how much longer than predicted that is; NAN: nothing was predicted or seen. */
-static double step_mean(const struct progress *p) { return p->n_seen ? p->seen_s / (double)p->n_seen : NAN; }
-static double drift(const struct progress *p) { return p->predicted_s > 0 ? step_mean(p) / p->predicted_s - 1 : NAN; }
-
-static void eta_text(double s, char *text, size_t size) {
-    if (!(s >= 0)) snprintf(text, size, "?");
-    else if (s < 90) snprintf(text, size, "%.0f s", s);
-    else if (s < 5400) snprintf(text, size, "%.0f min", s / 60);
-    else snprintf(text, size, "%.1f h", s / 3600);
-}
-
-static void line_end(struct progress *p) {
-    if (p->has_line) fputc('\n', stderr);
-    p->has_line = false;
-}
-
-/* " (1.234 bits per byte)"; "" if it is not known. */
-static const char *bits_text(double bits_per_byte, char *text, size_t size) {
-    *text = 0;
-    if (isfinite(bits_per_byte)) snprintf(text, size, " (%.4f bits per byte)", bits_per_byte);
-    return text;
-}
-
-static void tell(void *context, const struct run_news *n) {
-    struct progress *p = context;
-    char eta[32], memory[32], rate[32], mfu[48] = "", late[32] = "", bits[48];
-    if (!n->text && !isfinite(n->held_out) && n->step > 2) {
-        p->seen_s += n->step_s;
-        p->n_seen++;
-    }
-    if (p->is_quiet) return;
-    if (n->text) {
-        line_end(p);
-        fprintf(stderr, "--- sample after %" PRId64 " steps\n%s\n---\n", n->step, n->text);
-        return;
-    }
-    if (isfinite(n->held_out)) {
-        line_end(p);
-        fprintf(stderr, "step %" PRId64 "/%" PRId64 "  held-out loss %.4f%s\n", n->step, n->steps, n->held_out,
-                bits_text(n->bits_per_byte, bits, sizeof bits));
-        return;
-    }
-    if (!p->is_terminal && n->step % p->every != 0 && n->step != n->steps && n->step != 1) return;
-    eta_text(n->eta_s, eta, sizeof eta);
-    if (isfinite(n->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %% (hardware %.1f %%)", 100 * n->mfu, 100 * n->hfu);
-    if (isfinite(drift(p))) snprintf(late, sizeof late, "  drift %+.1f %%", 100 * drift(p));
-    if (p->is_terminal) output_wipe();
-    fprintf(stderr,
-            "step %" PRId64 "/%" PRId64
-            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s%s%s  %s  wait %.1f %%  ETA %s%s",
-            n->step, n->steps, n->loss, n->norm, n->lr, n->tokens_per_s, count_text(n->flops_per_s, rate), mfu, late,
-            bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta, p->is_terminal ? "" : "\n");
-    p->has_line = p->is_terminal;
-}
+/* ---- While it trains ---- */
 
 /* A checkpoint that is damaged, or was made elsewhere; a file of the run that was damaged; threads that were
  * refused. What else the library logs is about its pool. */
 static void log_tell(const char *line, void *context) {
     bool is_run = !strncmp(line, "run: ", 5);
     if (!is_run && strncmp(line, "checkpoint ", 11) && strncmp(line, "threads: ", 9)) return;
-    line_end(context);
+    train_progress_end(context);
     fprintf(stderr, "tally train: %s\n", is_run ? line + 5 : line);
 }
 
 static void log_drop(const char *line, void *context) { (void)line, (void)context; } /* rank 0 tells */
-
-static volatile sig_atomic_t stop_asked;
-static void on_signal(int signal) {
-    (void)signal;
-    stop_asked = 1;
-}
-
-/* They let the step end and save. Further ones change nothing, so a second Ctrl-C costs no save. What the program was
- * started to ignore (nohup) it ignores. */
-static void signals_catch(void) {
-    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU};
-    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
-        struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
-        sigemptyset(&action.sa_mask);
-        if (sigaction(caught[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(caught[i], &action, NULL);
-    }
-}
 
 /* ---- The end ---- */
 
@@ -281,12 +204,22 @@ static void device_print(const struct settings *s) {
         printf("  fast         some kernels are not deterministic\n");
 }
 
-static void summary_print(const struct options *o, const struct run_summary *m, const struct progress *progress) {
+/* Nothing was left to do. */
+static void finished_print(const struct options *o, const struct run_summary *m) {
+    printf("%s: this run is finished: all of its %" PRId64 " steps were done before\n", o->settings.out, m->steps);
+    printf("  to train on, give more steps: --steps %" PRId64 ", for example; to train again, another --out\n",
+           2 * m->steps);
+}
+
+static void summary_print(const struct options *o, const struct run_summary *m, const struct train_progress *progress) {
     char a[32], b[32], bits[48];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
-    printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the steps' time waiting for data\n", m->tokens_per_s,
-           count_text(m->flops_per_s, a), 100 * m->wait_share);
-    times_print(&m->times);
+    printf("  speed        %.0f tokens/s, %sFLOP/s", m->tokens_per_s, count_text(m->flops_per_s, a));
+    if (m->was_done) printf("\n");
+    else {
+        printf(", %.1f %% of the steps' time waiting for data\n", 100 * m->wait_share);
+        times_print(&m->times);
+    }
     if (m->n_ranks > 1)
         printf(
             "  ranks        %d, the slowest rank %d; each sends %s in a step; at most %.2f s in messages (rank 0: %.2f "
@@ -295,9 +228,9 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
     if (isfinite(m->mfu))
         printf("  utilisation  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
                100 * m->mfu, 100 * m->hfu, count_text(o->settings.peak, a));
-    if (isfinite(drift(progress)))
+    if (isfinite(train_drift(progress)))
         printf("  step         %.4g ms, %.4g predicted from the machine's profile: %+.1f %%\n",
-               1e3 * step_mean(progress), 1e3 * progress->predicted_s, 100 * drift(progress));
+               1e3 * train_step_mean(progress), 1e3 * progress->predicted_s, 100 * train_drift(progress));
     printf("  model        %" PRId64 " parameters; %sFLOP in total\n", m->n_parameters, count_text(m->flops, b));
     if (m->causal_pairs)
         printf("  documents    attention used %s of the %s causal pairs that are billed (%.1f %%), in each layer and "
@@ -324,16 +257,17 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
 }
 
 static json_t *summary_json(const struct options *o, enum run_end end, const struct run_summary *m,
-                            const struct progress *p) {
+                            const struct train_progress *p) {
     json_t *json = run_summary_json(&o->settings, end, m);
-    if (json && isfinite(drift(p))) {
-        json_object_set_new(json, "step_s", json_real(step_mean(p)));
+    if (json && isfinite(train_drift(p))) {
+        json_object_set_new(json, "step_s", json_real(train_step_mean(p)));
         json_object_set_new(json, "predicted_step_s", json_real(p->predicted_s));
     }
     return json;
 }
 
-static int finish(const struct options *o, enum run_end end, const struct run_summary *m, const struct progress *p) {
+static int finish(const struct options *o, enum run_end end, const struct run_summary *m,
+                  const struct train_progress *p) {
     bool is_quiet = m->rank > 0 && m->is_told;
     if (end == RUN_FAILED) return is_quiet ? cli_error_code() : cli_error();
     if (!is_quiet && o->is_json && !json_line(summary_json(o, end, m, p))) return cli_error();
@@ -349,18 +283,53 @@ static int finish(const struct options *o, enum run_end end, const struct run_su
         fprintf(stderr, "tally train: %s (--on-nonfinite skip or rollback would continue)\n", m->problem);
         return EXIT_NUMERIC;
     }
+    if (!is_quiet && !o->is_json && m->was_done) finished_print(o, m);
     if (!is_quiet && !o->is_json) summary_print(o, m, p);
     return m->differences == 0 && !*m->problem ? 0 : EXIT_INPUT;
 }
 
-static int price_print(struct settings *s) {
+/* What the device has; 0: not known. */
+static uint64_t memory_of(const struct settings *s) {
+    struct plan_target target;
+    if (*s->memory_limit) return settings_memory_limit(s);
+    bool is_known = hardware_load_default() && plan_target_find(&target, s->device);
+    tl_error_clear();
+    return is_known ? plan_target_limit(&target) : 0;
+}
+
+static bool price_words(const struct settings *s, const char *text) {
+    tl_model_config config;
+    struct opening opening;
+    struct source source;
+    char weights[SETTING_TEXT];
+    if (!trainer_model(s, &config, weights) || !source_open(&source, s, config.vocabulary, true)) return false;
+    json_t *price = json_parse(text, NULL);
+    bool ok = price && opening_make(&opening, s, &config, &source, price);
+    json_decref(price);
+    source_close(&source);
+    if (!ok) return false;
+    opening.memory_bytes = memory_of(s);
+    opening_print(stdout, &opening, expect_of(s).step_s);
+    printf("\n`tally plan` says more; `tally train --price --json` prints the price file (tally.run/1)\n");
+    return true;
+}
+
+static int price_print(struct settings *s, bool is_json) {
     tl_tokenizer *made;
     char *price = tokens_ready(s, &made) ? price_text(s) : NULL;
+    bool ok = price && (is_json || price_words(s, price));
+    if (ok && is_json) puts(price);
     tl_tokenizer_free(made);
-    if (!price) return cli_error();
-    puts(price);
     free(price);
-    return 0;
+    return ok ? 0 : cli_error();
+}
+
+/* Said by the signal's handler, which cannot print. */
+static const char *stopping_text(const struct train_progress *p) {
+    static const char plain[] = "tally train: stopping after this step (Ctrl-C again stops at once; the last "
+                                "checkpoint stays)\n",
+                      terminal[] = "\r\033[Ktally train: stopping after this step (Ctrl-C again: at once)\n";
+    return p->is_quiet ? NULL : p->is_terminal ? terminal : plain;
 }
 
 /* ---- Several processes ---- */
@@ -403,13 +372,14 @@ static void prepare(struct options *o, struct start *s, tl_tokenizer **made, int
     else s->code = flags_read(o, argc, argv);
     s->is_over = is_list || s->code || o->only_price;
     if (!s->is_over && !run_tokenizer_ready(&o->settings, made)) s->is_over = true, s->code = cli_error();
-    else if (o->only_price && !s->code) s->code = price_print(&o->settings);
+    else if (o->only_price && !s->code) s->code = price_print(&o->settings, o->is_json);
 }
 
 static int train(struct options *o) {
-    struct progress p = {
+    struct train_progress p = {
         .is_quiet = o->is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o->settings.steps + 19) / 20};
-    struct run_listener listener = {tell, &p, &stop_asked, o->profile_steps};
+    struct run_listener listener = {train_progress_tell, &p, &is_interrupted, o->profile_steps,
+                                    train_progress_open};
     struct run_summary summary;
     tl_comm *world = tl_comm_world();
     if (!world) return cli_error();
@@ -420,10 +390,10 @@ static int train(struct options *o) {
         if (o->settings.peak == 0) o->settings.peak = expected.peak;
         p.predicted_s = expected.step_s;
     }
-    signals_catch();
+    interrupt_catch_run(stopping_text(&p));
     enum run_end end = run_train(&o->settings, &listener, &summary);
     tl_set_log_hook(NULL, NULL);
-    line_end(&p);
+    train_progress_end(&p);
     int code = finish(o, end, &summary, &p);
     fflush(stdout);
     if (summary.is_told) comm_end_together();

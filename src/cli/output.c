@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/crc.h"
@@ -141,6 +143,44 @@ void output_wipe(void) {
     static const char wipe[] = "\r\033[K";
     fflush(stderr);
     write_all(&err, wipe, sizeof wipe - 1); /* where a terminal is gone, the next line says so */
+}
+
+int output_columns(void) {
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+}
+
+const char *output_color(int fd, enum output_color color) {
+    static const char *const codes[] = {"\033[0m",  "\033[1m",  "\033[2m", "\033[31m",
+                                        "\033[32m", "\033[33m", "\033[34m"};
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    bool has_color = isatty(fd) && !(no && *no) && !(term && !strcmp(term, "dumb"));
+    return has_color ? codes[color] : "";
+}
+
+void output_paint(int fd, enum output_color color) {
+    const char *code = output_color(fd, color);
+    if (!*code) return;
+    fflush(fd == STDOUT_FILENO ? stdout : stderr);
+    write_all(fd == STDOUT_FILENO ? &out : &err, code, strlen(code));
+}
+
+/* Bytes of a line that fit: sequences take no column, and a character of several bytes one. */
+static size_t line_fit(const char *line, int columns) {
+    size_t n = 0;
+    for (int used = 0; line[n]; n++) {
+        if (line[n] == '\033') n += strcspn(line + n, "m");
+        else if ((line[n] & 0xc0) != 0x80 && ++used > columns) return n;
+    }
+    return n;
+}
+
+void output_status(const char *line) {
+    char text[1024];
+    size_t fit = line_fit(line, output_columns() - OUTPUT_MARGIN);
+    int n = snprintf(text, sizeof text, "\r\033[K%.*s%s", (int)fit, line, output_color(STDERR_FILENO, COLOR_NONE));
+    fflush(stderr);
+    write_all(&err, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
 }
 
 bool output_is_terminal(void) { return isatty(STDOUT_FILENO); }

@@ -28,10 +28,12 @@ bool progress_tell(uint64_t done, uint64_t total, void *context) {
     if (done && now - p->shown_s >= (p->is_terminal ? 0.2 : 10)) {
         char rate[32], text[32];
         const double per_s = (double)done / (now - p->start_s + 1e-9);
-        if (p->is_terminal) output_wipe();
-        fprintf(stderr, "%s: %.1f%% of %s%s, %s%s/s, %.0f s left%s", p->what, 100 * (double)done / (double)total,
-                count_text((double)total, text), p->unit, count_text(per_s, rate), p->unit,
-                (double)(total - done) / per_s, p->is_terminal ? "" : "\n");
+        char line[160];
+        snprintf(line, sizeof line, "%s: %.1f%% of %s%s, %s%s/s, %.0f s left", p->what,
+                 100 * (double)done / (double)total, count_text((double)total, text), p->unit, count_text(per_s, rate),
+                 p->unit, (double)(total - done) / per_s);
+        if (p->is_terminal) output_status(line);
+        else fprintf(stderr, "%s\n", line);
         p->shown_s = now;
         p->has_shown = true;
     }

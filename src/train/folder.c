@@ -16,7 +16,7 @@
 
 #define SCHEMA "tally.folder/1"
 #define LARGEST_JSON ((size_t)64 << 20)
-static const char RECORD[] = "run.json", LOCK[] = "lock";
+static const char RECORD[] = FOLDER_RECORD, LOCK[] = FOLDER_LOCK;
 
 /* ---- The files that a run makes, and how to recognize them ---- */
 

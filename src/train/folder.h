@@ -22,6 +22,8 @@
 #include "train/checkpoint.h"
 #include "step/settings.h"
 
+#define FOLDER_RECORD "run.json"
+#define FOLDER_LOCK "lock"
 #define FOLDER_TOKENIZER "tokenizer" /* a folder: the files of the run's tokenizer */
 
 struct folder {

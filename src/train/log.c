@@ -145,12 +145,13 @@ bool log_step(struct log *l, const struct log_step *s) {
 }
 
 bool log_held_out(struct log *l, int64_t step, double loss, double bits_per_byte, double seconds) {
-    char text[32] = "null", bits[64] = "", time[48];
+    char text[NUMBER_TEXT] = "null", bits[NUMBER_TEXT] = "", time[NUMBER_TEXT];
     if (!l->lines) return true;
-    number_print(time, sizeof time, "{\"evaluation_s\":%.17g}", seconds);
-    if (isfinite(loss)) number_print(text, sizeof text, "%.17g", loss);
-    if (isfinite(bits_per_byte)) number_print(bits, sizeof bits, ",\"bits_per_byte\":%.17g", bits_per_byte);
-    bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s%s,\"time\":%s}\n", step, text, bits, time) > 0 &&
+    number_shortest(time, seconds);
+    if (isfinite(loss)) number_shortest(text, loss);
+    if (isfinite(bits_per_byte)) number_shortest(bits, bits_per_byte);
+    bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s%s%s,\"time\":{\"evaluation_s\":%s}}\n", step,
+                      text, *bits ? ",\"bits_per_byte\":" : "", bits, time) > 0 &&
               fflush(l->lines) == 0;
     const struct event_value values[] = {{"held_out/loss", loss}, {"held_out/bits_per_byte", bits_per_byte}};
     return (ok || failed(l, LINES)) &&

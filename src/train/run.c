@@ -298,11 +298,14 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     summary->times.start_s = now_s() - r->began_s;
     r->began_s += summary->times.start_s;
     summary->first_step = r->step;
+    bool was_done = end == RUN_DONE && r->step >= s->steps && !r->owes_evaluation;
+    if (end == RUN_DONE && !run_open_tell(r)) end = RUN_FAILED;
     if (end == RUN_DONE && r->owes_evaluation) pay_evaluation(r, &end);
     while (end == RUN_DONE && r->step < s->steps)
         if (advance(r, &end) && r->step_flops == 0) run_flops_find(r);
     if (end == RUN_FAILED && r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, r->trainer->device);
     if (r->trainer && end != RUN_FAILED) run_summarise(r, end);
+    if (end == RUN_DONE && was_done && !run_past_take(r)) end = RUN_FAILED;
     if (end == RUN_DONE && !run_complete(r)) end = RUN_FAILED;
     if (!log_close(&r->log) && end == RUN_DONE) end = RUN_FAILED;
     if (end == RUN_DONE && !run_ranks_finish(r)) end = RUN_FAILED;

@@ -47,6 +47,7 @@ struct run_times {
 
 struct run_summary {
     int64_t steps, tokens, first_step, n_skipped;
+    bool was_done;  /* every step was done before: loss, held_out and speeds are those of the log */
     double seconds; /* of all processes, from the first step on */
     struct run_times times;
     double tokens_per_s, flops, flops_per_s, loss, held_out, floor; /* held_out, floor: NAN where there is none; nats */
@@ -69,11 +70,14 @@ struct run_summary {
     struct profile profile;     /* of the steps that were timed; profile_free() it */
 };
 
+struct opening;
 struct run_listener {
     void (*tell)(void *context, const struct run_news *news); /* NULL: no reports */
     void *context;
     volatile sig_atomic_t *stop; /* becomes 1 when the run is to save and end; NULL: never */
     int64_t profile_steps;       /* how many steps are timed op by op, from this process's third on */
+    /* Before the first step, unless none is left to do (opening.h); NULL: not called. */
+    void (*open)(void *context, const struct opening *opening);
 };
 
 /* tokens_ready (step/tokens.h) for a run: one that resumes has its tokenizer in its folder. Without this call before,

@@ -142,6 +142,8 @@ bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is
 void run_step_time(struct run *r, int64_t at); /* of a step whose results have been read */
 void run_flops_find(struct run *r);            /* of a step, once one is in the receipt */
 void run_summarise(struct run *r, enum run_end end);
+bool run_open_tell(struct run *r); /* before the first step */
+bool run_past_take(struct run *r); /* the summary of a run that has no step left to do */
 double run_palm_flops(const tl_model_config *c, const struct settings *s); /* of a token */
 
 /* Runs a kind of step and bills it to the receipt. */

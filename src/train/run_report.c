@@ -7,6 +7,9 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/number.h"
+#include "device/devices.h"
+#include "train/opening.h"
+#include "train/past.h"
 #include "train/run_parts.h"
 
 /* The share of the machine's peak, which the settings give; NAN: it is not known. There is no fallback to another
@@ -40,6 +43,39 @@ void run_tell(struct run *r, int64_t done, double loss, double norm, double held
     double patience = run_ranks_patience(r, PHASE_OTHER); /* a terminal that is paused stops it */
     r->listener->tell(r->listener->context, &news);
     tl_comm_set_timeout(patience);
+}
+
+bool run_open_tell(struct run *r) {
+    const tl_device *device = r->trainer->device;
+    struct opening opening;
+    json_t *price;
+    if (!r->listener || !r->listener->open || !run_is_first(r) || r->step >= r->settings.steps) return true;
+    if (!folder_json(&r->folder, RUN_PRICE, &price)) return false;
+    bool ok = opening_make(&opening, &r->settings, tl_model_config_of(r->trainer->model), &r->source, price);
+    opening.first_step = r->step;
+    opening.memory_bytes =
+        *r->settings.memory_limit ? settings_memory_limit(&r->settings) : device_memory_bytes(device);
+    if (ok) r->listener->open(r->listener->context, &opening);
+    json_decref(price);
+    return ok;
+}
+
+/* Of a run that was done before, from its log. False: recorded. */
+bool run_past_take(struct run *r) {
+    struct run_summary *m = r->summary;
+    struct past_log log;
+    m->was_done = true;
+    if (!run_is_first(r)) return true;
+    if (!past_log_read(&log, r->folder.dir)) return false;
+    m->loss = log.loss;
+    m->held_out = log.held_out;
+    m->bits_per_byte = log.bits_per_byte;
+    if (!(log.step_s > 0)) return true;
+    m->tokens_per_s = log.tokens_per_s;
+    m->flops_per_s = r->step_flops / log.step_s;
+    m->mfu = share_of_peak(r, r->palm_flops * m->tokens_per_s);
+    m->hfu = share_of_peak(r, m->flops_per_s);
+    return true;
 }
 
 /* Clock, power and temperature of a device that reports them, once a second. */

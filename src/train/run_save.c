@@ -116,10 +116,12 @@ static void origin_look(const struct run *r, const json_t *made_on) {
 static bool length_change(struct run *r, int64_t before) {
     int64_t now = r->settings.steps;
     enum file_kind kind;
-    char words[128];
+    char words[200];
     if (before == now || r->step >= now) return true;
-    number_print(words, sizeof words, "steps was %" PRId64 ", is %" PRId64 ": the next learning rate is %.3g", before,
-                 now, trainer_lr(r->trainer, r->step));
+    number_print(words, sizeof words,
+                 "it had --steps %" PRId64 ", now --steps %" PRId64
+                 ": the schedule is that of the new number, the next learning rate %.3g",
+                 before, now, trainer_lr(r->trainer, r->step));
     if (!strstr(r->changes, words)) run_changes_add(r, words); /* it may have been rolled back */
     if (!run_is_first(r)) return true;
     if (!file_look(file_in(r->folder.dir, RUN_FINAL), &kind)) return false;

@@ -124,6 +124,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
         put_number(o, "sent_bytes", m->sent_bytes, &ok);
         put_number(o, "communication_s", m->most_comm_s, &ok);
     }
+    if (m->was_done) put(o, "was_done", json_true(), &ok);
     if (s->fast) put(o, "fast", json_true(), &ok);
     if (m->foreign_bytes) put(o, "foreign_bytes", json_integer((json_int_t)m->foreign_bytes), &ok);
     if (*m->problem) put(o, "problem", json_string(m->problem), &ok);

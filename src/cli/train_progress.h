@@ -1,0 +1,35 @@
+/* train_progress.h: what `tally train` says before and while it trains, on stderr: the opening, a line that is
+ * replaced on a terminal, plain lines elsewhere. */
+#ifndef CLI_TRAIN_PROGRESS_H
+#define CLI_TRAIN_PROGRESS_H
+
+#include <stdio.h>
+
+#include "train/opening.h"
+#include "train/run.h"
+
+struct train_progress {
+    bool is_quiet, is_terminal;
+    int64_t every;      /* steps between lines when there is no terminal */
+    bool has_line;      /* an unfinished one is on the terminal */
+    double shown_s;     /* when it was last replaced */
+    double predicted_s; /* of a step, by the machine's profile; 0: there is none */
+    double seen_s;      /* of all steps from the third on, and how many they are */
+    int64_t n_seen;
+};
+
+/* Mean seconds of a step, and how much longer than predicted that is; NAN: nothing was predicted or seen. */
+double train_step_mean(const struct train_progress *p);
+double train_drift(const struct train_progress *p);
+
+/* For a run_listener, whose context is a struct train_progress. */
+void train_progress_open(void *context, const struct opening *o);
+void train_progress_tell(void *context, const struct run_news *n);
+void train_progress_end(struct train_progress *p); /* ends the line, for others */
+
+/* What a run is and costs, in eight lines or less of at most 80 columns. predicted_s: of a step; 0: not known. */
+void opening_print(FILE *to, const struct opening *o, double predicted_s);
+/* " (1.234 bits per byte)"; "" if it is not known. */
+const char *bits_text(double bits_per_byte, char *text, size_t size);
+
+#endif
