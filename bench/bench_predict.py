@@ -4,9 +4,9 @@
 
 Each configuration is priced on meta (`tally train --price --json`), predicted from the machine's profile
 (`tally calibrate --price`), and then trained for some steps. The measured time is the median of the step times in the
-log, in the better of the turns. The bars: median error at most 5 %, largest at most 15 % (12 on a GPU), and no step faster than its lower
-bound. --calibrate makes the profile first (the default is to use the existing one); --under puts a command before every
-timed one.
+log, in the better of the turns. The bars: median error at most 5 %, largest at most 15 % (12 on a GPU), and no step
+faster than its lower bound. --calibrate makes the profile first (the default is to use the existing one); --under
+puts a command before every timed one.
 """
 import argparse
 import json

@@ -9,7 +9,7 @@
 
 volatile sig_atomic_t is_interrupted;
 static struct timespec first;
-static const char *told; /* by the first one */
+static const char *told; /* at the first Ctrl-C */
 static bool only_interrupts_end;
 
 /* Only async-signal-safe calls. */
@@ -19,7 +19,7 @@ static void on_interrupt(int signal_number) {
     if (!is_interrupted) {
         is_interrupted = signal_number;
         first = now;
-        if (told) (void)!write(STDERR_FILENO, told, strlen(told));
+        if (told && signal_number == SIGINT) (void)!write(STDERR_FILENO, told, strlen(told));
         return;
     }
     if (only_interrupts_end && signal_number != SIGINT) return;

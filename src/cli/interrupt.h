@@ -13,8 +13,8 @@ void interrupt_catch(void);
 /* Also SIGTERM and SIGHUP, unless the program was started to ignore them (nohup): for work that can be continued. */
 void interrupt_catch_all(void);
 /* For a run that saves before it ends: also SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU, unless the program was started to
- * ignore them. The first one says `words` on stderr at once (NULL: nothing), since a step may take long. Only a second
- * Ctrl-C ends the process: a scheduler may repeat the others. */
+ * ignore them. The first Ctrl-C says `words` on stderr at once (NULL: nothing), since a step may take long. Only a
+ * second Ctrl-C ends the process: a scheduler may repeat the others. */
 void interrupt_catch_run(const char *words);
 void interrupt_release(void);
 
