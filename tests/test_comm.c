@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "ops/collective.h"
 
 enum { TEXT = 1000 };
 
@@ -245,6 +246,46 @@ static void long_messages_arrive(void) {
     }
 }
 
+/* Two that are under way at once, while other calls are made, give the bits of whole calls. */
+static void calls_in_two_parts_give_the_same(void) {
+    tl_comm *comm = world();
+    int n = comm->size, me = comm->rank;
+    for (int is_beside = 0; is_beside < 2; is_beside++) {
+        tl_tensor *x = filled(4096 * n, 3, me), *rows = filled(5, 3, me), *place = filled(5 * n, 3, 7);
+        assert_non_null(tl_copy_(tl_slice(place, 0, 5 * me, 5 * me + 5, 1), rows));
+        struct collective *sum = reduce_scatter_begin(x, comm, is_beside);
+        struct collective *all = all_gather_begin(rows, comm, is_beside);
+        struct collective *in_place = all_gather_begin_(place, comm, is_beside);
+        assert_true(sum && all && in_place);
+        tl_tensor *between = tl_all_reduce(rows, comm);
+        for (int64_t i = 0; i < 15; i++) check(between, i, values(tl_all_reduce(rows, comm))[i]);
+        tl_tensor *gathered = all_gather_end(all);
+        assert_memory_equal(values(gathered), values(tl_all_gather(rows, comm)), tl_bytes(gathered));
+        assert_ptr_equal(all_gather_end(in_place), place);
+        assert_memory_equal(values(place), values(gathered), tl_bytes(gathered));
+        tl_tensor *part = reduce_scatter_end(sum, comm);
+        assert_memory_equal(values(part), values(tl_reduce_scatter(x, comm)), tl_bytes(part));
+    }
+}
+
+/* Nobody calls MPI while this waits; a message of this size needs answers from the other side. */
+static void messages_move_by_themselves(void) {
+    tl_comm *comm = world();
+    size_t bytes = (size_t)9 << 20;
+    char error[COMM_ERROR] = "", *out = calloc(1, bytes), *in = calloc(1, bytes);
+    int n = comm->size;
+    const struct message both[] = {{(comm->rank + 1) % n, true, out, bytes},
+                                   {(comm->rank + n - 1) % n, false, in, bytes}};
+    memset(out, comm->rank + 1, bytes);
+    struct exchange *x = comm_begin(comm, both, n > 1 ? 2 : 0, error);
+    assert_non_null(x);
+    for (int i = 0; i < 6000 && !comm_is_done(x); i++) usleep(10000);
+    assert_true(comm_is_done(x));
+    assert_true(n == 1 || in[bytes - 1] == (comm->rank + n - 1) % n + 1);
+    assert_true(comm_end(x, error));
+    free(out), free(in);
+}
+
 static int rank_run(void) {
     world(); /* says what is wrong, and aborts */
     tl_set_error_policy(TL_RETURN);
@@ -258,7 +299,9 @@ static int rank_run(void) {
                                            neighbours_are_known,
                                            receipts_are_the_price,
                                            tensors_go_from_rank_to_rank,
-                                           long_messages_arrive};
+                                           long_messages_arrive,
+                                           calls_in_two_parts_give_the_same,
+                                           messages_move_by_themselves};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         tl_scope scope = tl_scope_begin();
         checks[i]();

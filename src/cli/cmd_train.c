@@ -211,6 +211,17 @@ static void finished_print(const struct options *o, const struct run_summary *m)
            2 * m->steps);
 }
 
+/* Of the steps that count for speed. */
+static void ranks_print(const struct run_summary *m) {
+    char a[32];
+    const struct run_rank *mean = &m->mean_rank;
+    double steps_s = mean->steps_s > 0 ? mean->steps_s : INFINITY;
+    printf("  ranks        %d; rank %d has the most to compute, %.1f %% above the mean; each sends %s in a step\n",
+           m->n_ranks, m->slowest_rank, 100 * m->imbalance, bytes_text(m->sent_bytes, a));
+    printf("  messages     under way for %.1f %% of the steps' time; steps wait for them for %.1f %%\n",
+           100 * mean->comm_s / steps_s, 100 * mean->exposed_s / steps_s);
+}
+
 static void summary_print(const struct options *o, const struct run_summary *m, const struct train_progress *progress) {
     char a[32], b[32], bits[48];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
@@ -220,11 +231,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
         printf(", %.1f %% of the steps' time waiting for data\n", 100 * m->wait_share);
         times_print(&m->times);
     }
-    if (m->n_ranks > 1)
-        printf(
-            "  ranks        %d, the slowest rank %d; each sends %s in a step; at most %.2f s in messages (rank 0: %.2f "
-            "s)\n",
-            m->n_ranks, m->slowest_rank, bytes_text(m->sent_bytes, a), m->most_comm_s, m->comm_s);
+    if (m->n_ranks > 1 && !m->was_done) ranks_print(m);
     if (isfinite(m->mfu))
         printf("  utilisation  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
                100 * m->mfu, 100 * m->hfu, count_text(o->settings.peak, a));

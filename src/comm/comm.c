@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/plugin.h"
@@ -55,7 +54,9 @@ static bool plugin_open(const char *name, tl_comm *world) {
 
 static void comm_close(tl_comm *comm) {
     comm_link_close(comm);
+    comm_lock();
     if (comm->functions) comm->functions->close(comm);
+    comm_unlock();
     memory_free(comm->ranks);
 }
 
@@ -155,7 +156,10 @@ static bool part_open(tl_comm *comm, int color, int key, tl_comm *part, const ch
     int mine = comm_world_rank(comm, comm->rank);
     part->places = comm->places;
     watch_enter(comm, what, 0, 0, -1);
-    bool ok = comm->functions->split(comm, color, key, part, error), has_room = !ok || ranks_new(part);
+    comm_lock();
+    bool ok = comm->functions->split(comm, color, key, part, error);
+    comm_unlock();
+    bool has_room = !ok || ranks_new(part);
     ok = ok && has_room && comm_gather(part, &mine, part->ranks, sizeof mine, error);
     watch_leave(comm);
     if (ok) part->id = watch_group_id(comm, part->ranks, part->size);
@@ -221,17 +225,6 @@ bool comm_check(const tl_comm *comm, const char *what) {
     return comm->rank >= 0 ||
            error_set(TL_ERROR_USE, "%s: this process is none of the %d of the group", what, comm->size);
 }
-
-static double exchange_s;
-
-bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error) {
-    double before = now_s();
-    bool ok = n == 0 || comm->functions->exchange(comm, messages, n, error);
-    exchange_s += now_s() - before;
-    return ok;
-}
-
-double comm_seconds(void) { return exchange_s; }
 
 bool comm_gather(tl_comm *comm, const void *mine, void *all, size_t bytes, char *error) {
     struct message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);

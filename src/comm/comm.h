@@ -17,9 +17,11 @@ enum { COMM_ERROR = 200 }; /* bytes of an error text */
 
 struct comm_functions {
     const char *name; /* of the library that carries messages: "Open MPI" */
-    /* Sends and receives all of these, in host memory, at once, and returns when all are done. Two messages between
-     * the same two ranks arrive in their order. False: why is in `error`. */
-    bool (*exchange)(tl_comm *comm, const struct message *messages, int n, char *error);
+    /* Begins to send and receive all of these, in host memory, at once. Two messages between the same two ranks arrive
+     * in their order. *begun receives what `test` asks for. False: why is in `error`. */
+    bool (*begin)(tl_comm *comm, const struct message *messages, int n, void **begun, char *error);
+    /* Moves all messages of the process on. Once *is_done, or if it fails, `begun` is freed. */
+    bool (*test)(void *begun, bool *is_done, char *error);
     /* Fills in a group of the ranks that give the same color, ordered by key. All ranks call it. */
     bool (*split)(tl_comm *comm, int color, int key, tl_comm *part, char *error);
     void (*close)(tl_comm *comm);
@@ -54,9 +56,30 @@ static inline int comm_world_rank(const tl_comm *comm, int rank) { return comm->
 #define COMM_OPEN "tally_comm_open"
 typedef bool (*comm_open_fn)(tl_comm *world, char *error);
 
-/* Exchanges messages; those to the own rank are not allowed. False: why is in `error`. */
+/* ---- Messages (exchange.c); those to the own rank are not allowed. False: why is in `error`. ---- */
+
 bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *error);
-double comm_seconds(void); /* that this process has spent there */
+/* The same in two calls. In between, a thread moves the messages on, and nobody touches their memory. comm_end waits
+ * until all are done, and frees it; so it does after an error, too. NULL: why is in `error`. */
+struct exchange *comm_begin(tl_comm *comm, const struct message *messages, int n, char *error);
+bool comm_end(struct exchange *x, char *error);
+bool comm_is_done(const struct exchange *x); /* comm_end will not wait */
+/* After an error elsewhere: waits for a few seconds. False: some rank does not take part, and the memory of the
+ * messages can never be freed. */
+bool comm_abandon(struct exchange *x);
+
+/* Around every other call of the plugin. */
+void comm_lock(void);
+void comm_unlock(void);
+
+/* Seconds of this process: in which messages were under way, and, of these, in which it waited for them. */
+struct comm_times {
+    double busy_s, exposed_s;
+};
+struct comm_times comm_times(void);
+struct comm_times comm_times_since(const struct comm_times *before);
+void comm_times_add(double busy_s, double exposed_s); /* by a link, whose messages do not pass here */
+
 /* The same bytes of every rank, one after another, in `all`. */
 bool comm_gather(tl_comm *comm, const void *mine, void *all, size_t bytes, char *error);
 /* Rank 0's bytes, on every rank. */

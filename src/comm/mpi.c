@@ -2,7 +2,6 @@
  * where a launcher has started several processes. It uses point-to-point messages only. */
 #include <mpi.h>
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,32 +34,35 @@ static int part_begin(MPI_Comm comm, int tag, const struct message *m, int part,
                       : MPI_Irecv(data, bytes, MPI_BYTE, m->peer, tag, comm, request);
 }
 
-/* Waits without keeping a core from other ranks: where there are more ranks than cores, spinning takes the time of
- * those that are waited for. */
-static int wait_all(int n, MPI_Request *requests) {
-    int is_done = 0, code = MPI_SUCCESS;
-    for (int round = 0; code == MPI_SUCCESS && !is_done; round++) {
-        code = MPI_Testall(n, requests, &is_done, MPI_STATUSES_IGNORE);
-        if (is_done || round < 200) continue;
-        if (round < 2000) sched_yield();
-        else nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    }
-    return code;
-}
+struct begun {
+    int n;
+    MPI_Request requests[];
+};
 
-static bool mpi_exchange(tl_comm *comm, const struct message *messages, int n, char *error) {
+static bool mpi_begin(tl_comm *comm, const struct message *messages, int n, void **begun, char *error) {
     MPI_Comm own = *(MPI_Comm *)comm->own;
     size_t total = 0;
     for (int i = 0; i < n; i++) total += (size_t)parts_of(&messages[i]);
-    MPI_Request *requests = malloc(total * sizeof *requests);
-    if (!requests) return snprintf(error, COMM_ERROR, "out of memory for %zu messages", total), false;
-    int code = MPI_SUCCESS, begun = 0;
+    struct begun *b = malloc(sizeof *b + total * sizeof *b->requests);
+    if (!b) return snprintf(error, COMM_ERROR, "out of memory for %zu messages", total), false;
+    int code = MPI_SUCCESS;
+    b->n = 0;
     for (int sends = 0; sends < 2; sends++) /* what is expected first: a message that finds its place is not copied */
         for (int i = 0; i < n; i++)
             for (int k = 0; code == MPI_SUCCESS && messages[i].is_sent == sends && k < parts_of(&messages[i]); k++)
-                code = part_begin(own, comm->tag, &messages[i], k, &requests[begun++]);
-    if (code == MPI_SUCCESS) code = wait_all(begun, requests);
-    free(requests);
+                code = part_begin(own, comm->tag, &messages[i], k, &b->requests[b->n++]);
+    *begun = b;
+    if (code == MPI_SUCCESS) return true;
+    free(b);
+    return fail(code, "a message", error);
+}
+
+static bool mpi_test(void *begun, bool *is_done, char *error) {
+    struct begun *b = begun;
+    int all = 0, code = MPI_Testall(b->n, b->requests, &all, MPI_STATUSES_IGNORE);
+    *is_done = all;
+    if (code == MPI_SUCCESS && !all) return true;
+    free(b);
     return code == MPI_SUCCESS || fail(code, "a message", error);
 }
 
@@ -91,12 +93,16 @@ static void mpi_close(tl_comm *comm) {
     free(comm->own);
 }
 
-static const struct comm_functions functions = {"MPI", mpi_exchange, mpi_split, mpi_close};
+static const struct comm_functions functions = {"MPI", mpi_begin, mpi_test, mpi_split, mpi_close};
 
 /* MPI_Finalize need not wait for all ranks, and this process has a part in their heartbeat until they end too. */
 static void finalize(void) {
     MPI_Request all;
-    if (MPI_Ibarrier(MPI_COMM_WORLD, &all) == MPI_SUCCESS) wait_all(1, &all);
+    int is_done = 0, code = MPI_Ibarrier(MPI_COMM_WORLD, &all);
+    while (code == MPI_SUCCESS && !is_done) {
+        code = MPI_Test(&all, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
     MPI_Finalize();
 }
 

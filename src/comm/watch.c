@@ -54,12 +54,6 @@ static double silence_s = 15; /* TALLY_WATCH */
 
 /* ---- What a process says ---- */
 
-struct call {
-    char op[24];
-    uint64_t group, number;
-    int64_t count;
-    int32_t dtype, size, peer; /* of a pair: the world's rank; -1 */
-};
 struct mark {
     struct call call;
     uint64_t hash; /* of all calls on the group up to this one */
@@ -160,6 +154,22 @@ void watch_enter(tl_comm *comm, const char *op, tl_dtype dtype, int64_t count, i
     }
     comm->tag = tag_of(peer < 0 ? comm->calls_hash : call_hash(0, &(struct call){.count = count, .dtype = c.dtype}));
     own.call = c;
+    own.is_waiting = true;
+    own_since = now_s();
+    pthread_mutex_unlock(&lock);
+}
+
+struct call watch_call(void) {
+    pthread_mutex_lock(&lock);
+    struct call last = own.call;
+    pthread_mutex_unlock(&lock);
+    return last;
+}
+
+void watch_wait(const tl_comm *comm, const struct call *call) {
+    if (!watched || !comm->functions) return;
+    pthread_mutex_lock(&lock);
+    own.call = *call;
     own.is_waiting = true;
     own_since = now_s();
     pthread_mutex_unlock(&lock);

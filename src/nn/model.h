@@ -9,6 +9,7 @@
 /* For somebody who provides the parameters of a block only while they are used. */
 struct block_watch {
     bool (*enter)(void *context); /* before a block runs, forward or again for its gradient */
+    /* (optional, both or none) */
     bool (*leave)(void *context); /* behind it */
     bool (*back)(void *context);  /* before its gradients are computed */
     void *context;

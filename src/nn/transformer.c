@@ -430,8 +430,8 @@ static void watch_back(tl_gradient *g, void *context) {
 
 /* y of a block: the same, with a place in the graph that backward visits before the block. */
 static tl_tensor *watch_leave(const struct model *s, size_t block, tl_tensor *y) {
-    if (!s->watches || !y) return y;
-    const struct block_watch *w = &s->watches[block];
+    const struct block_watch *w = s->watches ? &s->watches[block] : NULL;
+    if (!w || !w->leave || !y) return y;
     tl_tensor *out = y;
     bool ok = tl_function(watch_back, (void *)(uintptr_t)w, NULL, &y, 1, &out, 1) && w->leave(w->context);
     return ok ? out : NULL;

@@ -18,12 +18,14 @@
 
 #include "base/memory.h"
 #include "comm/watch.h"
+#include "ops/collective.h"
 #include "ops/ops.h"
 
 struct attr_comm {
     tl_comm *comm;
-    int root;     /* of broadcast */
-    int to, from; /* of send and recv; -1 for neither */
+    int root;                 /* of broadcast */
+    int to, from;             /* of send and recv; -1 for neither */
+    struct collective *parts; /* of a call in two parts; NULL: in one */
 };
 
 static tl_comm *comm_of(const tl_call *c) { return ((const struct attr_comm *)c->attr)->comm; }
@@ -43,32 +45,52 @@ static bool collective_check(tl_call *c) {
 
 /* ---- Messages ---- */
 
-/* A tensor as messages see it: its own memory, or a copy on the host. */
+/* A tensor, or rows of it, as messages see it: its own memory, or a copy on the host. */
 struct staged {
     tl_device *device;
-    tl_tensor *tensor;
-    char *data;
+    char *data, *memory; /* memory: the tensor's own */
     size_t bytes;
-    bool is_copy;
+};
+
+/* A call whose messages are under way. */
+struct collective {
+    tl_comm *comm;
+    tl_device *device;
+    tl_tensor *input, *result; /* kept until it ends */
+    bool is_in_place;          /* the input is rows of the result */
+    bool is_beside;            /* it is under way when the call returns */
+    struct staged in, out;
+    void *link, *begun;        /* device to device */
+    struct exchange *exchange; /* through the host */
+    struct call call;
 };
 
 static bool staged_new(struct staged *s, tl_tensor *x, bool is_linked) {
     *s = (struct staged){0};
     if (!x) return true; /* send has no result, recv nothing to give */
-    *s = (struct staged){.device = x->storage->device, .tensor = x, .data = tensor_data(x), .bytes = tl_bytes(x)};
+    *s = (struct staged){.device = x->storage->device, .memory = tensor_data(x), .bytes = tl_bytes(x)};
+    s->data = s->memory;
     if (is_linked || device_is_host(s->device) || !s->bytes) return true;
     s->data = memory_new(s->bytes);
-    s->is_copy = s->data != NULL;
-    return s->is_copy || error_memory(s->bytes, "a copy on the host");
+    return s->data || error_memory(s->bytes, "a copy on the host");
 }
+/* Those of this rank. */
+static struct staged staged_rows(const struct staged *all, const tl_comm *comm) {
+    struct staged s = *all;
+    s.bytes /= (size_t)comm->size;
+    s.data += (size_t)comm->rank * s.bytes;
+    s.memory += (size_t)comm->rank * s.bytes;
+    return s;
+}
+static bool is_copy(const struct staged *s) { return s->data != s->memory; }
 static void staged_free(struct staged *s) {
-    if (s->is_copy) memory_free(s->data);
+    if (is_copy(s)) memory_free(s->data);
 }
 static bool staged_copy(struct staged *s, enum copy_direction direction, char *error) {
-    if (!s->is_copy) return true;
-    void *data = tensor_data(s->tensor);
-    return s->device->functions->copy(s->device, direction == COPY_TO_HOST ? s->data : data,
-                                      direction == COPY_TO_HOST ? data : s->data, s->bytes, direction, error);
+    if (!is_copy(s)) return true;
+    bool is_to_host = direction == COPY_TO_HOST;
+    return s->device->functions->copy(s->device, is_to_host ? s->data : s->memory, is_to_host ? s->memory : s->data,
+                                      s->bytes, direction, error);
 }
 
 /* Which part of the input goes to a rank, and which part of the output comes from it. */
@@ -78,34 +100,32 @@ struct route {
 typedef struct route (*route_rule)(const tl_call *c, const tl_comm *comm, int peer, size_t bytes_in, size_t bytes_out);
 
 /* What a rank keeps for itself. */
-static bool own_copy(const struct route *r, const struct staged *in, const struct staged *out, bool is_linked,
-                     char *error) {
-    if (!r->receive_bytes) return true;
-    char *to = out->data + r->receive_at, *from = in->data + r->send_from;
-    if (is_linked) return in->device->functions->copy(in->device, to, from, r->receive_bytes, COPY_INSIDE, error);
+static bool own_copy(const struct route *r, const struct collective *x, char *error) {
+    char *to = x->out.data + r->receive_at, *from = x->in.data + r->send_from;
+    if (!r->receive_bytes || to == from) return true;
+    if (x->link) return x->device->functions->copy(x->device, to, from, r->receive_bytes, COPY_INSIDE, error);
     memcpy(to, from, r->receive_bytes);
     return true;
 }
 
-/* `link` is NULL for data on the host. */
-static bool messages_send(const tl_call *c, route_rule rule, const struct staged *in, const struct staged *out,
-                          void *link, char *error) {
-    tl_comm *comm = comm_of(c);
+static bool messages_begin(const tl_call *c, route_rule rule, struct collective *x, char *error) {
+    tl_comm *comm = x->comm;
     struct message *messages = memory_new(2 * (size_t)comm->size * sizeof *messages);
     if (!messages) return error_memory(2 * (size_t)comm->size * sizeof *messages, "the messages of a collective");
     int n = 0;
     bool ok = true;
     for (int k = 0; ok && k < comm->size; k++) { /* everybody begins with another rank */
         int peer = (comm->rank + k) % comm->size;
-        struct route r = rule(c, comm, peer, in->bytes, out->bytes);
+        struct route r = rule(c, comm, peer, x->in.bytes, x->out.bytes);
         if (peer == comm->rank) {
-            ok = own_copy(&r, in, out, link, error);
+            ok = own_copy(&r, x, error);
             continue;
         }
-        if (r.send_bytes) messages[n++] = (struct message){peer, true, in->data + r.send_from, r.send_bytes};
-        if (r.receive_bytes) messages[n++] = (struct message){peer, false, out->data + r.receive_at, r.receive_bytes};
+        if (r.send_bytes) messages[n++] = (struct message){peer, true, x->in.data + r.send_from, r.send_bytes};
+        if (r.receive_bytes) messages[n++] = (struct message){peer, false, x->out.data + r.receive_at, r.receive_bytes};
     }
-    if (ok && link) ok = c->device->functions->link->exchange(c->device, link, messages, n, error);
+    if (ok && x->link) ok = x->device->functions->link->begin(x->device, x->link, messages, n, &x->begun, error);
+    else if (ok && x->is_beside) ok = (x->exchange = comm_begin(comm, messages, n, error)) != NULL;
     else if (ok) ok = comm_exchange(comm, messages, n, error);
     memory_free(messages);
     return ok;
@@ -117,36 +137,64 @@ static bool is_pair(const tl_call *c) { return c->op == &op_send || c->op == &op
 /* What the program called: a sum consists of several ops. */
 static _Thread_local const char *called;
 
+static bool run_begin(const tl_call *c, route_rule rule, struct collective *x, char *error) {
+    bool ok = staged_new(&x->out, c->n_outputs ? c->output[0] : NULL, x->link);
+    x->is_in_place = c->in_place;
+    if (c->in_place) x->in = staged_rows(&x->out, x->comm);
+    else ok = ok && staged_new(&x->in, c->n_inputs ? c->input[0] : NULL, x->link);
+    return ok && staged_copy(&x->in, COPY_TO_HOST, error) && messages_begin(c, rule, x, error);
+}
+
+static bool run_end(struct collective *x, char *error) {
+    bool ok = true;
+    if (x->begun) {
+        struct link_seconds done = {0};
+        ok = x->device->functions->link->end(x->device, x->link, x->begun, &done, error);
+        comm_times_add(done.busy_s, done.exposed_s);
+    }
+    if (x->exchange) ok = comm_end(x->exchange, error);
+    x->begun = x->exchange = NULL;
+    return ok && staged_copy(&x->out, COPY_TO_DEVICE, error);
+}
+
+static void run_free(struct collective *x) {
+    if (!x->is_in_place) staged_free(&x->in);
+    staged_free(&x->out);
+}
+
 static bool collective_run(const tl_call *c, route_rule rule, char *error) {
     const struct attr_comm *a = c->attr;
     const tl_tensor *x = c->n_inputs ? c->input[0] : c->output[0];
-    struct staged in, out = {0};
-    void *link;
+    struct collective at_once = {0}, *run = a->parts ? a->parts : &at_once;
+    run->comm = a->comm;
+    run->device = c->device;
     watch_enter(a->comm, called ? called : c->op->name, x->dtype, x->numel,
                 is_pair(c) ? a->to >= 0 ? a->to : a->from : -1);
-    if (!comm_link(a->comm, c->device, !is_pair(c), &link, error)) return false;
-    bool ok = staged_new(&in, c->n_inputs ? c->input[0] : NULL, link);
-    ok = ok && staged_new(&out, c->n_outputs ? c->output[0] : NULL, link);
-    ok = ok && staged_copy(&in, COPY_TO_HOST, error) && messages_send(c, rule, &in, &out, link, error) &&
-         staged_copy(&out, COPY_TO_DEVICE, error);
-    staged_free(&in);
-    staged_free(&out);
+    if (!comm_link(a->comm, c->device, !is_pair(c), &run->link, error)) return false;
+    bool ok = run_begin(c, rule, run, error);
+    if (!run->is_beside) ok = ok && run_end(run, error);
+    else run->call = watch_call();
+    if (!run->is_beside || !ok) run_free(run);
     watch_leave(a->comm);
     return ok;
 }
 
 /* ---- all_gather: (d,...) of every rank -> (n d,...) ---- */
 
+/* In place, x has the rows of all ranks, of which this one's are sent: (n d,...) -> (n d,...). */
 static bool all_gather_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     int64_t shape[TL_MAX_RANK];
+    if (c->in_place) return collective_check(c) && call_output_like(c, 0, 0);
     memcpy(shape, x->shape, (size_t)x->rank * sizeof *shape);
     if (__builtin_mul_overflow(shape[0], comm_of(c)->size, &shape[0]))
         return call_fail(c, "the result has more elements than can be counted");
     return collective_check(c) && call_output(c, 0, x->dtype, x->rank, shape);
 }
 static void all_gather_cost(const tl_call *c, struct cost *cost) {
-    collective_cost(c, cost, (count)(comm_of(c)->size - 1) * tl_bytes(c->input[0]));
+    count n = (count)comm_of(c)->size, part = tl_bytes(c->input[0]) / (c->in_place ? n : 1);
+    collective_cost(c, cost, (n - 1) * part);
+    if (c->in_place) cost->part[0].bytes_read = part; /* and all is written, as elsewhere */
 }
 static struct route all_gather_route(const tl_call *c, const tl_comm *comm, int peer, size_t in, size_t out) {
     (void)c, (void)comm, (void)out;
@@ -338,6 +386,83 @@ tl_tensor *tl_reduce_scatter(tl_tensor *x, tl_comm *comm) {
     tl_tensor *parts = tl_all_to_all(x, comm);
     called = outer;
     return tl_scope_return(scope, parts ? parts_sum(parts, comm->size) : NULL);
+}
+
+/* ---- Calls in two parts ---- */
+
+static struct collective *parts_new(bool is_beside) {
+    struct collective *c = memory_new(sizeof *c);
+    if (!c) return error_memory(sizeof *c, "a collective"), NULL;
+    *c = (struct collective){.is_beside = is_beside};
+    return c;
+}
+
+static struct collective *parts_keep(struct collective *c, tl_tensor *input, tl_tensor *result) {
+    if (!result) return memory_free(c), NULL;
+    c->input = tl_keep(input);
+    c->result = tl_keep(result);
+    return c;
+}
+
+struct collective *all_gather_begin(tl_tensor *x, tl_comm *comm, bool is_beside) {
+    struct collective *c = parts_new(is_beside);
+    if (!(x = tl_contiguous(x)) || !c) return memory_free(c), NULL;
+    return parts_keep(c, x, collective(&op_all_gather, x, (struct attr_comm){.comm = comm, .parts = c}));
+}
+
+struct collective *all_gather_begin_(tl_tensor *x, tl_comm *comm, bool is_beside) {
+    struct collective *c = parts_new(is_beside);
+    struct attr_comm a = {.comm = comm, .parts = c};
+    return c ? parts_keep(c, x, op_apply_in_place(&op_all_gather, &x, 1, ATTR(a))) : NULL;
+}
+
+struct collective *reduce_scatter_begin(tl_tensor *x, tl_comm *comm, bool is_beside) {
+    struct collective *c = parts_new(is_beside);
+    if (!(x = tl_contiguous(x)) || !c) return memory_free(c), NULL;
+    called = "reduce_scatter";
+    c = parts_keep(c, x, collective(&op_all_to_all, x, (struct attr_comm){.comm = comm, .parts = c}));
+    called = NULL;
+    return c;
+}
+
+static bool parts_end(struct collective *c) {
+    char error[COMM_ERROR] = "";
+    if (!c->comm || !c->is_beside) return true; /* on meta, or over */
+    watch_wait(c->comm, &c->call);
+    bool ok = run_end(c, error) || error_set(TL_ERROR_DEVICE, "%s: %s", c->call.op, error);
+    watch_leave(c->comm);
+    run_free(c);
+    return ok;
+}
+
+tl_tensor *all_gather_end(struct collective *c) {
+    bool ok = parts_end(c);
+    tl_drop(c->input);
+    tl_tensor *result = scope_adopt(c->result);
+    memory_free(c);
+    return ok ? result : NULL;
+}
+
+tl_tensor *reduce_scatter_end(struct collective *c, tl_comm *comm) {
+    bool ok = parts_end(c);
+    tl_drop(c->input);
+    tl_tensor *sum = ok ? parts_sum(c->result, comm->size) : NULL;
+    tl_drop(c->result);
+    memory_free(c);
+    return sum;
+}
+
+void collective_abandon(struct collective *c) {
+    char error[COMM_ERROR] = "";
+    struct link_seconds done;
+    bool is_over = !c->exchange || comm_abandon(c->exchange);
+    if (c->begun) c->device->functions->link->end(c->device, c->link, c->begun, &done, error);
+    if (is_over) {
+        if (c->is_beside) run_free(c);
+        tl_drop(c->input);
+        tl_drop(c->result);
+    }
+    memory_free(c);
 }
 
 /* As a vector whose length is a multiple of n. */

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/scope.h"
+#include "ops/collective.h"
 #include "tensor/tensor.h"
 
 /* Of a member's beginning, in elements: as many as there are random words in a block, to which an optimizer rounds
@@ -30,7 +31,7 @@ static void member_add(struct buckets *b, struct bucket_member *to, tl_tensor *p
         last = &b->at[b->n++];
         *last = (struct bucket){.members = to, .all = b, .block = block};
     }
-    *to = (struct bucket_member){parameter, last->used, last, kind};
+    *to = (struct bucket_member){parameter, last->used, last, kind, NULL};
     last->n_members++;
     last->used += numel;
 }
@@ -94,15 +95,30 @@ static bool member_move(const struct bucket_member *m, tl_tensor *flat) {
 
 /* ---- Parameters that are here only while they are used ---- */
 
-static bool bucket_gather(struct bucket *k) {
-    if (k->flat) return true;
+/* Begins to gather a bucket's parameters: from all ranks' parts, into memory of their own (zero3) or in place. */
+static bool fetch_begin(struct bucket *k) {
+    const struct buckets *b = k->all;
+    if (k->fetching || (b->mode == SHARDING_ZERO3 && k->flat)) return true;
     tl_scope scope = tl_scope_enter("gather");
     if (!scope.depth) return false;
     bool mode = tl_set_grad_mode(false);
-    k->flat = tl_set_purpose(tl_all_gather(k->own, k->all->group.comm), TL_PARAMETER);
-    bool ok = k->flat && tl_keep(k->flat);
-    for (int i = 0; ok && i < k->n_members; i++) tensor_move_into(k->members[i].parameter, k->flat, k->members[i].at);
+    k->fetching = b->mode == SHARDING_ZERO3 ? all_gather_begin(k->own, b->group.comm, b->overlaps)
+                                            : all_gather_begin_(k->flat, b->group.comm, b->overlaps);
     tl_set_grad_mode(mode);
+    return tl_scope_end(scope) && k->fetching;
+}
+
+static bool fetch_end(struct bucket *k) {
+    if (!k->fetching) return true;
+    tl_scope scope = tl_scope_enter("gather");
+    if (!scope.depth) return false;
+    tl_tensor *flat = all_gather_end(k->fetching);
+    k->fetching = NULL;
+    bool ok = flat != NULL;
+    if (ok && k->all->mode == SHARDING_ZERO3) {
+        k->flat = tl_keep(tl_set_purpose(flat, TL_PARAMETER));
+        for (int i = 0; i < k->n_members; i++) tensor_move_into(k->members[i].parameter, k->flat, k->members[i].at);
+    }
     return tl_scope_end(scope) && ok;
 }
 
@@ -113,30 +129,72 @@ static void bucket_release(struct bucket *k) {
     k->flat = NULL;
 }
 
-static bool block_gather(void *context) {
-    const struct bucket_block *own = context;
+/* Of a block's buckets, or of those outside of blocks. */
+static bool block_each(struct buckets *b, int block, bool (*what)(struct bucket *k)) {
     bool ok = true;
-    for (int i = 0; ok && i < own->all->n; i++)
-        if (own->all->at[i].block == own->block) ok = bucket_gather(&own->all->at[i]);
+    for (int i = 0; ok && i < b->n; i++)
+        if (b->at[i].block == block) ok = what(&b->at[i]);
     return ok;
 }
 
-/* A block that runs again for its gradient is needed until then. */
-static bool block_release(void *context) {
+/* Its parameters are needed now, unless they are here. */
+static bool block_gather(struct buckets *b, int block) {
+    return (b->mode != SHARDING_ZERO3 || block_each(b, block, fetch_begin)) && block_each(b, block, fetch_end);
+}
+
+/* Its parameters are needed next. */
+static bool block_prefetch(struct buckets *b, int block) {
+    bool is_wanted = b->overlaps && b->mode == SHARDING_ZERO3 && block >= 0 && block < model_n_blocks(b->model);
+    for (int i = 0; is_wanted && i < b->n; i++) is_wanted = b->at[i].block != block || !b->at[i].is_done;
+    return !is_wanted || block_each(b, block, fetch_begin);
+}
+
+/* Forward, also where a block runs again for its gradient: then the next one may have its gradients already. */
+static bool block_enter(void *context) {
     const struct bucket_block *own = context;
-    if (thread_state()->phase == TL_RECOMPUTE) return true;
-    for (int i = 0; i < own->all->n; i++)
-        if (own->all->at[i].block == own->block) bucket_release(&own->all->at[i]);
+    return block_gather(own->all, own->block) && block_prefetch(own->all, own->block + 1);
+}
+
+/* Another micro-batch. */
+static void buckets_renew(struct buckets *b) {
+    for (int i = 0; i < b->n; i++) b->at[i].is_done = false;
+}
+
+static bool block_back(void *context) {
+    const struct bucket_block *own = context;
+    if (own->block + 1 == model_n_blocks(own->all->model)) buckets_renew(own->all);
+    return block_gather(own->all, own->block) && block_prefetch(own->all, own->block - 1);
+}
+
+/* A block that runs again for its gradient is needed until then, and so is the last one, with which backward begins. */
+static bool block_leave(void *context) {
+    const struct bucket_block *own = context;
+    struct buckets *b = own->all;
+    bool is_last = b->overlaps && own->block + 1 == model_n_blocks(b->model) && !thread_state()->grad_off;
+    if (thread_state()->phase == TL_RECOMPUTE || is_last) return true;
+    for (int i = 0; i < b->n; i++)
+        if (b->at[i].block == own->block) bucket_release(&b->at[i]);
     return true;
 }
 
 bool buckets_enter(struct buckets *b) {
-    struct bucket_block outside = {b, -1};
-    return b->mode != SHARDING_ZERO3 || block_gather(&outside);
+    buckets_renew(b);
+    bool ok = b->mode != SHARDING_ZERO3 || block_each(b, -1, fetch_begin);
+    return ok && block_prefetch(b, 0) && block_each(b, -1, fetch_end);
 }
 void buckets_leave(struct buckets *b) {
-    for (int i = 0; i < b->n; i++) bucket_release(&b->at[i]);
+    for (int i = 0; i < b->n; i++) {
+        struct bucket *k = &b->at[i];
+        if (b->mode == SHARDING_ZERO3 && k->fetching) collective_abandon(k->fetching), k->fetching = NULL; /* failed */
+        bucket_release(k);
+    }
 }
+bool buckets_settle(struct buckets *b) {
+    bool ok = true;
+    for (int i = 0; ok && i < b->n; i++) ok = fetch_end(&b->at[i]);
+    return ok;
+}
+
 static bool blocks_watch(struct buckets *b) {
     int n = model_n_blocks(b->model);
     b->watches = memory_new((size_t)n * sizeof *b->watches);
@@ -144,7 +202,8 @@ static bool blocks_watch(struct buckets *b) {
     if (!b->watches || !b->blocks) return error_memory((size_t)n * sizeof *b->watches, "watches of blocks");
     for (int i = 0; i < n; i++) {
         b->blocks[i] = (struct bucket_block){b, i};
-        b->watches[i] = (struct block_watch){block_gather, block_release, block_gather, &b->blocks[i]};
+        b->watches[i] = (struct block_watch){.enter = block_enter, .context = &b->blocks[i]};
+        if (b->mode == SHARDING_ZERO3) b->watches[i].leave = block_leave, b->watches[i].back = block_back;
     }
     model_watch(b->model, b->watches);
     return true;
@@ -169,30 +228,60 @@ static bool flat_make(struct bucket *k) {
 
 /* ---- Sums over ranks ---- */
 
+static tl_tensor *member_grad(const struct bucket_member *m) { return m->sum ? m->sum : tl_grad_of(m->parameter); }
+
+static void member_forget(struct bucket_member *m) {
+    if (m->sum) tl_drop(m->sum);
+    m->sum = NULL;
+    tl_zero_grad(m->parameter, false);
+}
+
 /* The gradients of a bucket as a vector; they are dropped. */
 static tl_tensor *grads_pack(struct bucket *k) {
-    const tl_tensor *first = tl_grad_of(k->members[0].parameter), *p = k->members[0].parameter;
+    const tl_tensor *first = member_grad(&k->members[0]), *p = k->members[0].parameter;
     tl_tensor *flat = tl_empty(TL_SHAPE(k->length), first ? first->dtype : p->dtype, p->storage->device);
     bool ok = flat && gaps_clear(k, flat);
     for (int i = 0; ok && i < k->n_members; i++) {
-        tl_tensor *parameter = k->members[i].parameter, *grad = tl_grad_of(parameter);
+        struct bucket_member *m = &k->members[i];
+        tl_tensor *grad = member_grad(m);
         tl_scope scope = tl_scope_begin();
         if (!scope.depth) return NULL;
-        tl_tensor *to = piece(flat, k->members[i].at, k->members[i].at + parameter->numel);
+        tl_tensor *to = piece(flat, m->at, m->at + m->parameter->numel);
         ok = to && (grad ? tl_copy_(to, tl_reshape(grad, TL_SHAPE(grad->numel))) : tl_fill_(to, 0));
         ok = tl_scope_end(scope) && ok;
-        tl_zero_grad(parameter, false);
+        member_forget(m);
     }
     return ok ? flat : NULL;
 }
 
+static bool reduce_begin(struct bucket *k) {
+    tl_scope scope = tl_scope_enter("reduce");
+    if (!scope.depth) return false;
+    bool mode = tl_set_grad_mode(false);
+    tl_tensor *flat = grads_pack(k);
+    k->reducing = flat ? reduce_scatter_begin(flat, k->all->group.comm, k->all->overlaps) : NULL;
+    k->n_waiting = k->n_members;
+    k->is_done = true;
+    bucket_release(k); /* no rule reads a parameter whose gradient is complete */
+    tl_set_grad_mode(mode);
+    return tl_scope_end(scope) && k->reducing;
+}
+
+static bool join_begin(struct bucket *k) {
+    bool mode = tl_set_grad_mode(false);
+    k->joining = all_gather_begin(k->grad, k->all->group.comm, k->all->overlaps);
+    tl_set_grad_mode(mode);
+    return k->joining != NULL;
+}
+
 /* Adds this rank's part of the sum over ranks to what earlier micro-batches gave. */
-static bool bucket_reduce(struct bucket *k) {
+static bool reduce_end(struct bucket *k) {
     const struct buckets *b = k->all;
     tl_scope scope = tl_scope_enter("reduce");
     if (!scope.depth) return false;
     bool mode = tl_set_grad_mode(false);
-    tl_tensor *flat = grads_pack(k), *part = flat ? tl_reduce_scatter(flat, b->group.comm) : NULL;
+    tl_tensor *part = reduce_scatter_end(k->reducing, b->group.comm);
+    k->reducing = NULL;
     bool ok = part != NULL;
     if (ok && k->grad) ok = tl_add_(k->grad, part);
     else if (ok) {
@@ -200,20 +289,55 @@ static bool bucket_reduce(struct bucket *k) {
         k->grad = part ? tl_set_purpose(part, TL_GRADIENT) : NULL;
         ok = k->grad && tl_keep(k->grad);
     }
-    k->n_waiting = k->n_members;
-    bucket_release(k); /* no rule reads a parameter whose gradient is complete */
+    if (ok && b->mode == SHARDING_NONE && k->members[0].kind != b->late_kind) ok = join_begin(k);
     tl_set_grad_mode(mode);
     return tl_scope_end(scope) && ok;
+}
+
+/* All parts; this rank's is a view of them. */
+static bool join_end(struct bucket *k) {
+    int64_t from = k->all->group.rank * k->part;
+    tl_scope scope = tl_scope_enter("gather");
+    if (!scope.depth) return false;
+    k->whole = tl_set_purpose(all_gather_end(k->joining), TL_GRADIENT);
+    k->joining = NULL;
+    bool ok = k->whole && tl_keep(k->whole);
+    tl_drop(k->grad);
+    k->grad = ok ? piece(k->whole, from, from + k->part) : NULL;
+    ok = k->grad && tl_keep(k->grad);
+    return tl_scope_end(scope) && ok;
+}
+
+/* Ends what is under way, and begins what follows it. */
+static bool grads_advance(struct bucket *k) { return k->joining ? join_end(k) : k->reducing ? reduce_end(k) : true; }
+
+bool buckets_finish(struct buckets *b) {
+    bool ok = true;
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = b->n - 1; ok && i >= 0; i--) ok = grads_advance(&b->at[i]);
+    return ok;
+}
+
+/* A bucket's gradients are complete. Those of other blocks have had a block's time to arrive, and its own of an earlier
+ * micro-batch more. */
+static bool bucket_reduce(struct bucket *k) {
+    struct buckets *b = k->all;
+    bool ok = true;
+    for (int i = b->n - 1; ok && i >= 0; i--)
+        if (b->at[i].block != k->block || &b->at[i] == k) ok = grads_advance(&b->at[i]);
+    ok = ok && reduce_begin(k);
+    return ok && (b->overlaps || (grads_advance(k) && grads_advance(k)));
 }
 
 bool buckets_reduce(struct buckets *b) {
     bool ok = true;
     tl_phase phase = tl_set_phase(TL_UPDATE);
     for (int i = b->n - 1; ok && i >= 0; i--) {
-        const struct bucket *k = &b->at[i];
-        if (!k->grad || k->n_waiting != k->n_members)
-            ok = bucket_reduce(&b->at[i]); /* zero2: not reached by backward */
+        struct bucket *k = &b->at[i];
+        bool is_begun = k->grad || k->reducing;
+        if (!is_begun || k->n_waiting != k->n_members) ok = bucket_reduce(k); /* not reached by backward */
     }
+    ok = ok && buckets_finish(b);
     tl_set_phase(phase);
     return ok;
 }
@@ -226,17 +350,32 @@ bool buckets_share(struct buckets *b, int kind, tl_comm *stages) {
         tl_scope scope = tl_scope_enter("reduce");
         ok = scope.depth && tl_all_reduce_(b->at[i].grad, stages);
         ok = scope.depth && tl_scope_end(scope) && ok;
+        if (b->mode == SHARDING_NONE) ok = ok && join_begin(&b->at[i]) && join_end(&b->at[i]);
     }
     tl_set_phase(phase);
     tl_set_grad_mode(mode);
     return ok;
 }
 
+void buckets_expect(struct buckets *b, bool is_last) { b->is_last = is_last; }
+
+/* So that the narrow gradients of the whole model never exist at once. */
+static void member_add_up(struct bucket_member *m, tl_tensor *grad) {
+    bool mode = tl_set_grad_mode(false);
+    if (m->sum) tl_add_(m->sum, grad);
+    else m->sum = tl_keep(tl_set_purpose(tl_cast(grad, TL_F32), TL_GRADIENT));
+    tl_zero_grad(m->parameter, false);
+    tl_set_grad_mode(mode);
+}
+
 /* A gradient is complete; the last one of a bucket sends it. A failure shows as a recorded error. */
 static void grad_arrived(tl_tensor *parameter, tl_tensor *grad, void *context) {
     struct bucket_member *m = context;
-    (void)parameter, (void)grad;
-    if (--m->bucket->n_waiting == 0) bucket_reduce(m->bucket);
+    const struct buckets *b = m->bucket->all;
+    (void)parameter;
+    if (b->has_member_sums) member_add_up(m, grad);
+    bool is_sent = b->mode >= SHARDING_ZERO2 || (b->overlaps && b->is_last);
+    if (is_sent && --m->bucket->n_waiting == 0) bucket_reduce(m->bucket);
 }
 
 /* ---- The update ---- */
@@ -254,18 +393,19 @@ tl_tensor *buckets_squares(struct buckets *b, unsigned kinds) {
     return sum;
 }
 
+static void grads_drop(struct bucket *k) {
+    if (k->grad) tl_drop(k->grad);
+    if (k->whole) tl_drop(k->whole);
+    k->grad = k->whole = NULL;
+}
+
 bool buckets_give(struct buckets *b) {
     bool ok = true;
     tl_phase phase = tl_set_phase(TL_UPDATE);
     for (int i = 0; ok && i < b->n; i++) {
         struct bucket *k = &b->at[i];
-        tl_scope scope = tl_scope_enter("gather");
-        tl_tensor *grad = k->grad;
-        if (scope.depth && b->mode == SHARDING_NONE) grad = tl_all_gather(grad, b->group.comm);
-        ok = scope.depth && grad && tl_set_grad(k->own, grad);
-        if (scope.depth) ok = tl_scope_end(scope) && ok;
-        tl_drop(k->grad);
-        k->grad = NULL;
+        ok = tl_set_grad(k->own, b->mode == SHARDING_NONE ? k->whole : k->grad);
+        grads_drop(k);
     }
     tl_set_phase(phase);
     return ok;
@@ -273,23 +413,25 @@ bool buckets_give(struct buckets *b) {
 
 void buckets_take(struct buckets *b) {
     for (int i = 0; i < b->n; i++) {
-        if (b->at[i].own) tl_set_grad(b->at[i].own, NULL);
-        if (b->at[i].grad) tl_drop(b->at[i].grad);
-        b->at[i].grad = NULL;
-        b->at[i].n_waiting = b->at[i].n_members;
+        struct bucket *k = &b->at[i];
+        if (k->own) tl_set_grad(k->own, NULL);
+        if (k->reducing) collective_abandon(k->reducing); /* after an error */
+        if (k->joining) collective_abandon(k->joining);
+        k->reducing = k->joining = NULL;
+        grads_drop(k);
+        for (int m = 0; m < k->n_members; m++)
+            if (k->members[m].sum) member_forget(&k->members[m]);
+        k->n_waiting = k->n_members;
     }
 }
 
+/* In the order in which the next step needs them. */
 bool buckets_gather(struct buckets *b) {
-    bool ok = true;
+    bool ok = true, is_kept = b->mode == SHARDING_ZERO1 || b->mode == SHARDING_ZERO2;
     tl_phase phase = tl_set_phase(TL_UPDATE);
-    bool is_kept = b->mode == SHARDING_ZERO1 || b->mode == SHARDING_ZERO2;
-    for (int i = 0; ok && is_kept && i < b->n; i++) {
-        tl_scope scope = tl_scope_enter("gather");
-        tl_tensor *whole = scope.depth ? tl_all_gather(b->at[i].own, b->group.comm) : NULL;
-        ok = whole && tl_copy_(b->at[i].flat, whole);
-        if (scope.depth) ok = tl_scope_end(scope) && ok;
-    }
+    for (int block = -1; ok && is_kept && block < model_n_blocks(b->model); block++)
+        ok = block_each(b, block, fetch_begin);
+    if (ok && !b->overlaps) ok = buckets_settle(b);
     tl_set_phase(phase);
     return ok;
 }
@@ -311,16 +453,22 @@ static bool flats_make(struct buckets *b) {
 }
 
 bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, const int *kinds, int n,
-                  const struct mesh_group *group, enum sharding mode, bool sums_in_f32) {
+                  const struct mesh_group *group, const struct buckets_options *options) {
     size_t bytes = (size_t)n * (sizeof *b->at + sizeof *b->members);
-    *b = (struct buckets){
-        .group = *group, .mode = mode, .model = model, .sums_in_f32 = sums_in_f32 && mode >= SHARDING_ZERO2};
+    enum sharding mode = options->mode;
+    *b = (struct buckets){.group = *group,
+                          .mode = mode,
+                          .model = model,
+                          .overlaps = options->overlaps,
+                          .late_kind = options->late_kind,
+                          .sums_in_f32 = options->sums_in_f32 && mode >= SHARDING_ZERO2,
+                          .has_member_sums = options->sums_in_f32 && mode < SHARDING_ZERO2};
     b->at = memory_new((size_t)n * sizeof *b->at);
     b->members = memory_new((size_t)n * sizeof *b->members);
     if (!b->at || !b->members) return error_memory(bytes, "buckets of parameters");
     members_find(b, parameters, kinds, n);
-    bool ok = flats_make(b) && (mode != SHARDING_ZERO3 || blocks_watch(b));
-    for (int i = 0; ok && mode >= SHARDING_ZERO2 && i < n; i++)
+    bool ok = flats_make(b) && (mode == SHARDING_NONE || blocks_watch(b));
+    for (int i = 0; ok && i < n; i++)
         ok = tl_set_grad_hook(b->members[i].parameter, grad_arrived, &b->members[i], NULL);
     return ok;
 }
@@ -329,6 +477,7 @@ void buckets_free(struct buckets *b) {
     if (!b->at || !b->members) b->n = 0;
     buckets_take(b);
     for (int i = 0; i < b->n; i++) {
+        if (b->at[i].fetching) collective_abandon(b->at[i].fetching);
         if (b->at[i].own) tl_drop(b->at[i].own);
         if (b->at[i].flat) tl_drop(b->at[i].flat);
     }

@@ -12,6 +12,14 @@
  *              block runs and dropped behind it, and again in backward, until their gradients are summed; those
  *              outside of blocks are there for a whole micro-batch
  *
+ * Exchanges overlap with computation, unless they are asked not to: a bucket's gradients are sent as soon as backward
+ * has made them (with several micro-batches and before zero2, in the last one), and summed when those of another block
+ * are made, so at most one block's are under way; in `none` the sums are then gathered in the same way. After an update
+ * the parameters of a block need not have arrived before it runs. In zero3 those of the next block are gathered while
+ * one runs, forward and backward, and the last block's stay from forward to backward. Where exchanges begin and end
+ * follows from the program alone, never from what has arrived: memory is what was priced, and all ranks make the same
+ * calls in the same order.
+ *
  * Ranks have parts of the same length, so that all of them cost the same. A parameter begins at a multiple of 4
  * elements; what is between them is 0 in every vector of gradients, and no one reads it in one of parameters.
  *
@@ -34,21 +42,30 @@ enum sharding {
 
 #define BUCKET_BYTES ((int64_t)25 << 20) /* a bucket has more only if one parameter has */
 
+struct collective;
+
 struct bucket_member {
     tl_tensor *parameter;
     int64_t at; /* in the bucket */
     struct bucket *bucket;
     int kind;
+    /* over micro-batches, in f32; NULL: the parameter's gradient is wide enough, or there is none yet */
+    tl_tensor *sum;
 };
 
 struct bucket {
     struct bucket_member *members; /* in the model's order */
-    int n_members, n_waiting;      /* n_waiting: whose gradients backward has not made yet; zero2 */
+    int n_members, n_waiting;      /* n_waiting: whose gradients backward has not made yet */
     int64_t length, used, part;    /* of the vector; up to the end of the last member, rounded up; of one rank's part */
     int block;                     /* of the model, whose parameters these are; -1: of none */
     tl_tensor *flat;               /* (length) the parameters; NULL: they are not here (zero3) */
     tl_tensor *own;                /* what this rank updates: flat, or its part, a view of flat except in zero3 */
     tl_tensor *grad;               /* (part) sum over ranks; NULL: not yet */
+    tl_tensor *whole;              /* none: (length) the same of all parts */
+    /* What is under way; NULL: nothing. */
+    struct collective *reducing, *joining; /* gradients: to their sums, and these to `whole` */
+    struct collective *fetching;           /* parameters */
+    bool is_done;                          /* zero3: its gradients of this micro-batch are made */
     struct buckets *all;
 };
 
@@ -58,7 +75,11 @@ struct buckets {
     struct bucket_member *members;
     struct mesh_group group;
     enum sharding mode;
-    bool sums_in_f32;            /* sums over micro-batches of gradients that are narrower */
+    bool sums_in_f32;     /* sums over micro-batches of gradients that are narrower: of parts from zero2 on, */
+    bool has_member_sums; /* and of each member before */
+    bool overlaps;        /* exchanges are under way while others are computed */
+    bool is_last;         /* of a step's micro-batches */
+    int late_kind;
     tl_tensor *nothing;          /* what parameters that are not here are views of */
     tl_module *model;            /* whose blocks are watched; NULL: none */
     struct block_watch *watches; /* zero3 */
@@ -68,18 +89,29 @@ struct buckets {
     } * blocks;
 };
 
+struct buckets_options {
+    enum sharding mode;
+    bool sums_in_f32, overlaps;
+    int late_kind; /* whose sums buckets_share needs, in parts; -1: none */
+};
+
 /* Moves the parameters of a model into flat memory. Those of different `kinds` (NULL: they have none) are not in one
  * bucket. False: recorded, here and below; buckets_free it, before the model. */
 bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, const int *kinds, int n,
-                  const struct mesh_group *group, enum sharding mode, bool sums_in_f32);
+                  const struct mesh_group *group, const struct buckets_options *options);
 void buckets_free(struct buckets *b);
 
 /* Around every pass through the model: the parameters outside of blocks. Whatever is still gathered is dropped. */
 bool buckets_enter(struct buckets *b);
 void buckets_leave(struct buckets *b);
+bool buckets_settle(struct buckets *b); /* what is under way to parameters that are always here has arrived */
 
-/* After the micro-batches: sums the gradients of all parameters, which are then dropped. In zero2 backward has done
- * it. */
+/* Before backward of a micro-batch. In the last one the exchanges begin that wait for sums over all of them. */
+void buckets_expect(struct buckets *b, bool is_last);
+/* After it: gradients that zero2 and zero3 have sent are summed. */
+bool buckets_finish(struct buckets *b);
+/* After the micro-batches: sums the gradients of all parameters, as far as backward has not done it; they are then
+ * dropped. */
 bool buckets_reduce(struct buckets *b);
 /* Afterwards: sums those of one kind over the stages that hold the same parameters, which all have equal parts of them.
  */
@@ -89,7 +121,8 @@ tl_tensor *buckets_squares(struct buckets *b, unsigned kinds);
 /* Gives each bucket's `own` its gradient, for the optimizer; drops it again. */
 bool buckets_give(struct buckets *b);
 void buckets_take(struct buckets *b);
-/* After the update: all ranks' parts of the parameters; in zero3 not before they are used. */
+/* After the update: all ranks' parts of the parameters, which arrive before they are used; in zero3 they are not
+ * sent before. */
 bool buckets_gather(struct buckets *b);
 
 #endif

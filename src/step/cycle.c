@@ -13,7 +13,11 @@ static bool layout_read(const struct trainer *t, struct pool_layout *layout) {
     for (int i = 0; ok && i < t->n_parameters; i++)
         ok = pool_layout_add(layout, place_of(t->parameters[i]->grad)) &&
              pool_layout_add(layout, place_of(t->sums ? t->sums[i] : NULL));
-    for (int i = 0; ok && i < t->buckets.n; i++) ok = pool_layout_add(layout, place_of(t->buckets.at[i].grad));
+    for (int i = 0; ok && i < t->buckets.n; i++) {
+        const struct bucket *k = &t->buckets.at[i];
+        ok = pool_layout_add(layout, place_of(k->grad));
+        for (int m = 0; ok && m < k->n_members; m++) ok = pool_layout_add(layout, place_of(k->members[m].sum));
+    }
     return ok || error_memory(layout->n * sizeof *layout->words, "the layout of a pool");
 }
 

@@ -27,8 +27,7 @@ struct round {
 
 static bool round_run(struct trainer *t, int64_t k, void *context) {
     const struct round *round = context;
-    (void)t;
-    return round->run(round->own, k) && tl_error() == TL_OK;
+    return round->run(round->own, k) && buckets_finish(&t->buckets) && tl_error() == TL_OK;
 }
 
 static bool rounds_repeat(void *context, int64_t n, bool (*run)(void *own, int64_t k), void *own) {

@@ -188,7 +188,8 @@ static void pieces_divide(const struct trainer *t, struct portions *p) {
 }
 
 bool trainer_collect(struct trainer *t, int part, struct portions *to) {
-    bool ok = part ? pieces_of_states(t, to, true) : pieces_of_weights(t, to, true);
+    bool ok = buckets_settle(&t->buckets);
+    ok = ok && (part ? pieces_of_states(t, to, true) : pieces_of_weights(t, to, true));
     pieces_divide(t, to);
     return ok;
 }
@@ -314,8 +315,11 @@ static bool buckets_begin(struct trainer *t) {
     int *kinds = memory_new(((size_t)t->n_parameters + 1) * sizeof *kinds);
     if (!kinds) return error_memory((size_t)t->n_parameters * sizeof *kinds, "buckets of parameters");
     for (int i = 0; i < t->n_parameters; i++) kinds[i] = holding_of(t, i);
-    bool ok = buckets_make(&t->buckets, t->model, t->parameters, kinds, t->n_parameters, &t->dp,
-                           (enum sharding)s->shard, s->accum > 1 && recipe_sums_in_f32(t->recipe));
+    const struct buckets_options o = {.mode = (enum sharding)s->shard,
+                                      .sums_in_f32 = s->accum > 1 && recipe_sums_in_f32(t->recipe),
+                                      .overlaps = s->overlap,
+                                      .late_kind = HOLDS_SHARED};
+    bool ok = buckets_make(&t->buckets, t->model, t->parameters, kinds, t->n_parameters, &t->dp, &o);
     memory_free(kinds);
     return ok;
 }
@@ -491,6 +495,7 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, in
     tl_set_autocast(before);
     tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, loss_weight(t), TL_F32, t->device) : NULL;
     ok = loss && (seed || !needs_seed) && tl_backward(loss, seed, 0);
+    if (ok && t->buckets.mode >= SHARDING_ZERO2) ok = buckets_finish(&t->buckets);
     buckets_leave(&t->buckets);
     bool grad = tl_set_grad_mode(false);
     ok = ok && (is_first ? tl_copy_(total, loss) : tl_add_(total, loss));
@@ -511,7 +516,7 @@ static void sum_add(tl_tensor *parameter, tl_tensor *g, void *context) {
 
 static bool sums_make(struct trainer *t) {
     size_t bytes = (size_t)t->n_parameters * sizeof *t->sums;
-    if (t->settings.accum == 1 || !recipe_sums_in_f32(t->recipe) || t->buckets.sums_in_f32) return true;
+    if (t->settings.accum == 1 || !recipe_sums_in_f32(t->recipe) || t->dp.size > 1) return true; /* buckets have them */
     t->sums = memory_new(bytes);
     if (!t->sums) return error_memory(bytes, "sums of gradients");
     memset(t->sums, 0, bytes);
@@ -563,11 +568,16 @@ static bool gradients_sum(struct trainer *t) {
     return buckets_reduce(&t->buckets) && (!t->shared || buckets_share(&t->buckets, HOLDS_SHARED, t->sharers));
 }
 
+/* The last micro-batch is not like the others: gradients are sent. */
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
-    int64_t accum = t->settings.accum;
+    int64_t accum = t->settings.accum, last = accum - 1;
     struct micro_batches batches = {(step + t->data_shift) * accum, total, &t->step_pairs[step % 2]};
     *batches.pairs = 0;
-    bool ok = stages_are_several(t) ? stages_step(t, &batches) : rounds_run(t, accum, micro_batch, &batches);
+    bool is_piped = stages_are_several(t);
+    buckets_expect(&t->buckets, false);
+    bool ok = is_piped ? stages_step(t, &batches) : rounds_run(t, last, micro_batch, &batches);
+    buckets_expect(&t->buckets, true);
+    ok = ok && (is_piped || micro_batch(t, last, &batches));
     ok = sums_give(t, ok);
     return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0)) && gradients_sum(t);
 }
@@ -685,6 +695,7 @@ static void files_name(struct trainer *t, const struct trainer_part parts[TRAINE
 
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) {
     bool has_tp = t->mesh.axis[MESH_TP].size > 1, is_divided = t->buckets.mode != SHARDING_NONE;
+    if (!buckets_settle(&t->buckets)) return false;
     parts[0] = (struct trainer_part){.is_others = t->dp.rank > 0, .is_joined = has_tp};
     parts[1] = parts[0];
     parts[0].tensors = tl_module_list(t->model, &parts[0].n);

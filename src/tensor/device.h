@@ -88,13 +88,20 @@ struct message {
 /* Messages between processes that go from device to device without the host: NCCL's. A link joins the ranks of one
  * group. One rank makes a key for it, and all open it with that key. `error` as below. */
 enum { LINK_KEY = 128, LINK_DEVICE = 64 };
+struct link_seconds {
+    double busy_s, exposed_s; /* messages were under way; of these, other work waited for them */
+};
 struct link_functions {
     /* Names the physical device, so that ranks can tell whether they share one. False: there is no link library. */
     bool (*device)(tl_device *device, char name[LINK_DEVICE], char *error);
     bool (*key)(char key[LINK_KEY], char *error);
     bool (*open)(tl_device *device, const char key[LINK_KEY], int rank, int size, void **link, char *error);
-    /* Queued like a kernel. Two messages between the same two ranks arrive in their order. */
-    bool (*exchange)(tl_device *device, void *link, const struct message *messages, int n, char *error);
+    /* Queued behind all work so far, beside the work that follows: that may read and write the memory of the messages
+     * after `end`. Two messages between the same two ranks arrive in their order. */
+    bool (*begin)(tl_device *device, void *link, const struct message *messages, int n, void **begun, char *error);
+    /* Work that is queued from here on comes behind these messages; the host does not wait. `done` receives the time of
+     * messages that are known to be over since the last call. */
+    bool (*end)(tl_device *device, void *link, void *begun, struct link_seconds *done, char *error);
     void (*close)(tl_device *device, void *link);
 };
 

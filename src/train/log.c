@@ -121,6 +121,8 @@ static bool line_write(struct log *l, const struct log_step *s) {
     const struct device_health *h = s->health;
     json_t *time = json_object_get(line, "time");
     bool is_told = s->pairs < 0 || json_object_set_new(line, "attention_pairs", json_integer(s->pairs)) == 0;
+    is_told = is_told && (s->comm_s < 0 || (json_object_set_new(time, "communication_s", json_real(s->comm_s)) == 0 &&
+                                            json_object_set_new(time, "exposed_s", json_real(s->exposed_s)) == 0));
     is_told = is_told && (!h || (json_object_set_new(time, "clock_hz", json_real(h->clock_hz)) == 0 &&
                                  json_object_set_new(time, "watts", json_real(h->watts)) == 0 &&
                                  json_object_set_new(time, "celsius", json_real(h->celsius)) == 0 &&

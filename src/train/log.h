@@ -19,6 +19,7 @@ struct device_health;
 struct log_step { /* the values of a step after its results have been read */
     int64_t step, tokens;
     double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
+    double comm_s, exposed_s; /* messages were under way, and of this, the step waited; comm_s -1: a process alone */
     bool is_skipped;
     int64_t pairs;                      /* of query and key that attention used, with document_mask; otherwise -1 */
     const struct device_health *health; /* NULL: unknown, or read a moment ago */

@@ -153,6 +153,7 @@ static bool stop_look(const struct run *r, bool *is_asked) {
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
+    struct comm_times comm = comm_times();
     struct step_span *span = &r->span[r->step % 2];
     bool has_timers = is_timed(r);
     tl_comm_set_step(r->step + 1);
@@ -165,6 +166,7 @@ static bool advance(struct run *r, enum run_end *end) {
     if (!pairs_note(r)) return *end = RUN_FAILED, false;
     span->to = r->last_mark = device_mark(t->device);
     span->asked_s = now_s() - before;
+    span->comm = comm_times_since(&comm);
     r->step++;
     r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
     r->waited_s += r->wait_s;
@@ -250,9 +252,7 @@ static bool run_begin(struct run *r) {
     if (!run_agree(r, !run_is_first(r) || folder_begin(r, device, &config, weights))) return false;
     if (!run_ranks_begin(r, &config, weights) || !run_agree(r, r->found || run_ranks_price(r, false))) return false;
     r->palm_flops = run_palm_flops(&config, &r->settings);
-    bool ok = run_agree(r, trainer_begin(r, device));
-    r->comm_before_s = comm_seconds();
-    return ok;
+    return run_agree(r, trainer_begin(r, device));
 }
 
 static void run_free(struct run *r) {

@@ -45,6 +45,7 @@ struct run_times {
     double evaluation_s, sampling_s, saving_s;
 };
 
+enum { RUN_RANKS = 64 };
 struct run_summary {
     int64_t steps, tokens, first_step, n_skipped;
     bool was_done;  /* every step was done before: loss, held_out and speeds are those of the log */
@@ -58,16 +59,20 @@ struct run_summary {
     int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters;
-    uint64_t foreign_bytes;     /* held on the device by the process when the run began: peaks are then not compared */
-    int differences;            /* between price and receipt; -1: the run is not complete */
-    int rank, n_ranks;          /* this process among those of the run; n_ranks 0: not known */
-    bool is_told;               /* rank 0 knows how the run ended, and tells it: others need not */
-    int slowest_rank;           /* the one that others wait for: the most time in steps outside messages */
-    double comm_s, most_comm_s; /* in messages, of this rank and of the one with the most */
-    double sent_bytes;          /* in a step, by the rank that sends the most */
-    char problem[256];          /* where the run's steps differ, or why it ended; "": nothing */
-    char *text;                 /* the last sample, or NULL; free() it */
-    struct profile profile;     /* of the steps that were timed; profile_free() it */
+    uint64_t foreign_bytes; /* held on the device by the process when the run began: peaks are then not compared */
+    int differences;        /* between price and receipt; -1: the run is not complete */
+    int rank, n_ranks;      /* this process among those of the run; n_ranks 0: not known */
+    bool is_told;           /* rank 0 knows how the run ended, and tells it: others need not */
+    struct run_rank {
+        double steps_s, comm_s, exposed_s; /* as times.steps_s; messages were under way; of this, steps waited */
+    } ranks[RUN_RANKS];                    /* of all ranks, or of the first RUN_RANKS */
+    struct run_rank mean_rank;
+    int slowest_rank;  /* the one that others wait for: the most time in steps that it does not wait for messages */
+    double imbalance;  /* how much longer that is than the ranks' mean: 0.1 is a tenth */
+    double sent_bytes; /* in a step, by the rank that sends the most */
+    char problem[256]; /* where the run's steps differ, or why it ended; "": nothing */
+    char *text;        /* the last sample, or NULL; free() it */
+    struct profile profile; /* of the steps that were timed; profile_free() it */
 };
 
 struct opening;

@@ -4,6 +4,7 @@
 #ifndef TRAIN_RUN_PARTS_H
 #define TRAIN_RUN_PARTS_H
 
+#include "comm/comm.h"
 #include "step/kinds.h"
 #include "step/mesh.h"
 #include "step/source.h"
@@ -31,7 +32,6 @@ struct run {
     struct settings settings, saved; /* saved: of the checkpoint that it resumes from */
     struct mesh mesh;                /* the processes that train it; only the first rank writes and tells */
     char *price;                     /* of a rank other than the first, whose price is in the folder */
-    double comm_before_s;            /* spent in messages before the first step */
     double timeout_before_s;         /* of waiting for other ranks, before the run */
     const struct run_listener *listener;
     struct run_summary *summary;
@@ -49,11 +49,13 @@ struct run {
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s, health_s;         /* health_s: when the device's health was last read */
     struct device_health health;
-    double step_s, step_flops; /* of the last step that was read */
-    int64_t step_pairs[2];     /* as the trainer's, of all ranks */
+    double step_s, step_flops;                     /* of the last step that was read */
+    struct comm_times step_comm, first_comm, comm; /* of that step, of the first two, of the others */
+    int64_t step_pairs[2];                         /* as the trainer's, of all ranks */
     struct step_span {
-        int64_t from, to;    /* marks of the device (tensor/device.h) */
-        double asked_s;      /* that this thread took to launch it */
+        int64_t from, to; /* marks of the device (tensor/device.h) */
+        double asked_s;   /* that this thread took to launch it */
+        struct comm_times comm;
     } span[2];               /* of the steps that are not read yet, by their number */
     int64_t n_timed;         /* steps of this process that were read; also those that were rolled back */
     int64_t last_mark;       /* the end of the step before, if nothing came between; 0: something did */

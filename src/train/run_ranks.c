@@ -289,25 +289,38 @@ bool run_ranks_price(struct run *r, bool is_resumed) {
 }
 
 struct rank_words {
-    double steps_s, comm_s;
+    struct run_rank times;
     int64_t differences;
     char problem[160];
 };
+
+static double own_s(const struct run_rank *k) { return k->steps_s - k->exposed_s; }
+
+/* Who is slow, and how much of the messages' time shows. */
+static void times_collect(struct run_summary *s, const struct rank_words *all, int n) {
+    struct run_rank *mean = &s->mean_rank;
+    for (int k = 0; k < n; k++) {
+        const struct run_rank *one = &all[k].times;
+        mean->steps_s += one->steps_s / n;
+        mean->comm_s += one->comm_s / n;
+        mean->exposed_s += one->exposed_s / n;
+        if (own_s(one) > own_s(&all[s->slowest_rank].times)) s->slowest_rank = k;
+        if (k < RUN_RANKS) s->ranks[k] = *one;
+    }
+    s->imbalance = own_s(mean) > 0 ? own_s(&all[s->slowest_rank].times) / own_s(mean) - 1 : 0;
+}
 
 bool run_ranks_finish(struct run *r) {
     const struct mesh *m = &r->mesh;
     struct run_summary *s = r->summary;
     if (m->size <= 1) return true;
-    struct rank_words mine = {s->times.steps_s, comm_seconds() - r->comm_before_s, s->differences, ""};
+    struct rank_words mine = {{s->times.steps_s, r->comm.busy_s, r->comm.exposed_s}, s->differences, ""};
     struct rank_words *all = memory_new((size_t)m->size * sizeof *all);
     text_copy(mine.problem, sizeof mine.problem, s->problem);
     bool ok = all ? mesh_share(m, &mine, sizeof mine, all) : error_memory(sizeof mine, "words of other ranks");
     s->n_ranks = m->size;
-    s->comm_s = mine.comm_s;
+    if (ok) times_collect(s, all, m->size);
     for (int k = 0; ok && k < m->size; k++) {
-        if (all[k].steps_s - all[k].comm_s > all[s->slowest_rank].steps_s - all[s->slowest_rank].comm_s)
-            s->slowest_rank = k;
-        if (all[k].comm_s > s->most_comm_s) s->most_comm_s = all[k].comm_s;
         if (!(all[k].differences > 0 || *all[k].problem) || *s->problem || s->differences > 0) continue;
         if (all[k].differences > 0) s->differences = (int)all[k].differences;
         snprintf(s->problem, sizeof s->problem, "on rank %d%s%s", k, *all[k].problem ? ": " : "", all[k].problem);

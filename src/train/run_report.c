@@ -99,6 +99,8 @@ bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is
                                   .step_s = r->step_s,
                                   .tokens_per_s = tokens_per_s,
                                   .wait_s = r->wait_s,
+                                  .comm_s = r->mesh.size > 1 ? r->step_comm.busy_s : -1,
+                                  .exposed_s = r->step_comm.exposed_s,
                                   .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
                                   .is_skipped = is_skipped,
                                   .pairs = r->settings.document_mask ? r->step_pairs[(done - 1) % 2] : -1,
@@ -114,7 +116,12 @@ void run_step_time(struct run *r, int64_t at) {
     double seconds = device_mark_seconds(device, span->from, span->to);
     r->step_s = seconds > 0 ? seconds : span->asked_s; /* a profile may have used up the marks */
     struct run_times *t = &r->summary->times;
-    *(r->n_timed++ < RUN_FIRST_STEPS ? &t->first_steps_s : &t->steps_s) += r->step_s;
+    bool is_first = r->n_timed++ < RUN_FIRST_STEPS;
+    struct comm_times *comm = is_first ? &r->first_comm : &r->comm;
+    *(is_first ? &t->first_steps_s : &t->steps_s) += r->step_s;
+    r->step_comm = span->comm;
+    comm->busy_s += span->comm.busy_s;
+    comm->exposed_s += span->comm.exposed_s;
 }
 
 void run_flops_find(struct run *r) {
@@ -129,7 +136,7 @@ void run_flops_find(struct run *r) {
 /* The steps that count for speed: all but the first two of a process, if there are more. */
 static int64_t steps_timed(struct run *r) {
     struct run_times *t = &r->summary->times;
-    if (t->steps_s == 0) t->steps_s = t->first_steps_s, t->first_steps_s = 0;
+    if (t->steps_s == 0) t->steps_s = t->first_steps_s, t->first_steps_s = 0, r->comm = r->first_comm;
     return r->n_timed - (t->first_steps_s > 0 ? RUN_FIRST_STEPS : 0);
 }
 

@@ -91,6 +91,17 @@ static json_t *times_json(const struct run_times *t) {
     return finish(o, ok);
 }
 
+/* Seconds of steps, of messages, and of waiting for these. */
+static json_t *ranks_json(const struct run_summary *m) {
+    json_t *rows = json_array();
+    for (int k = 0; k < m->n_ranks && k < RUN_RANKS; k++) {
+        const struct run_rank *r = &m->ranks[k];
+        json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f}", "rank", k, "steps_s", r->steps_s,
+                                              "communication_s", r->comm_s, "exposed_s", r->exposed_s));
+    }
+    return rows;
+}
+
 json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m) {
     static const char *const names[] = {"done", "stopped", "not finite", "failed"};
     json_t *o = json_object();
@@ -122,7 +133,10 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
         put(o, "ranks", json_integer(m->n_ranks), &ok);
         put(o, "slowest_rank", json_integer(m->slowest_rank), &ok);
         put_number(o, "sent_bytes", m->sent_bytes, &ok);
-        put_number(o, "communication_s", m->most_comm_s, &ok);
+        put_number(o, "communication_s", m->mean_rank.comm_s, &ok);
+        put_number(o, "exposed_s", m->mean_rank.exposed_s, &ok);
+        put_number(o, "imbalance", m->imbalance, &ok);
+        put(o, "by_rank", ranks_json(m), &ok);
     }
     if (m->was_done) put(o, "was_done", json_true(), &ok);
     if (s->fast) put(o, "fast", json_true(), &ok);

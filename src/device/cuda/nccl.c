@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* As far as they are used here, so that no header of NCCL is needed. */
@@ -76,30 +77,120 @@ static bool link_key(char key[LINK_KEY], char *error) {
     return true;
 }
 
-static bool link_open(tl_device *device, const char key[LINK_KEY], int rank, int size, void **link, char *error) {
-    struct nccl_key own;
-    memcpy(own.bytes, key, LINK_KEY);
-    return cuda_select(device->own, error) && nccl_check(nccl.open(link, size, own, rank), "ncclCommInitRank", error);
-}
+/* ---- Links ---- */
 
-static bool link_exchange(tl_device *device, void *link, const struct message *messages, int n, char *error) {
-    struct cuda_state *state = device->own;
-    if (!cuda_select(state, error)) return false;
-    pthread_mutex_lock(&cuda_run_lock);
-    int code = nccl.begin();
-    for (int i = 0; code == NCCL_SUCCESS && i < n; i++) {
-        const struct message *m = &messages[i];
-        code = m->is_sent ? nccl.send(m->data, m->bytes, NCCL_BYTE, m->peer, link, state->stream)
-                          : nccl.receive(m->data, m->bytes, NCCL_BYTE, m->peer, link, state->stream);
-    }
-    int end = nccl.end(); /* also after an error, or the next group would belong to this one */
-    pthread_mutex_unlock(&cuda_run_lock);
-    return nccl_check(code == NCCL_SUCCESS ? end : code, "a message", error);
-}
+/* Messages have a stream of their own, so that kernels run beside them. Events order the two streams, and tell how long
+ * messages took and how long kernels waited for them. */
+enum { EXCHANGES = 256 }; /* whose times may be open; there are never as many under way */
+enum { SENT_FROM, SENT_TO, WAITED_FROM, WAITED_TO, EVENTS };
+struct exchange {
+    cudaEvent_t event[EVENTS];
+    bool is_begun, is_ended;
+};
+struct link {
+    void *comm;
+    cudaStream_t stream;
+    struct exchange exchange[EXCHANGES]; /* in turn; events are made when first needed */
+    int next, oldest;                    /* oldest: the first whose time is not known yet */
+};
 
 static void link_close(tl_device *device, void *link) {
     char error[CUDA_ERROR_BYTES];
-    if (cuda_select(device->own, error)) nccl.close(link);
+    struct link *own = link;
+    if (!cuda_select(device->own, error)) return;
+    nccl.close(own->comm);
+    for (int i = 0; i < EXCHANGES; i++)
+        for (int k = 0; k < EVENTS; k++)
+            if (own->exchange[i].event[k]) cudaEventDestroy(own->exchange[i].event[k]);
+    cudaStreamDestroy(own->stream);
+    free(own);
 }
 
-const struct link_functions cuda_link = {link_device, link_key, link_open, link_exchange, link_close};
+static bool link_open(tl_device *device, const char key[LINK_KEY], int rank, int size, void **link, char *error) {
+    struct nccl_key id;
+    struct link *own = calloc(1, sizeof *own);
+    if (!own) return snprintf(error, CUDA_ERROR_BYTES, "out of memory for a link"), false;
+    memcpy(id.bytes, key, LINK_KEY);
+    bool ok = cuda_select(device->own, error) &&
+              cuda_check(cudaStreamCreateWithFlags(&own->stream, cudaStreamNonBlocking), "cudaStreamCreate", error) &&
+              nccl_check(nccl.open(&own->comm, size, id, rank), "ncclCommInitRank", error);
+    if (ok) *link = own;
+    else free(own);
+    return ok;
+}
+
+static bool events_ready(struct exchange *x, char *error) {
+    bool ok = true;
+    for (int k = 0; ok && k < EVENTS; k++)
+        ok = x->event[k] || cuda_check(cudaEventCreate(&x->event[k]), "cudaEventCreate", error);
+    return ok;
+}
+
+/* `later` runs what is queued from here on behind what is in `first` now. */
+static bool follow(cudaStream_t later, cudaStream_t first, cudaEvent_t event, char *error) {
+    return cuda_check(cudaEventRecord(event, first), "cudaEventRecord", error) &&
+           cuda_check(cudaStreamWaitEvent(later, event, 0), "cudaStreamWaitEvent", error);
+}
+
+static bool messages_queue(const struct link *own, const struct message *messages, int n, char *error) {
+    int code = nccl.begin();
+    for (int i = 0; code == NCCL_SUCCESS && i < n; i++) {
+        const struct message *m = &messages[i];
+        code = m->is_sent ? nccl.send(m->data, m->bytes, NCCL_BYTE, m->peer, own->comm, own->stream)
+                          : nccl.receive(m->data, m->bytes, NCCL_BYTE, m->peer, own->comm, own->stream);
+    }
+    int end = nccl.end(); /* also after an error, or the next group would belong to this one */
+    return nccl_check(code == NCCL_SUCCESS ? end : code, "a message", error);
+}
+
+static bool link_begin(tl_device *device, void *link, const struct message *messages, int n, void **begun,
+                       char *error) {
+    struct cuda_state *state = device->own;
+    struct link *own = link;
+    struct exchange *x = &own->exchange[own->next];
+    if (x->is_begun && !x->is_ended)
+        return snprintf(error, CUDA_ERROR_BYTES, "more than %d exchanges are under way", EXCHANGES), false;
+    if (!cuda_select(state, error) || !events_ready(x, error)) return false;
+    if (x->is_begun) own->oldest = (own->next + 1) % EXCHANGES; /* its time is lost */
+    pthread_mutex_lock(&cuda_run_lock);
+    bool ok = follow(own->stream, state->stream, x->event[SENT_TO], error) &&
+              cuda_check(cudaEventRecord(x->event[SENT_FROM], own->stream), "cudaEventRecord", error) &&
+              messages_queue(own, messages, n, error) &&
+              cuda_check(cudaEventRecord(x->event[SENT_TO], own->stream), "cudaEventRecord", error);
+    pthread_mutex_unlock(&cuda_run_lock);
+    *x = (struct exchange){.event = {x->event[0], x->event[1], x->event[2], x->event[3]}, .is_begun = ok};
+    own->next = (own->next + ok) % EXCHANGES;
+    *begun = x;
+    return ok;
+}
+
+static double seconds_between(cudaEvent_t from, cudaEvent_t to) {
+    float ms = 0;
+    return cudaEventElapsedTime(&ms, from, to) == cudaSuccess ? (double)ms * 1e-3 : 0;
+}
+
+static void times_take(struct link *own, struct link_seconds *done) {
+    for (struct exchange *x = &own->exchange[own->oldest];
+         x->is_ended && cudaEventQuery(x->event[WAITED_TO]) == cudaSuccess; x = &own->exchange[own->oldest]) {
+        done->busy_s += seconds_between(x->event[SENT_FROM], x->event[SENT_TO]);
+        done->exposed_s += seconds_between(x->event[WAITED_FROM], x->event[WAITED_TO]);
+        x->is_begun = x->is_ended = false;
+        own->oldest = (own->oldest + 1) % EXCHANGES;
+    }
+}
+
+static bool link_end(tl_device *device, void *link, void *begun, struct link_seconds *done, char *error) {
+    struct cuda_state *state = device->own;
+    struct exchange *x = begun;
+    if (!cuda_select(state, error)) return false;
+    pthread_mutex_lock(&cuda_run_lock);
+    x->is_ended = cuda_check(cudaEventRecord(x->event[WAITED_FROM], state->stream), "cudaEventRecord", error) &&
+                  cuda_check(cudaStreamWaitEvent(state->stream, x->event[SENT_TO], 0), "cudaStreamWaitEvent", error) &&
+                  cuda_check(cudaEventRecord(x->event[WAITED_TO], state->stream), "cudaEventRecord", error);
+    times_take(link, done);
+    (void)cudaGetLastError(); /* of a query: not ready yet */
+    pthread_mutex_unlock(&cuda_run_lock);
+    return x->is_ended;
+}
+
+const struct link_functions cuda_link = {link_device, link_key, link_open, link_begin, link_end, link_close};
