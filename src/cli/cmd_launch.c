@@ -144,7 +144,7 @@ static void rank_ended(struct job *j, int rank, int status) {
     bool is_first = j->failed < 0 || (j->status == EXIT_OTHERS && status != EXIT_OTHERS) ||
                     (is_stop(j->status) && !is_stop(status));
     if (is_first) j->failed = rank, j->status = status;
-    if (!j->kill_at) j->kill_at = now_s() + (is_stop(status) ? 120 : 20); /* the others end by themselves before */
+    if (!j->kill_at) j->kill_at = now_s() + (is_stop(status) ? 120 : 5); /* the others end by themselves before */
 }
 
 /* Connects a helper; rank 0 gets the launcher's own streams. */

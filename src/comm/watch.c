@@ -48,7 +48,7 @@
 #include "base/thread.h"
 #include "tensor/dtype.h"
 
-enum { GROUPS = 8, LEVELS = 5, LEVEL_STEP = 16, TEXT = 480, ADDRESSES = 8, KEY = 16 };
+enum { GROUPS = 8, LEVELS = 5, LEVEL_STEP = 16, TEXT = 480, ADDRESSES = 8, KEY = 16, NETWORK_S = 8 };
 static const double BEAT_S = 1, START_S = 20, ENDED_S = 2;
 static double silence_s = 15; /* TALLY_WATCH */
 
@@ -66,7 +66,7 @@ struct report {
     struct mark marks[GROUPS][LEVELS];
 };
 
-enum packet_kind { PACKET_BEAT = 1, PACKET_REPORT, PACKET_END };
+enum packet_kind { PACKET_BEAT = 1, PACKET_REPORT, PACKET_END, PACKET_SAID }; /* said: a beat; all will end soon */
 struct packet {
     uint32_t kind, bytes; /* of what follows */
     union {
@@ -96,6 +96,7 @@ struct peer {
     size_t n_in;
 };
 static struct peer *peers; /* by rank */
+static bool is_said;       /* the hub has said why all will end */
 
 /* ---- Calls ---- */
 
@@ -238,13 +239,17 @@ static void words_call(struct words *w, const struct call *c) {
     else words_add(w, " among %d ranks (call %llu)", c->size, (unsigned long long)c->number);
 }
 
+static void words_place(struct words *w, const struct report *r) {
+    if (r->step >= 0) words_add(w, " at step %lld,", (long long)r->step);
+    words_add(w, r->is_waiting ? " in " : " after ");
+    words_call(w, &r->call);
+}
+
 /* What a rank said a second ago, or less. */
 static void words_last(struct words *w, const struct peer *p) {
     if (!p->is_known) return;
-    words_add(w, "; last heard ");
-    if (p->report.step >= 0) words_add(w, "at step %lld, ", (long long)p->report.step);
-    words_add(w, p->report.is_waiting ? "in " : "after ");
-    words_call(w, &p->report.call);
+    words_add(w, "; last heard");
+    words_place(w, &p->report);
 }
 
 /* ---- The end ---- */
@@ -258,25 +263,47 @@ static bool is_normal(int status) { return status == 0 || status == 75 || status
 /* A process that ends by itself with an error keeps its exit status. */
 _Noreturn static void process_end(void) { _exit(own.is_ended && !is_normal(own.status) ? own.status : WATCH_EXIT); }
 
-/* One line, then every process ends. */
-_Noreturn static void job_end(const struct words *w) {
-    struct packet p = {.kind = PACKET_END, .bytes = TEXT};
-    memcpy(p.text, w->text, TEXT);
-    for (int r = 0; peers && watched->rank == 0 && r < watched->size; r++) packet_send(peers[r].fd, &p);
+static void line_say(const struct words *w) {
     char line[TEXT + 80];
     int n = snprintf(line, sizeof line, "tally: %s; all ranks end\n", w->text);
     (void)!write(STDERR_FILENO, line, (size_t)n);
+}
+
+_Noreturn static void all_end(const struct words *w) {
+    struct packet p = {.kind = PACKET_END, .bytes = TEXT};
+    memcpy(p.text, w->text, TEXT);
+    for (int r = 0; watched->rank == 0 && r < watched->size; r++) packet_send(peers[r].fd, &p);
     if (watched->rank == 0) usleep(200000); /* others end before a launcher sees this one end */
     process_end();
 }
 
+/* One line, then every process ends. */
+_Noreturn static void job_end(const struct words *w) {
+    line_say(w);
+    all_end(w);
+}
+
+/* The same where the network between hosts may be cut. mpirun then has a message to send when a rank ends, and waits
+ * for its arrival for minutes; before, keepalive packets tell it, if it was given the options of docs/processes.md. So
+ * it has a while to find out by itself. */
+_Noreturn static void network_end(const struct words *w) {
+    static const struct packet said = {.kind = PACKET_SAID};
+    line_say(w);
+    for (int i = 0; i < NETWORK_S; i++) {
+        for (int r = 1; watched->rank == 0 && r < watched->size; r++) packet_send(peers[r].fd, &said);
+        sleep(1);
+    }
+    all_end(w);
+}
+
 /* ---- What the hub concludes ---- */
 
-_Noreturn static void judge_gone(int rank, const char *how) {
+_Noreturn static void judge_gone(int rank, const char *how, bool is_silent) {
     struct words w = {.used = 0};
     words_rank(&w, rank);
     words_add(&w, " %s", how);
     words_last(&w, &peers[rank]);
+    if (is_silent && tl_comm_host(watched, rank)) network_end(&w);
     job_end(&w);
 }
 
@@ -317,7 +344,7 @@ static void judge_report(int rank) {
     const struct report *r = &peers[rank].report;
     char how[60];
     snprintf(how, sizeof how, "ended with exit status %d", r->status);
-    if (r->is_ended && !is_normal(r->status)) judge_gone(rank, how);
+    if (r->is_ended && !is_normal(r->status)) judge_gone(rank, how, false);
     judge_calls(rank);
 }
 
@@ -404,7 +431,7 @@ static void judge_all(double now) {
             char how[120];
             number_print(how, sizeof how, "has not been heard for %.0f s (it is stopped, or the network is down)",
                          now - p->heard);
-            judge_gone(r, how);
+            judge_gone(r, how, true);
         }
         if (!p->is_known || !p->report.is_waiting || p->report.is_ended) continue;
         judge_pair(r);
@@ -433,6 +460,7 @@ static bool peer_read(int rank, double now) {
             p->n_in = 0;
             if (watched->rank == 0) hub_take(rank, &p->in);
             else if (p->in.kind == PACKET_END) process_end(); /* the hub has said why */
+            else if (p->in.kind == PACKET_SAID) is_said = true;
             continue;
         }
         ssize_t n = recv(p->fd, (char *)&p->in + p->n_in, want - p->n_in, MSG_DONTWAIT);
@@ -442,18 +470,41 @@ static bool peer_read(int rank, double now) {
     }
 }
 
-/* This process cannot reach the hub any more. The lowest rank says it first, and a launcher then ends the others. */
+/* The lowest rank on this host, but for the hub's. */
+static int first_here(void) {
+    int here = tl_comm_host(watched, watched->rank), r = 1;
+    while (r < watched->rank && tl_comm_host(watched, r) != here) r++;
+    return r;
+}
+
+/* This process cannot reach the hub any more. One rank of each host says so: at once where the hub was, later
+ * elsewhere, since a launcher ends all when the first one ends. */
 static void hub_lost(bool is_closed, double silent_s) {
+    static const useconds_t OTHERS_US = 1000000, HOST_US = 100000, SILENT_US = 3000000; /* of those that say nothing */
     struct words w = {.used = 0};
     if (own.is_ended) {
         close(peers[0].fd);
         peers[0].fd = -1;
         return;
     }
+    int host = tl_comm_host(watched, watched->rank);
+    if (is_said) process_end();
+    if (first_here() != watched->rank) {
+        if (!is_closed && host > 0) sleep(NETWORK_S);
+        else usleep(SILENT_US);
+        process_end();
+    }
     words_rank(&w, 0);
     if (is_closed) words_add(&w, " is gone: its process was killed, or crashed");
     else words_add(&w, " has not been heard for %.0f s (it is stopped, or the network is down)", silent_s);
-    usleep((useconds_t)(watched->rank < 20 ? watched->rank - 1 : 20) * 50000);
+    report_take(&peers[watched->rank].report); /* what the hub did is not known here, but they are in step */
+    peers[watched->rank].is_known = true;
+    words_add(&w, "; ");
+    words_rank(&w, watched->rank);
+    words_add(&w, " is");
+    words_place(&w, &peers[watched->rank].report);
+    if (host > 0 && !is_closed) network_end(&w);
+    if (host > 0) usleep(OTHERS_US + HOST_US * (useconds_t)(host < 20 ? host : 20));
     job_end(&w);
 }
 
@@ -463,7 +514,7 @@ static void peer_closed(int rank) {
         hub_lost(true, 0);
         return;
     }
-    if (!p->report.is_ended) judge_gone(rank, "is gone: its process was killed, or crashed");
+    if (!p->report.is_ended) judge_gone(rank, "is gone: its process was killed, or crashed", false);
     close(p->fd);
     p->fd = -1;
 }
