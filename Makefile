@@ -14,6 +14,9 @@
 #:                       SOAK="--kills 50 --seed 7"
 #: make soak-ranks       loss curves of 50 steps in every layout on 2, 3 and 4 processes, and price against receipt in
 #:                       105 random layouts (tests/soak/ranks); RANKS="--steps 10 --layouts 5 --seed 7"
+#: make soak-kills       kill a rank of training runs of 4 processes 100 times, and resume on 2 (tests/soak/rank-kills);
+#:                       KILLS="--kills 20 --seed 7"
+#: make soak-machines    train on two machines made of network namespaces, as root (tests/soak/machines)
 #: make fuzz-programs    20,000 command lines and 2,000 damaged files of each kind, each a process under the sanitizers
 #:                       (tests/fuzz/command_lines.py and mutate.py); FUZZ_PROGRAMS="--runs 100 --seed 7" goes to both
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops
@@ -266,7 +269,7 @@ endif
 # --------------------------------------------------------------------------------------------------------- what to make
 
 .PHONY: all lib python wheel mpi cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run \
-    fuzz-programs soak soak-ranks sweep bench docs format install uninstall clean help FORCE
+    fuzz-programs soak soak-ranks soak-kills soak-machines sweep bench docs format install uninstall clean help FORCE
 
 all: lib mpi $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -437,6 +440,11 @@ soak: $(BUILD)/tally
 	@$(PYTHON) tests/soak/run --tally $< $(SOAK)
 soak-ranks: $(BUILD)/tests/test_train_ranks mpi
 	@tests/soak/ranks --build $(BUILD) $(RANKS)
+soak-kills: $(BUILD)/tally mpi
+	@$(PYTHON) tests/soak/rank-kills --tally $< --self-test
+	@$(PYTHON) tests/soak/rank-kills --tally $< $(KILLS)
+soak-machines: $(BUILD)/tally mpi
+	@$(PYTHON) tests/soak/machines --tally $<
 fuzz-programs: $(BUILD)/tally
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SANITIZE=address,undefined CUDA=0 $(BUILD)/asan/tally
 	@$(PYTHON) tests/fuzz/command_lines.py --tally $(BUILD)/asan/tally --plain $< $(FUZZ_PROGRAMS); command_lines=$$?; \

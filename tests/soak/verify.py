@@ -10,6 +10,7 @@ import stat
 
 BLOCK_BYTES = 1 << 20
 STEP_NAME = re.compile(r"step-(\d{12})$")
+RANKS = re.compile(r"-\d{5}-of-\d{5}(?=\.safetensors$)")
 TEMPORARY = re.compile(r"\.tally-(\d+)-\d+\.tmp$")
 
 
@@ -105,7 +106,8 @@ def checkpoint_problem(folder, step, uid):
                 or not body["schema"].startswith("tally.checkpoint/")):
             return "the manifest is of another step or schema"
         names = [entry["name"] for entry in body["files"]]
-        if not {"model.safetensors", "optimizer.safetensors", "state.json"} <= set(names):
+        kinds = {RANKS.sub("", name) for name in names}  # of several ranks, each has written a file of its own
+        if not {"model.safetensors", "optimizer.safetensors", "state.json"} <= kinds:
             return f"the manifest lists only {names}"
         for entry in body["files"]:
             path = os.path.join(folder, entry["name"])
@@ -129,7 +131,7 @@ class Checkpoint:
         self.identity = None if self.problem else digest(manifest)
         # What the steps made; state.json and the manifest know the clock.
         self.weights = None if self.problem else tuple(
-            digest(os.path.join(folder, name)) for name in ("model.safetensors", "optimizer.safetensors"))
+            digest(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if name.endswith(".safetensors"))
 
 
 def checkpoints(run, uid):
