@@ -247,6 +247,8 @@ NVCC_KNOWS = $(shell $(NVCC) --list-gpu-code 2>/dev/null)
 # Code for a generation also runs on its later minor versions: 86 on 8.7, 100 on 10.3. 89 is separate, since it has
 # 8-bit products.
 CUDA_ARCHS ?= $(filter $(NVCC_KNOWS:sm_%=%),75 80 86 89 90 100 120)
+# Hopper's warpgroup products are in 90a alone, which no other generation runs.
+CUDA_CODES = $(patsubst 90,90a,$(CUDA_ARCHS))
 CUDA_INC   = $(addprefix -isystem ,$(sort $(CUDA_HOME)/include $(CUDNN_HOME)/include))
 CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) \
              -lcudart -lcublasLt -lcudnn -ldl
@@ -255,8 +257,8 @@ NVCCFLAGS ?= -O3 -g
 NVCC_ALL   = -std=c++17 $(NVCCFLAGS) --fmad=false -Iinclude -Isrc $(CUDA_INC) \
              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
              $(if $(call on,WERROR),-Werror all-warnings) \
-             $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-             $(foreach a,$(lastword $(CUDA_ARCHS)),-gencode arch=compute_$(a),code=compute_$(a))
+             $(foreach a,$(CUDA_CODES),-gencode arch=compute_$(a),code=sm_$(a)) \
+             $(foreach a,$(lastword $(CUDA_CODES)),-gencode arch=compute_$(a),code=compute_$(a))
 
 ifeq ($(call on,CUDA),)
 NO_CUDA := it was switched off (CUDA=0)

@@ -836,6 +836,9 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
             {1, T, T, 2, 2, 80, true, false, 0},
             {1, T, T + 5, 2, 2, 64, true, false, 0},
             {1, T, T, 2, 1, 20, true, false, 0},
+            /* as many key heads as half an H200 has SMs, and one more than all */
+            {10, T, T, 14, 7, 40, true, false, 0},
+            {19, T, T, 7, 7, 64, true, false, 0},
             {1, T, T, 4, 2, 128, true, false, 0.1},
             {1, T, other, 2, 1, 32, false, true, 0.5},
             {1, T, T + 5, 2, 2, 96, true, false, 0.3},

@@ -2,6 +2,8 @@
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
+#include "base/size.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,10 +29,5 @@ void memory_put(void *p, size_t bytes);
 
 /* Makes room for one more element in a growing array; false when there is no memory. */
 bool memory_grow(void **array, size_t *capacity, size_t count, size_t element_bytes);
-
-/* Checked arithmetic on sizes: false on overflow. */
-static inline bool size_mul(int64_t a, int64_t b, int64_t *product) { return !__builtin_mul_overflow(a, b, product); }
-static inline bool size_add(int64_t a, int64_t b, int64_t *sum) { return !__builtin_add_overflow(a, b, sum); }
-static inline uint64_t round_up(uint64_t n, uint64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 #endif

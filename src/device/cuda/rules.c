@@ -77,15 +77,18 @@ static uint64_t attention_workspace(const tl_call *c, const struct target *targe
     return is_done_by_cudnn(c->input[0], c->input[1], c->attr, target, &sizes) ? ATTENTION_PLAN_BYTES : 0;
 }
 
-/* delta = rowsum(g out), one per query and head; then cuDNN's workspace (attention.h), or nothing more for our
- * kernels. */
+/* delta = rowsum(g out), one per query and head; then what the kernels that do the call need: ours on Hopper, cuDNN, or
+ * ours that need nothing more. */
 static uint64_t attention_grad_workspace(const tl_call *c, const struct target *target) {
     const struct attr_attention *a = c->attr;
     const tl_tensor *q = c->input[1], *k = c->input[2];
     struct attention_sizes s;
     const uint64_t rows = (uint64_t)(q->shape[0] * q->shape[1] * q->shape[2]);
+    const bool by_cudnn = is_done_by_cudnn(q, k, a, target, &s);
+    if (attention_fits_hopper(&s, dtype_info(q->dtype)->bits == 16, a, target->capability))
+        return attention_hopper_bytes(&s);
     const uint64_t delta = round_up(rows * sum_bytes(q->dtype), target->align_bytes);
-    if (!is_done_by_cudnn(q, k, a, target, &s)) return delta;
+    if (!by_cudnn) return delta;
     return delta + attention_scratch_bytes(&s, a->is_fast) + attention_lengths_bytes(s.S, s.B) + ATTENTION_PLAN_BYTES;
 }
 

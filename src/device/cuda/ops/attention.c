@@ -1,8 +1,9 @@
 /* attention.c: attention and its gradient, by cuDNN if it can, otherwise by Tally's own kernels.
  *
- * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S;
- * device/cuda/shared/attention_rule.h has the rule. Everything else is ours: dropout and first keys of 16-bit operands
- * on tensor cores (attention_tiles.cu), the rest (f32, f64, decoding with a cache, odd heads) without.
+ * Who does what. The gradient on compute capability 9.0: attention_hopper.cu. cuDNN: forward, and backward elsewhere
+ * or of wider heads: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S.
+ * device/cuda/shared/attention_rule.h has both rules. Everything else is ours: dropout and first keys of 16-bit
+ * operands on tensor cores (attention_tiles.cu), the rest (f32, f64, decoding with a cache, odd heads) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -22,7 +23,8 @@
  *
  * args->workspace of attention_grad is cut in this order, each part aligned to 256 bytes (b, h: of one slice):
  *     cuDNN:  softmax_sum (b,h,T) f32 | dQ accumulator (b,h,T,D) f32, fast only
- *             | lengths of queries (b) i32, of keys (b) i32, where S is no multiple of 128 | the plan's own workspace
+ *             | lengths of queries (b) i32, of keys (b) i32, where S is no multiple of 128 | the plan's own
+ *             workspace
  *     ours:   delta (B,H,T) f32 (f64)
  * and of attention: the plan's own workspace, from the start.
  *
@@ -452,6 +454,22 @@ static bool call_fits_cudnn(const struct attention_call *call, const tl_kernel_a
                                rows_fit_cudnn(&call->dv));
 }
 
+/* The sizes fit, and TMA can read the rows. A later card that runs as one of 9.0 has the workspace, but not the
+ * kernels. */
+static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_args *args) {
+    const struct attention_sizes sizes = sizes_of(call);
+    struct cuda_state *state = cuda_state_of(args->stream);
+    if (state->capability / 10 != 9) return false;
+    if (!state->warpgroups) state->warpgroups = attention_hopper_has_code() ? 1 : -1;
+    return state->warpgroups == 1 &&
+           attention_fits_hopper(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr,
+                                 state->capability) &&
+           args->workspace_bytes >= attention_hopper_bytes(&sizes) && rows_fit_cudnn(&call->q) &&
+           rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) && rows_fit_cudnn(&call->out) &&
+           rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) && rows_fit_cudnn(&call->dk) &&
+           rows_fit_cudnn(&call->dv);
+}
+
 /* Nothing but f32, f64, bf16 and f16, all alike. */
 static bool dtypes_fit(const tl_kernel_args *args, const tl_operand *const *list, int n) {
     const tl_dtype dtype = list[0]->dtype;
@@ -531,6 +549,7 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
     call.dq = rows_dense(list[5]);
     call.dk = rows_dense(list[6]);
     call.dv = rows_dense(list[7]);
+    if (call_fits_hopper(&call, args)) return attention_hopper_backward(args, &call);
     bool is_done = false;
     if (call.B > 0 && call.T > 0 && call.S > 0 && call.H > 0 && call.D > 0 && !try_cudnn(args, &call, true, &is_done))
         return false;

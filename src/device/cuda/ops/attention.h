@@ -51,6 +51,12 @@ bool attention_tiles_forward(const tl_kernel_args *args, const struct attention_
 bool attention_own_delta(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_tiles_backward(const tl_kernel_args *args, const struct attention_call *call);
 
+/* The gradient on Hopper's warpgroup tensor cores, where attention_fits_hopper says so. The workspace is as
+ * attention_rule.h cuts it: delta, then slabs. */
+bool attention_hopper_backward(const tl_kernel_args *args, const struct attention_call *call);
+/* Whether this GPU and this build have its kernels: machine code for 9.0 alone. */
+bool attention_hopper_has_code(void);
+
 /* Writes T into n i32 at `queries`, and S into n at `keys`. */
 void attention_lengths_write(const tl_kernel_args *args, int32_t *queries, int32_t *keys, int64_t n, int64_t T,
                              int64_t S);

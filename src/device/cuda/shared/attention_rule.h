@@ -1,4 +1,5 @@
-/* attention_rule.h: which calls of attention cuDNN does on a GPU, and the workspace that its gradient gets there.
+/* attention_rule.h: which calls of attention cuDNN and our kernel for Hopper do on a GPU, and the workspace that the
+ * gradient gets there.
  *
  * The workspace rule (attention.c) and the kernel that cuts the workspace up (device/cuda/ops/attention.c) both read
  * this, so that `meta` prices what runs. Only sizes and attributes decide. A call that cuDNN cannot take because of
@@ -12,7 +13,7 @@
 #ifndef DEVICE_CUDA_ATTENTION_RULE_H
 #define DEVICE_CUDA_ATTENTION_RULE_H
 
-#include "base/memory.h"
+#include "base/size.h"
 #include "spec/attr.h"
 
 enum {
@@ -81,6 +82,69 @@ static inline uint64_t attention_slice_bytes(const struct attention_sizes *s, in
                ? UINT64_MAX
                : bytes;
 }
+
+/* ---- Our own backward on Hopper (ops/attention_hopper.cu) ---- */
+
+/* A block per SM walks tiles of HOPPER_KEYS keys and of HOPPER_QUERIES queries, in heads padded to 64 or 128. All of it
+ * follows from the shapes, so that every card adds in the same order; H100 and H200 have 132 SMs. */
+enum { HOPPER_KEYS = 128, HOPPER_BLOCKS = 132 };
+#define HOPPER_HEAD(D) ((D) <= 64 ? 64 : 128)
+#define HOPPER_QUERIES(DP) ((DP) == 64 ? 128 : 64)
+
+/* 16 bits, no mask, no dropout, no first keys; heads of up to 128 that are a multiple of 8. Every query must see a key,
+ * so with a causal mask or a window there are at least as many keys as queries. */
+static inline bool attention_fits_hopper(const struct attention_sizes *s, bool is_16_bit,
+                                         const struct attr_attention *a, int capability) {
+    const bool has_option = a->has_mask || a->has_first_key || a->dropout > 0;
+    const bool sees_keys = (!a->causal && a->window <= 0) || s->S >= s->T;
+    const bool fits_lengths = s->T > 0 && s->S > 0 && s->T <= 1 << 24 && s->S <= 1 << 24 && sees_keys;
+    const bool fits_heads = s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 && s->D <= 128;
+    return capability / 10 == 9 && is_16_bit && !has_option && fits_lengths && fits_heads && s->B * s->H <= 65535;
+}
+
+/* Whole heads fill the card round by round. Those left over, if they are few, are cut into parts, so that about
+ * HOPPER_BLOCKS blocks share them; a part has at least one tile of keys. */
+struct hopper_cut {
+    int64_t n_whole, n_cut;
+    int n_parts;
+};
+static inline struct hopper_cut attention_hopper_cut(const struct attention_sizes *s) {
+    const int64_t n = s->B * s->H_kv, left = n % HOPPER_BLOCKS, n_tiles = (s->S + HOPPER_KEYS - 1) / HOPPER_KEYS;
+    struct hopper_cut cut = {n, 0, 1};
+    if (left == 0 || left > HOPPER_BLOCKS / 2 || n_tiles == 1) return cut;
+    cut.n_whole = n - left, cut.n_cut = left;
+    cut.n_parts = (int)(HOPPER_BLOCKS / left < n_tiles ? HOPPER_BLOCKS / left : n_tiles);
+    return cut;
+}
+/* Blocks that have whole heads. */
+static inline int64_t attention_hopper_blocks(const struct hopper_cut *cut) {
+    return cut->n_whole < HOPPER_BLOCKS ? cut->n_whole : (int64_t)HOPPER_BLOCKS;
+}
+
+/* Floats in the slab of a block that has whole heads: dq of one query head, and dk and dv of grouped ones. */
+static inline int64_t attention_hopper_slab(const struct attention_sizes *s) {
+    const int64_t head = HOPPER_HEAD(s->D), n_queries = (int64_t)round_up((uint64_t)s->T, HOPPER_QUERIES(head));
+    const int64_t n_keys = (int64_t)round_up((uint64_t)s->S, HOPPER_KEYS);
+    return n_queries * head + (s->H > s->H_kv ? 2 * n_keys * head : 0);
+}
+/* And of a part: dq of every query head of its group. */
+static inline int64_t attention_hopper_part_slab(const struct attention_sizes *s) {
+    const int64_t head = HOPPER_HEAD(s->D), n_queries = (int64_t)round_up((uint64_t)s->T, HOPPER_QUERIES(head));
+    return n_queries * head * (s->H / s->H_kv);
+}
+
+/* Before the slabs: delta, one f32 per query and head. */
+static inline uint64_t attention_delta_bytes(const struct attention_sizes *s) {
+    return round_up((uint64_t)(s->B * s->H * s->T) * sizeof(float), ATTENTION_PART_BYTES);
+}
+static inline uint64_t attention_hopper_bytes(const struct attention_sizes *s) {
+    const struct hopper_cut cut = attention_hopper_cut(s);
+    const uint64_t whole = (uint64_t)attention_hopper_blocks(&cut) * (uint64_t)attention_hopper_slab(s);
+    const uint64_t parts = (uint64_t)(cut.n_cut * cut.n_parts) * (uint64_t)attention_hopper_part_slab(s);
+    return attention_delta_bytes(s) + sizeof(float) * (whole > parts ? whole : parts);
+}
+
+/* ---- cuDNN's backward ---- */
 
 /* Besides the row sums. The fast form keeps dq in f32 there, of grouped heads also dk and dv. The repeatable form
  * keeps the scores of a slice of the batch there: as much as dq in f32 holds, and at least one key head with its

@@ -66,6 +66,7 @@ struct cuda_state {
     struct cuda_fault *fault;        /* host address */
     struct cuda_fault *fault_device; /* the same cell as kernels see it */
     int n_multiprocessors;
+    int warpgroups; /* whether this GPU runs attention_hopper.cu: 1, -1, or 0 until it is known */
     struct cuda_slot staging[STAGING_SLOTS], fetch[STAGING_SLOTS]; /* towards the GPU, and back */
     int next_staging, next_fetch;
     struct matmul_cache *matmul;       /* matmul.c */

@@ -1,0 +1,810 @@
+/* attention_hopper.cu: the gradient of attention on Hopper's warpgroup tensor cores, for 16-bit operands.
+ *
+ * One block has one key head of one batch entry, and walks its keys in tiles of 128; for each, it walks the queries
+ * that see them. With p = exp(s - lse), dp = g v^T, ds = p (dp - delta), a tile of keys j and a tile of queries i add
+ *
+ *   dv_j += p^T g_i        dk_j += scale ds^T q_i        dq_i += scale ds k_j
+ *
+ * Order. dk and dv of a tile stay in registers. dq of a tile of queries is summed in f32 in a slab of the workspace
+ * that belongs to the block (it stays in the L2 cache), one tile of keys after the other: the order of the program is
+ * the order of the sums, so bits repeat. The first addend is stored, the last one meets the sum in registers and is
+ * rounded and written. With grouped heads, dk and dv of the heads before the last rest in the slab as well.
+ *
+ * Few heads. What does not fill the card is cut into parts: part i of n has the tiles of keys i, i + n, i + 2n, ..,
+ * and a slab of its own for every query head. A second kernel sums the parts of dq in order. attention_rule.h has the
+ * sizes, which depend on the shapes alone.
+ *
+ * Roles. Warpgroup 0 fetches: one warp by TMA (tiles beyond T, S or D are filled with zeros), one warp lse and delta.
+ * Warpgroups 1 and 2 have 64 keys each and compute transposed scores (keys, queries): rounded, those are the register
+ * operands of dv and dk as they are. Only ds goes through shared memory, for dq.
+ *
+ *   tile of scores per warpgroup     64 keys x QUERIES     128 queries for heads of up to 64, 64 for up to 128
+ *   dq per warpgroup                 64 queries x 64       the second warpgroup has the other queries, or the other
+ *                                                          half of the head
+ *
+ * Tiles in shared memory have rows of 64 elements (128 bytes), whose 16-byte parts are swizzled by the row, as TMA and
+ * the tensor cores agree. A head of 128 is two such tiles side by side.
+ */
+#include "device/cuda/ops/attention.cuh"
+#include "device/cuda/shared/attention_rule.h"
+#include "device/cuda/shared/common.cuh"
+
+#include <cuda.h>
+
+enum { KEYS = HOPPER_KEYS, WARPGROUP = 128, HOPPER_THREADS = 3 * WARPGROUP, STAGES = 2, PART = 64 };
+enum { TILE_FLOATS = 64 * 64, ROW_BYTES = 2 * PART };
+
+template <int DP> struct hopper_shape {
+    enum { QUERIES = HOPPER_QUERIES(DP), PARTS = DP / PART, KV_STAGES = DP == 64 ? 2 : 1 };
+    enum { KEY_BYTES = KEYS * DP * 2, QUERY_BYTES = QUERIES * DP * 2 };
+};
+
+struct hopper_maps {
+    CUtensorMap q, k, v, g;
+};
+
+struct hopper_call {
+    attention_call a;
+    const float *delta; /* (B,H,T) */
+    float *slabs;
+    int64_t slab_floats;  /* whole heads: of a block; parts: of a unit */
+    int first_head;       /* the key heads (b H_kv + h) of this launch begin here */
+    int n_units, n_parts; /* a unit is a key head, or a part of one */
+};
+
+#if defined __CUDA_ARCH_FEAT_SM90_ALL
+#define HAS_WARPGROUPS 1
+#else
+#define HAS_WARPGROUPS 0
+#endif
+
+__device__ inline float2 unpack(bf16, uint32_t two) {
+    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u));
+}
+__device__ inline float2 unpack(f16, uint32_t two) {
+    __half2 halves;
+    memcpy(&halves, &two, 4);
+    return __half22float2(halves);
+}
+
+__device__ inline uint16_t *row_of(const attention_rows &rows, int64_t b, int64_t t, int64_t h) {
+    return (uint16_t *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
+}
+
+#if HAS_WARPGROUPS || !defined __CUDA_ARCH__
+
+/* ---- Barriers ----------------------------------------------------------------------------------------- */
+
+__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+__device__ inline void barrier_init(uint64_t *barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+}
+__device__ inline void barrier_arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void barrier_expect(uint64_t *barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+                 : "memory");
+}
+__device__ inline void barrier_wait(uint64_t *barrier, int phase) {
+    asm volatile("{\n.reg .pred done;\n"
+                 "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n}" ::"r"(shared_address(barrier)),
+                 "r"(phase)
+                 : "memory");
+}
+/* Among the threads of a consumer. */
+template <int CONSUMER> __device__ inline void warpgroup_sync() {
+    asm volatile("bar.sync %0, %1;" ::"n"(1 + CONSUMER), "n"((int)WARPGROUP) : "memory");
+}
+/* What this thread wrote to shared memory becomes visible to TMA and the tensor cores. */
+__device__ inline void shared_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* A counter of a ring of N slots: which slot, and the parity of its barriers. */
+template <int N> struct ring {
+    int slot = 0, phase = 0;
+    __device__ inline void next() {
+        if (++slot == N) slot = 0, phase ^= 1;
+    }
+};
+
+/* ---- TMA ---------------------------------------------------------------------------------------------- */
+
+__device__ inline void tile_fetch(void *to, const CUtensorMap *map, uint64_t *barrier, int d, int t, int h, int b) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], "
+        "[%2];" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(d), "r"(t), "r"(h), "r"(b)
+        : "memory");
+}
+
+/* A tile of f32 from shared memory to the slab: stored, or added to what is there. */
+__device__ inline void slab_put(float *to, const float *from, bool adds) {
+    if (adds)
+        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+                     "r"(shared_address(from)), "n"(TILE_FLOATS * 4)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+                     "n"(TILE_FLOATS * 4)
+                     : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ inline void slab_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/* ---- Warpgroup products ------------------------------------------------------------------------------- */
+
+/* A tile whose rows of 64 elements are swizzled: 8 rows are 1024 bytes. `apart` is the distance of the two tiles of a
+ * head of 128, where an operand of 128 columns reaches over both. */
+__device__ inline uint64_t tile_operand(const void *tile, int apart = 0) {
+    return (uint64_t)(shared_address(tile) & 0x3ffff) >> 4 | (uint64_t)(apart >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+enum { STEP_ALONG_ROW = 32 >> 4, STEP_ALONG_ROWS = 16 * ROW_BYTES >> 4 }; /* 16 terms on, in such an operand */
+
+__device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> __device__ inline void products_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+/* The compiler must not move reads or writes of c across this. */
+template <int N> __device__ inline void registers_fence(float (&c)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+
+#define LIST_32                                                                                                       \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+    "%30,%31}"
+#define LIST_64                                                                                                        \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"  \
+    "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
+    "%58,%59,%60,%61,%62,%63}"
+#define REG4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
+#define REG16(c, i) REG4(c, i), REG4(c, i + 4), REG4(c, i + 8), REG4(c, i + 12)
+#define REG32(c) REG16(c, 0), REG16(c, 16)
+#define REG64(c) REG16(c, 0), REG16(c, 16), REG16(c, 32), REG16(c, 48)
+
+/* c (64,N) = or += a (64,16) b (16,N). From shared memory, an operand either has its terms along rows, or along
+ * columns (`_T`: transposed by the tensor core). */
+#define SHARED_PRODUCT(name, type, n, list, registers, first, second, third, trans_a, trans_b)                         \
+    __device__ inline void name(type, float(&c)[n / 2], uint64_t a, uint64_t b, int adds) {                            \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " third ", 0;\n"                                                \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " " list ", " first ", " second \
+                     ", p, 1, 1, " #trans_a ", " #trans_b ";\n}"                                                       \
+                     : registers                                                                                       \
+                     : "l"(a), "l"(b), "r"(adds));                                                                     \
+    }
+#define REGISTER_PRODUCT(name, type, n, list, registers, a0, a1, a2, a3, second, third)                                \
+    __device__ inline void name(type, float(&c)[n / 2], const uint32_t(&a)[4], uint64_t b, int adds) {                 \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " third ", 0;\n"                                                \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " " list ", {" a0 "," a1 "," a2 \
+                     "," a3 "}, " second ", p, 1, 1, 1;\n}"                                                            \
+                     : registers                                                                                       \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));                                 \
+    }
+#define PRODUCTS(type)                                                                                          \
+    SHARED_PRODUCT(multiply_rows, type, 64, LIST_32, REG32(c), "%32", "%33", "%34", 0, 0)                       \
+    SHARED_PRODUCT(multiply_rows, type, 128, LIST_64, REG64(c), "%64", "%65", "%66", 0, 0)                      \
+    SHARED_PRODUCT(multiply_columns, type, 64, LIST_32, REG32(c), "%32", "%33", "%34", 1, 1)                    \
+    REGISTER_PRODUCT(multiply_registers, type, 64, LIST_32, REG32(c), "%32", "%33", "%34", "%35", "%36", "%37") \
+    REGISTER_PRODUCT(multiply_registers, type, 128, LIST_64, REG64(c), "%64", "%65", "%66", "%67", "%68", "%69")
+PRODUCTS(bf16)
+PRODUCTS(f16)
+
+__device__ inline float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline uint32_t round_two(bf16, float low, float high) {
+    uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+__device__ inline uint32_t round_two(f16, float low, float high) {
+    uint32_t two;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+
+/* 16 rows of 16, the register operand of a product, to rows of a swizzled tile. `row`: the lane's row there (see
+ * store_row), `part`: 16-byte parts from the row's beginning. */
+__device__ inline void store_matrix(void *tile, int row, int part, const uint32_t (&a)[4]) {
+    const uint32_t to = shared_address(tile) + (uint32_t)(row * ROW_BYTES + ((part ^ row % 8) << 4));
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(a[0]), "r"(a[1]),
+                 "r"(a[2]), "r"(a[3])
+                 : "memory");
+}
+
+/* ---- What is to be done ------------------------------------------------------------------------------- */
+
+/* A tile of keys for one query head. The warp that fetches rows writes these; the consumers, which have no registers to
+ * spare, only read them. */
+struct key_job {
+    int64_t dq; /* in the slabs: where the sums of this head's dq begin */
+    int b, h, h_kv, tile;
+    int n_queries;     /* tiles of queries; below 0: there is no more */
+    bool begins, ends; /* the first, the last query head of the group */
+    bool rests;        /* in between, dk and dv are in the slab */
+};
+struct query_job {
+    int tile;
+    bool is_first, is_last; /* of the tiles of keys that these queries see */
+};
+
+/* ---- The block's memory ------------------------------------------------------------------------------- */
+
+template <int DP> struct __align__(1024) hopper_shared {
+    typedef hopper_shape<DP> shape;
+    uint16_t k[shape::KV_STAGES][KEYS * DP], v[shape::KV_STAGES][KEYS * DP];
+    uint16_t q[STAGES][shape::QUERIES * DP], g[STAGES][shape::QUERIES * DP];
+    uint16_t ds[KEYS * shape::QUERIES]; /* (keys, 64 queries), once or twice */
+    float dq[2][TILE_FLOATS];           /* by consumer; results are also rounded and put in order here */
+    float lse[STAGES][shape::QUERIES], delta[STAGES][shape::QUERIES];
+    key_job key[shape::KV_STAGES];
+    query_job query[STAGES];
+    uint64_t kv_full[shape::KV_STAGES], kv_empty[shape::KV_STAGES];
+    uint64_t q_full[STAGES], g_full[STAGES], rows_full[STAGES], empty[STAGES];
+    uint64_t ds_full, ds_empty;
+};
+
+/* ---- Which tiles see which ---------------------------------------------------------------------------- */
+
+struct tile_range {
+    int first, end;
+};
+template <int DP> __device__ inline tile_range query_tiles(const attention_call &a, int j) {
+    const int queries = hopper_shape<DP>::QUERIES, offset = (int)(a.S - a.T);
+    const int from = max(0, j * KEYS - offset - (int)a.right);
+    const int to = min((int)a.T, j * KEYS + KEYS - offset + (int)a.left);
+    return {from / queries, to > from ? (to + queries - 1) / queries : from / queries};
+}
+template <int DP> __device__ inline tile_range key_tiles(const attention_call &a, int i) {
+    const int queries = hopper_shape<DP>::QUERIES, offset = (int)(a.S - a.T);
+    const int from = max(0, i * queries + offset - (int)a.left);
+    const int last = min((int)a.S - 1, min((int)a.T, (i + 1) * queries) - 1 + offset + (int)a.right);
+    return {from / KEYS, last / KEYS + 1};
+}
+__host__ __device__ inline int tiles_over(int64_t n, int size) { return (int)((n + size - 1) / size); }
+
+/* The jobs of a block, in order. Whole heads: the tiles of one query head after the other, so that one sum of dq is
+ * open at a time. Parts: the query heads of one tile after the other, so that dk and dv stay in registers. */
+struct job_walk {
+    int unit, h, tile;
+    __device__ inline void begin(const hopper_call &c) { unit = (int)blockIdx.x, h = 0, tile = unit % c.n_parts; }
+    __device__ inline bool is_over(const hopper_call &c) const { return unit >= c.n_units; }
+    __device__ inline int head(const hopper_call &c) const { return c.first_head + unit / c.n_parts; }
+    __device__ inline void next(const hopper_call &c) {
+        const int group = (int)(c.a.H / c.a.H_kv), n = tiles_over(c.a.S, KEYS);
+        if (c.n_parts == 1) {
+            if (++tile < n) return;
+            tile = 0;
+            if (++h < group) return;
+        } else {
+            if (++h < group) return;
+            h = 0;
+            if ((tile += c.n_parts) < n) return;
+        }
+        unit += (int)gridDim.x, h = 0, tile = unit % c.n_parts;
+    }
+};
+/* ---- Fetching ----------------------------------------------------------------------------------------- */
+
+template <int DP>
+__device__ inline void fetch_tiles(hopper_shared<DP> &shared, const hopper_maps &maps, const hopper_call &c) {
+    typedef hopper_shape<DP> shape;
+    const attention_call &a = c.a;
+    ring<shape::KV_STAGES> kv;
+    ring<STAGES> at;
+    job_walk walk;
+    for (walk.begin(c); !walk.is_over(c); walk.next(c), kv.next()) {
+        const int b = walk.head(c) / (int)a.H_kv, h_kv = walk.head(c) % (int)a.H_kv;
+        const int h = h_kv * (int)(a.H / a.H_kv) + walk.h;
+        const tile_range range = query_tiles<DP>(a, walk.tile);
+        barrier_wait(&shared.kv_empty[kv.slot], kv.phase ^ 1);
+        barrier_expect(&shared.kv_full[kv.slot], 2 * shape::KEY_BYTES);
+        for (int part = 0; part < shape::PARTS; part++) {
+            const int at_part = part * KEYS * PART, t = walk.tile * KEYS;
+            tile_fetch(&shared.k[kv.slot][at_part], &maps.k, &shared.kv_full[kv.slot], part * PART, t, h_kv, b);
+            tile_fetch(&shared.v[kv.slot][at_part], &maps.v, &shared.kv_full[kv.slot], part * PART, t, h_kv, b);
+        }
+        for (int i = range.first; i < range.end; i++, at.next()) {
+            barrier_wait(&shared.empty[at.slot], at.phase ^ 1);
+            barrier_expect(&shared.q_full[at.slot], shape::QUERY_BYTES);
+            barrier_expect(&shared.g_full[at.slot], shape::QUERY_BYTES);
+            for (int part = 0; part < shape::PARTS; part++)
+                tile_fetch(&shared.q[at.slot][part * shape::QUERIES * PART], &maps.q, &shared.q_full[at.slot],
+                           part * PART, i * shape::QUERIES, h, b);
+            for (int part = 0; part < shape::PARTS; part++)
+                tile_fetch(&shared.g[at.slot][part * shape::QUERIES * PART], &maps.g, &shared.g_full[at.slot],
+                           part * PART, i * shape::QUERIES, h, b);
+        }
+    }
+}
+
+template <int DP> __device__ inline key_job key_job_of(const hopper_call &c, const job_walk &walk, int n_queries) {
+    const int group = (int)(c.a.H / c.a.H_kv), head = walk.head(c), h_kv = head % (int)c.a.H_kv;
+    const bool is_whole = c.n_parts == 1;
+    const int64_t dq_floats = (int64_t)tiles_over(c.a.T, hopper_shape<DP>::QUERIES) * 2 * TILE_FLOATS;
+    const int64_t slab = (is_whole ? blockIdx.x : walk.unit) * c.slab_floats;
+    return {slab + (is_whole ? 0 : walk.h * dq_floats),
+            head / (int)c.a.H_kv,
+            h_kv * group + walk.h,
+            h_kv,
+            walk.tile,
+            n_queries,
+            walk.h == 0,
+            walk.h == group - 1,
+            is_whole && group > 1};
+}
+template <int DP> __device__ inline query_job query_job_of(const hopper_call &c, const job_walk &walk, int i) {
+    const tile_range keys = key_tiles<DP>(c.a, i);
+    const int before = (walk.tile - keys.first) / c.n_parts; /* tiles of this part that these queries see */
+    return {i, before == 0, c.n_parts == 1 && walk.tile == keys.end - 1};
+}
+
+/* The jobs, and of every query lse in powers of two, and delta. Queries beyond T have an infinite lse, so that every p
+ * there is 0. */
+template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, const hopper_call &c) {
+    typedef hopper_shape<DP> shape;
+    const attention_call &a = c.a;
+    const int lane = (int)threadIdx.x % 32;
+    ring<shape::KV_STAGES> kv;
+    ring<STAGES> at;
+    job_walk walk;
+    for (walk.begin(c); !walk.is_over(c); walk.next(c), kv.next()) {
+        const tile_range range = query_tiles<DP>(a, walk.tile);
+        const int64_t first_row = ((int64_t)walk.head(c) * (a.H / a.H_kv) + walk.h) * a.T;
+        barrier_wait(&shared.kv_empty[kv.slot], kv.phase ^ 1);
+        if (lane == 0) {
+            shared.key[kv.slot] = key_job_of<DP>(c, walk, range.end - range.first);
+            barrier_arrive(&shared.kv_full[kv.slot]);
+        }
+        for (int i = range.first; i < range.end; i++, at.next()) {
+            barrier_wait(&shared.empty[at.slot], at.phase ^ 1);
+#pragma unroll
+            for (int k = 0; k < shape::QUERIES / 32; k++) {
+                const int t = i * shape::QUERIES + 32 * k + lane;
+                const float lse = t < a.T ? ((const float *)a.lse)[first_row + t] : __int_as_float(0x7f800000);
+                shared.lse[at.slot][32 * k + lane] = lse * 1.4426950408889634f;
+                shared.delta[at.slot][32 * k + lane] = t < a.T ? c.delta[first_row + t] : 0;
+            }
+            if (lane == 0) shared.query[at.slot] = query_job_of<DP>(c, walk, i);
+            barrier_arrive(&shared.rows_full[at.slot]);
+        }
+    }
+    barrier_wait(&shared.kv_empty[kv.slot], kv.phase ^ 1);
+    if (lane == 0) {
+        shared.key[kv.slot].n_queries = -1;
+        barrier_arrive(&shared.kv_full[kv.slot]);
+        barrier_arrive(&shared.kv_full[kv.slot]);
+    }
+}
+
+/* ---- Computing ---------------------------------------------------------------------------------------- */
+
+/* Where a lane is among a warpgroup's 128. Of a (64,n) result it has rows row() and row() + 8, and of
+ * each 8 columns the pair that begins at column(). */
+struct lane_place {
+    int lane;
+    __device__ inline int row() const { return lane / 32 * 16 + lane % 32 / 4; }
+    __device__ inline int column() const { return lane % 4 * 2; }
+    /* the row that the lane addresses in store_matrix, within its warpgroup's 64 */
+    __device__ inline int store_row() const { return lane / 32 * 16 + lane % 16; }
+    __device__ inline int store_part() const { return lane % 32 / 16; }
+};
+
+/* 64 rows of 64, times a factor, rounded, into rows of a head from `first` on and elements from d0 on. `staging` is
+ * the consumer's, and free. */
+template <class T>
+__device__ inline void rows_write(const lane_place &me, const float *c, float factor, void *staging,
+                                  const attention_rows &rows, int b, int first, int h, int end, int d0, int D) {
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        uint32_t a[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[i] = round_two(T(), c[8 * k + 2 * i] * factor, c[8 * k + 2 * i + 1] * factor);
+        store_matrix(staging, me.store_row(), 2 * k + me.store_part(), a);
+    }
+    __syncwarp();
+    const int lane = me.lane % 32, warp = me.lane / 32;
+#pragma unroll
+    for (int k = 0; k < 4; k++) { /* a warp has its own 16 rows; 8 lanes write one */
+        const int row = warp * 16 + 4 * k + lane / 8, part = lane % 8, t = first + row;
+        const uint4 eight = *(const uint4 *)((const char *)staging + row * ROW_BYTES + ((part ^ row % 8) << 4));
+        if (t < end && d0 + 8 * part < D) *(uint4 *)(row_of(rows, b, t, h) + d0 + 8 * part) = eight;
+    }
+    __syncwarp();
+}
+
+/* A result in a slab: thread by thread, so that a warp reads whole lines. Past the L1 cache, which TMA's additions do
+ * not reach. */
+template <int N> __device__ inline void slab_read(float (&c)[N], const float *slab, int lane) {
+#pragma unroll
+    for (int k = 0; k < N / 4; k++) {
+        const float4 four = __ldcg((const float4 *)slab + k * WARPGROUP + lane);
+        c[4 * k] = four.x, c[4 * k + 1] = four.y, c[4 * k + 2] = four.z, c[4 * k + 3] = four.w;
+    }
+}
+__device__ inline void slab_add(float (&c)[32], const float *slab, int lane) {
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        const float4 four = __ldcg((const float4 *)slab + k * WARPGROUP + lane);
+        c[4 * k] += four.x, c[4 * k + 1] += four.y, c[4 * k + 2] += four.z, c[4 * k + 3] += four.w;
+    }
+}
+template <int N> __device__ inline void slab_write(const float (&c)[N], float *slab, int lane) {
+#pragma unroll
+    for (int k = 0; k < N / 4; k++)
+        ((float4 *)slab)[k * WARPGROUP + lane] = make_float4(c[4 * k], c[4 * k + 1], c[4 * k + 2], c[4 * k + 3]);
+}
+
+/* A consumer's dk and dv of a tile of keys, of grouped heads: behind dq. */
+template <int DP> __device__ inline float *key_slab(const hopper_call &c, const key_job &job, int consumer) {
+    const int64_t dq_floats = (int64_t)tiles_over(c.a.T, hopper_shape<DP>::QUERIES) * 2 * TILE_FLOATS;
+    return c.slabs + job.dq + dq_floats + (job.tile * 2 + consumer) * (int64_t)(2 * 64 * DP);
+}
+
+/* p = exp(s - lse), 0 where the query does not see the key. */
+template <int QUERIES>
+__device__ inline void weights_of(const lane_place &me, float (&s)[QUERIES / 2], const float *lse, float scale_log2) {
+#pragma unroll
+    for (int n = 0; n < QUERIES / 8; n++) {
+        const float2 l = *(const float2 *)&lse[8 * n + me.column()];
+        s[4 * n] = exp2_of(fmaf(s[4 * n], scale_log2, -l.x));
+        s[4 * n + 1] = exp2_of(fmaf(s[4 * n + 1], scale_log2, -l.y));
+        s[4 * n + 2] = exp2_of(fmaf(s[4 * n + 2], scale_log2, -l.x));
+        s[4 * n + 3] = exp2_of(fmaf(s[4 * n + 3], scale_log2, -l.y));
+    }
+}
+/* The lane's first key minus its first query of the tile is `ahead`; a key is seen where key - query is in
+ * least .. most, and beyond S there are none. */
+template <int QUERIES>
+__device__ inline void weights_hide(const lane_place &me, float (&p)[QUERIES / 2], int key, int query, int least,
+                                    int most, int n_keys) {
+#pragma unroll
+    for (int n = 0; n < QUERIES / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int s = key + i / 2 * 8, ahead = s - (query + 8 * n + i % 2);
+            if (ahead < least || ahead > most || s >= n_keys) p[4 * n + i] = 0;
+        }
+}
+template <class T, int N> __device__ inline void operand_of(uint32_t (&a)[N / 8][4], const float (&c)[N]) {
+#pragma unroll
+    for (int k = 0; k < N / 8; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[k][i] = round_two(T(), c[8 * k + 2 * i], c[8 * k + 2 * i + 1]);
+}
+
+/* ds = p (dp - delta), in the place of dp. */
+template <class T, int QUERIES>
+__device__ inline void scores_of(const lane_place &me, float (&dp)[QUERIES / 2], const uint32_t (&p)[QUERIES / 16][4],
+                                 const float *delta) {
+#pragma unroll
+    for (int n = 0; n < QUERIES / 8; n++) {
+        const float2 d = *(const float2 *)&delta[8 * n + me.column()];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float2 two = unpack(T(), p[n / 2][n % 2 * 2 + i]);
+            dp[4 * n + 2 * i] = two.x * (dp[4 * n + 2 * i] - d.x);
+            dp[4 * n + 2 * i + 1] = two.y * (dp[4 * n + 2 * i + 1] - d.y);
+        }
+    }
+}
+
+template <class T, int DP, int CONSUMER>
+__device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) {
+    typedef hopper_shape<DP> shape;
+    enum { QUERIES = shape::QUERIES, PARTS = shape::PARTS };
+    const attention_call &a = c.a;
+    const lane_place me = {(int)threadIdx.x % WARPGROUP};
+    float *const own_dq = shared.dq[CONSUMER];
+    ring<shape::KV_STAGES> kv;
+    ring<STAGES> at;
+    int ds_phase = 0;
+    float dk[DP / 2], dv[DP / 2];
+    for (;; kv.next()) {
+        barrier_wait(&shared.kv_full[kv.slot], kv.phase);
+        const int n_queries = shared.key[kv.slot].n_queries;
+        if (n_queries < 0) break;
+        if (shared.key[kv.slot].begins) {
+#pragma unroll
+            for (int n = 0; n < DP / 2; n++) dk[n] = 0, dv[n] = 0;
+        } else if (shared.key[kv.slot].rests) {
+            const float *rest = key_slab<DP>(c, shared.key[kv.slot], CONSUMER);
+            slab_read(dk, rest, me.lane);
+            slab_read(dv, rest + 64 * DP, me.lane);
+        }
+        for (int n = 0; n < n_queries; n++, at.next()) {
+            float s[QUERIES / 2], dp[QUERIES / 2];
+            const uint64_t k_rows = tile_operand(&shared.k[kv.slot][CONSUMER * 64 * PART]);
+            const uint64_t v_rows = tile_operand(&shared.v[kv.slot][CONSUMER * 64 * PART]);
+            const uint64_t q_rows = tile_operand(shared.q[at.slot], QUERIES * ROW_BYTES);
+            const uint64_t g_rows = tile_operand(shared.g[at.slot], QUERIES * ROW_BYTES);
+            barrier_wait(&shared.q_full[at.slot], at.phase);
+            registers_fence(s);
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < DP / 16; k++) {
+                const int part = k / 4, step = k % 4 * STEP_ALONG_ROW;
+                multiply_rows(T(), s, k_rows + (part * KEYS * ROW_BYTES >> 4) + step,
+                              q_rows + (part * QUERIES * ROW_BYTES >> 4) + step, k > 0);
+            }
+            products_commit();
+            barrier_wait(&shared.g_full[at.slot], at.phase);
+            registers_fence(dp);
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < DP / 16; k++) {
+                const int part = k / 4, step = k % 4 * STEP_ALONG_ROW;
+                multiply_rows(T(), dp, v_rows + (part * KEYS * ROW_BYTES >> 4) + step,
+                              g_rows + (part * QUERIES * ROW_BYTES >> 4) + step, k > 0);
+            }
+            products_commit();
+            barrier_wait(&shared.rows_full[at.slot], at.phase);
+            products_wait<1>();
+            registers_fence(s);
+            weights_of<QUERIES>(me, s, shared.lse[at.slot], (float)(a.scale * 1.4426950408889634));
+            {
+                const int offset = (int)(a.S - a.T), least = offset - (int)a.left, most = offset + (int)a.right;
+                const int key = shared.key[kv.slot].tile * KEYS + CONSUMER * 64;
+                const int query = shared.query[at.slot].tile * QUERIES;
+                if (key + 63 - query > most || key - (query + QUERIES - 1) < least || key + 64 > (int)a.S)
+                    weights_hide<QUERIES>(me, s, key + me.row(), query + me.column(), least, most, (int)a.S);
+            }
+            uint32_t p16[QUERIES / 16][4];
+            operand_of<T>(p16, s);
+            registers_fence(dv);
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < QUERIES / 16; k++) multiply_registers(T(), dv, p16[k], g_rows + k * STEP_ALONG_ROWS, 1);
+            products_commit();
+            products_wait<1>();
+            registers_fence(dp);
+            scores_of<T, QUERIES>(me, dp, p16, shared.delta[at.slot]);
+            uint32_t ds16[QUERIES / 16][4];
+            operand_of<T>(ds16, dp);
+            barrier_wait(&shared.ds_empty, ds_phase ^ 1);
+#pragma unroll
+            for (int k = 0; k < QUERIES / 16; k++)
+                store_matrix(&shared.ds[k / 4 * KEYS * PART], CONSUMER * 64 + me.store_row(),
+                             k % 4 * 2 + me.store_part(), ds16[k]);
+            shared_publish();
+            __syncwarp();
+            if (me.lane % 32 == 0) barrier_arrive(&shared.ds_full);
+            registers_fence(dk);
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < QUERIES / 16; k++)
+                multiply_registers(T(), dk, ds16[k], q_rows + k * STEP_ALONG_ROWS, 1);
+            products_commit();
+            products_wait<1>();
+            registers_fence(dv);
+
+            float dq[32];
+            const query_job job = shared.query[at.slot];
+            float *const rest = c.slabs + shared.key[kv.slot].dq + (job.tile * 2 + CONSUMER) * (int64_t)TILE_FLOATS;
+            if (me.lane == 0) slab_wait();
+            warpgroup_sync<CONSUMER>();
+            barrier_wait(&shared.ds_full, ds_phase);
+            registers_fence(dq);
+            products_begin();
+            const uint64_t ds_columns = tile_operand(&shared.ds[PARTS == 1 ? CONSUMER * KEYS * PART : 0]);
+            const uint64_t k_columns = tile_operand(&shared.k[kv.slot][PARTS == 2 ? CONSUMER * KEYS * PART : 0]);
+#pragma unroll
+            for (int k = 0; k < KEYS / 16; k++)
+                multiply_columns(T(), dq, ds_columns + k * STEP_ALONG_ROWS, k_columns + k * STEP_ALONG_ROWS, k > 0);
+            products_commit();
+            products_wait<1>();
+            registers_fence(dk);
+            if (me.lane == 0) barrier_arrive(&shared.empty[at.slot]);
+            products_wait<0>();
+            registers_fence(dq);
+            if (me.lane == 0) barrier_arrive(&shared.ds_empty);
+            ds_phase ^= 1;
+            if (job.is_last && !job.is_first) slab_add(dq, rest, me.lane);
+            if (job.is_last)
+                rows_write<T>(me, dq, (float)a.scale, own_dq, a.dq, shared.key[kv.slot].b,
+                              job.tile * QUERIES + (PARTS == 1 ? CONSUMER * 64 : 0), shared.key[kv.slot].h, (int)a.T,
+                              PARTS == 2 ? CONSUMER * PART : 0, (int)a.D);
+            else {
+                slab_write(dq, own_dq, me.lane);
+                shared_publish();
+                warpgroup_sync<CONSUMER>();
+                if (me.lane == 0) slab_put(rest, own_dq, !job.is_first);
+            }
+        }
+        const key_job job = shared.key[kv.slot];
+        __syncwarp();
+        warpgroup_sync<CONSUMER>();
+        if (me.lane == 0) barrier_arrive(&shared.kv_empty[kv.slot]);
+        if (!job.ends) {
+            float *rest = key_slab<DP>(c, job, CONSUMER);
+            if (job.rests) slab_write(dk, rest, me.lane), slab_write(dv, rest + 64 * DP, me.lane);
+            continue;
+        }
+        if (me.lane == 0) slab_wait();
+        warpgroup_sync<CONSUMER>();
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            const int first = job.tile * KEYS + CONSUMER * 64;
+            rows_write<T>(me, dk + 32 * part, (float)a.scale, own_dq, a.dk, job.b, first, job.h_kv, (int)a.S,
+                          part * PART, (int)a.D);
+            rows_write<T>(me, dv + 32 * part, 1, own_dq, a.dv, job.b, first, job.h_kv, (int)a.S, part * PART, (int)a.D);
+        }
+    }
+    if (me.lane == 0) slab_wait();
+}
+#endif
+
+template <class T, int DP>
+__global__ void __launch_bounds__(HOPPER_THREADS, 1)
+    hopper_backward(const __grid_constant__ hopper_maps maps, const __grid_constant__ hopper_call c) {
+#if HAS_WARPGROUPS
+    extern __shared__ __align__(1024) char memory[];
+    hopper_shared<DP> &shared = *(hopper_shared<DP> *)memory;
+    const int role = (int)threadIdx.x / WARPGROUP;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < hopper_shape<DP>::KV_STAGES; i++)
+            barrier_init(&shared.kv_full[i], 2), barrier_init(&shared.kv_empty[i], 2);
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(&shared.q_full[i], 1);
+            barrier_init(&shared.g_full[i], 1);
+            barrier_init(&shared.rows_full[i], 32);
+            barrier_init(&shared.empty[i], 2);
+        }
+        barrier_init(&shared.ds_full, 8);
+        barrier_init(&shared.ds_empty, 2);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (role == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (threadIdx.x == 0) fetch_tiles<DP>(shared, maps, c);
+        else if (threadIdx.x / 32 == 1) fetch_rows<DP>(shared, c);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        if (role == 1) compute<T, DP, 0>(shared, c);
+        else compute<T, DP, 1>(shared, c);
+    }
+#endif
+}
+
+/* dq of heads that were cut into parts: the parts that saw each tile of queries, in order. A block has one consumer's
+ * 64 x 64 of it. */
+template <class T, int DP> __global__ void __launch_bounds__(WARPGROUP) hopper_gather(const hopper_call c) {
+#if HAS_WARPGROUPS
+    typedef hopper_shape<DP> shape;
+    __shared__ __align__(1024) uint16_t staging[64 * PART];
+    const attention_call &a = c.a;
+    const int n_tiles = tiles_over(a.T, shape::QUERIES), group = (int)(a.H / a.H_kv);
+    const int consumer = (int)blockIdx.x % 2, i = (int)blockIdx.x / 2 % n_tiles;
+    const int h = (int)blockIdx.x / 2 / n_tiles % group, unit = (int)blockIdx.x / 2 / n_tiles / group;
+    const int head = c.first_head + unit, h_kv = head % (int)a.H_kv;
+    const tile_range keys = key_tiles<DP>(a, i);
+    const lane_place me = {(int)threadIdx.x};
+    float dq[32];
+#pragma unroll
+    for (int n = 0; n < 32; n++) dq[n] = 0;
+    for (int part = 0; part < c.n_parts; part++) {
+        const int first = keys.first + (part + c.n_parts - keys.first % c.n_parts) % c.n_parts;
+        if (first >= keys.end) continue;
+        const float *slab = c.slabs + (unit * c.n_parts + part) * c.slab_floats +
+                            ((h * n_tiles + i) * 2 + consumer) * (int64_t)TILE_FLOATS;
+        slab_add(dq, slab, me.lane);
+    }
+    rows_write<T>(me, dq, (float)a.scale, staging, a.dq, head / (int)a.H_kv,
+                  i * shape::QUERIES + (DP == 64 ? consumer * 64 : 0), h_kv * group + h, (int)a.T,
+                  DP == 64 ? 0 : consumer * PART, (int)a.D);
+#endif
+}
+
+/* delta = rowsum(g out) - g_lse. Eight lanes have a row, 16 bytes of it at a time. */
+template <class T> __global__ void __launch_bounds__(256) hopper_delta(const attention_call a, float *delta) {
+    const unsigned head = blockIdx.y, b = head / (unsigned)a.H, h = head % (unsigned)a.H;
+    const int t = (int)(blockIdx.x * 32 + threadIdx.x / 8), d0 = (int)threadIdx.x % 8 * 8;
+    const bool is_there = t < a.T;
+    const uint16_t *g = row_of(a.g, b, t, h), *out = row_of(a.out, b, t, h);
+    float sum = 0;
+    for (int d = d0; is_there && d < a.D; d += 64) {
+        const uint4 x = *(const uint4 *)(g + d), y = *(const uint4 *)(out + d);
+        const uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 p = unpack(T(), xs[i]), q = unpack(T(), ys[i]);
+            sum = fmaf(p.x, q.x, sum), sum = fmaf(p.y, q.y, sum);
+        }
+    }
+#pragma unroll
+    for (int distance = 4; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    const int64_t row = (int64_t)head * a.T + t;
+    if (is_there && d0 == 0) delta[row] = a.g_lse ? sum - ((const float *)a.g_lse)[row] : sum;
+}
+
+/* ---- Launching ---------------------------------------------------------------------------------------- */
+
+static bool fails(const tl_kernel_args *args, const char *what, const char *reason) {
+    snprintf(args->error, CUDA_ERROR_BYTES, "%s: %s: %s", args->op, what, reason);
+    return false;
+}
+
+typedef CUresult (*map_encoder)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* The driver's function, by the runtime: the plugin does not link to the driver. */
+static map_encoder encoder_find() {
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *function = NULL;
+#if CUDART_VERSION >= 12050
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+#else
+    cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+    return found == cudaDriverEntryPointSuccess ? (map_encoder)function : NULL;
+}
+
+/* n_rows rows of n_heads heads in tiles of `tile` rows of 64 elements. */
+static bool map_make(const tl_kernel_args *args, CUtensorMap *map, const attention_call &a, const attention_rows &rows,
+                     int64_t n_rows, int64_t n_heads, int tile) {
+    static const map_encoder encode_map = encoder_find();
+    if (!encode_map) return fails(args, "cuTensorMapEncodeTiled", "the driver does not have it");
+    const cuuint64_t sizes[4] = {(cuuint64_t)a.D, (cuuint64_t)n_rows, (cuuint64_t)n_heads, (cuuint64_t)a.B};
+    const cuuint64_t strides[3] = {(cuuint64_t)rows.stride_t * 2, (cuuint64_t)rows.stride_h * 2,
+                                   (cuuint64_t)rows.stride_b * 2};
+    const cuuint32_t box[4] = {PART, (cuuint32_t)tile, 1, 1}, steps[4] = {1, 1, 1, 1};
+    const CUresult result =
+        encode_map(map, a.dtype == TL_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
+                   rows.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return result == CUDA_SUCCESS || fails(args, "cuTensorMapEncodeTiled", "the driver refuses the tensor's strides");
+}
+
+template <class T, int DP> static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
+    typedef hopper_shape<DP> shape;
+    const attention_sizes sizes = {a.B, a.T, a.S, a.H, a.H_kv, a.D};
+    const hopper_cut cut = attention_hopper_cut(&sizes);
+    float *const delta = (float *)args->workspace;
+    hopper_maps maps;
+    if (!map_make(args, &maps.q, a, a.q, a.T, a.H, shape::QUERIES) ||
+        !map_make(args, &maps.g, a, a.g, a.T, a.H, shape::QUERIES) ||
+        !map_make(args, &maps.k, a, a.k, a.S, a.H_kv, KEYS) || !map_make(args, &maps.v, a, a.v, a.S, a.H_kv, KEYS))
+        return false;
+    const size_t shared_bytes = sizeof(hopper_shared<DP>);
+    const cudaError_t status =
+        cudaFuncSetAttribute(hopper_backward<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+    if (status != cudaSuccess) return cuda_check(status, args->op, args->error);
+    const dim3 delta_blocks((unsigned)((a.T + 31) / 32), (unsigned)(a.B * a.H));
+    hopper_delta<T><<<delta_blocks, 256, 0, stream_of(args)>>>(a, delta);
+    hopper_call c = {a, delta, (float *)((char *)args->workspace + attention_delta_bytes(&sizes)), 0, 0, 0, 1};
+    if (cut.n_whole) {
+        c.slab_floats = attention_hopper_slab(&sizes), c.n_units = (int)cut.n_whole;
+        const unsigned n_blocks = (unsigned)attention_hopper_blocks(&cut);
+        hopper_backward<T, DP><<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+    }
+    if (cut.n_cut) {
+        c.slab_floats = attention_hopper_part_slab(&sizes), c.n_parts = cut.n_parts;
+        c.first_head = (int)cut.n_whole, c.n_units = (int)cut.n_cut * cut.n_parts;
+        hopper_backward<T, DP><<<(unsigned)c.n_units, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+        const int64_t n_tiles = tiles_over(a.T, shape::QUERIES) * cut.n_cut * (a.H / a.H_kv);
+        hopper_gather<T, DP><<<(unsigned)(2 * n_tiles), WARPGROUP, 0, stream_of(args)>>>(c);
+    }
+    return true;
+}
+
+extern "C" bool attention_hopper_has_code(void) {
+    cudaFuncAttributes code;
+    if (cudaFuncGetAttributes(&code, hopper_backward<bf16, 64>) == cudaSuccess)
+        return code.binaryVersion == 90 && code.ptxVersion == 90;
+    cudaGetLastError();
+    return false;
+}
+
+extern "C" bool attention_hopper_backward(const tl_kernel_args *args, const attention_call *call) {
+    if (call->dtype == TL_BF16)
+        return call->D <= 64 ? backward_launch<bf16, 64>(args, *call) : backward_launch<bf16, 128>(args, *call);
+    return call->D <= 64 ? backward_launch<f16, 64>(args, *call) : backward_launch<f16, 128>(args, *call);
+}
