@@ -19,7 +19,7 @@ enum {
     EXIT_NO_FIT = 6,    /* fit: nothing fits */
     EXIT_OTHERS = 7,    /* another process of the launch failed: comm/watch.h */
     EXIT_AGAIN = 75,    /* train: saved; the same command resumes */
-    EXIT_STOPPED = 130, /* generate, data, tokenizer: Ctrl-C; tokenize: saved, the same command continues */
+    EXIT_STOPPED = 130, /* generate, data, tokenizer, plan: Ctrl-C; tokenize: saved, the same command continues */
 };
 
 struct settings;

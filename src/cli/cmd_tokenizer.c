@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
-#include "cli/progress.h"
+#include "cli/learning.h"
 
 const char help_tokenizer[] =
     "usage: tally tokenizer train --out FOLDER [options] FILE...   learn a vocabulary of byte-level BPE from texts\n"
@@ -49,11 +49,6 @@ static const char **list_cut(char *text, int *n) {
 
 /* ---- train ---- */
 
-static bool train_tell(bool is_merging, uint64_t done, uint64_t total, void *context) {
-    progress_turn(context, is_merging ? "merges" : "words", is_merging ? "" : "B");
-    return progress_tell(done, total, context);
-}
-
 struct request {
     const char *out;
     const char **files;
@@ -87,8 +82,8 @@ static int train_report(const struct request *r, const tl_tokenizer *t, const tl
 
 static int train_run(struct request *r) {
     const double start = now_s();
-    struct progress p = progress_begin("words", "B");
-    r->bpe.progress = train_tell;
+    struct progress p = progress_begin("tokenizer: words", "B");
+    r->bpe.progress = learning_tell;
     r->bpe.context = &p;
     tl_bpe *bpe = tl_bpe_new(&r->bpe);
     bool ok = bpe && tl_bpe_add_files(bpe, r->files, r->n_files);

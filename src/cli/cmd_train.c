@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/interrupt.h"
+#include "cli/learning.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/train_progress.h"
@@ -323,7 +324,9 @@ static bool price_words(const struct settings *s, const char *text) {
 
 static int price_print(struct settings *s, bool is_json) {
     tl_tokenizer *made;
-    char *price = tokens_ready(s, &made) ? price_text(s) : NULL;
+    int code = learning_ready("train", s, &made);
+    if (code) return code;
+    char *price = price_text(s);
     bool ok = price && (is_json || price_words(s, price));
     if (ok && is_json) puts(price);
     tl_tokenizer_free(made);
@@ -372,13 +375,28 @@ static void ranks_begin(struct start *mine) {
     if (ok && mine->is_over) comm_end_together();
 }
 
+/* The run has not begun, so a signal that asks it to save leaves nothing behind. What several processes say is held
+ * back until they agree: they do not show how far they are. */
+static int tokenizer_ready(struct options *o, tl_tokenizer **made) {
+    const bool is_quiet = o->is_quiet || comm_is_launched();
+    struct progress line = progress_plain("tokenizer: words", "B");
+    const struct tokens_listener listener = {is_quiet ? learning_hear : learning_tell, &line};
+    if (tokens_are_made(&o->settings)) interrupt_catch_run(NULL);
+    bool ok = run_tokenizer_ready(&o->settings, made, &listener);
+    progress_wipe(&line);
+    if (!is_interrupted) return ok ? 0 : cli_error();
+    tl_error_clear();
+    struct run_summary nothing = run_summary_empty();
+    return finish(o, RUN_STOPPED, &nothing, &(struct train_progress){0});
+}
+
 /* Everything before the run; it needs no other process. */
 static void prepare(struct options *o, struct start *s, tl_tokenizer **made, int argc, char **argv) {
     bool is_list = argc == 2 && (!strcmp(argv[1], "--settings") || !strcmp(argv[1], "--models"));
     if (is_list) argv[1][2] == 's' ? settings_print() : models_print();
     else s->code = flags_read(o, argc, argv);
     s->is_over = is_list || s->code || o->only_price;
-    if (!s->is_over && !run_tokenizer_ready(&o->settings, made)) s->is_over = true, s->code = cli_error();
+    if (!s->is_over) s->is_over = (s->code = tokenizer_ready(o, made)) != 0;
     else if (o->only_price && !s->code) s->code = price_print(&o->settings, o->is_json);
 }
 

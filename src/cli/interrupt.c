@@ -53,7 +53,6 @@ void interrupt_catch_all(void) {
 
 void interrupt_catch_run(const char *words) {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU};
-    is_interrupted = 0;
     told = words;
     only_interrupts_end = true;
     catch_unless_ignored(caught, 5, SA_RESTART);

@@ -14,7 +14,8 @@ void interrupt_catch(void);
 void interrupt_catch_all(void);
 /* For a run that saves before it ends: also SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU, unless the program was started to
  * ignore them. The first Ctrl-C says `words` on stderr at once (NULL: nothing), since a step may take long. Only a
- * second Ctrl-C ends the process: a scheduler may repeat the others. */
+ * second Ctrl-C ends the process: a scheduler may repeat the others. A second call only changes the words: a signal
+ * that came before it still counts. */
 void interrupt_catch_run(const char *words);
 void interrupt_release(void);
 

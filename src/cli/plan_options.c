@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "step/tokens.h"
+#include "cli/learning.h"
 
 static const struct option *option_of(const struct option *table, const char *flag) {
     size_t length = strcspn(flag, "=");
@@ -92,8 +92,8 @@ int plan_target_read(struct plan_flags *f) {
     machine_look(f);
     plan_target_override(&f->target, &f->settings);
     tl_tokenizer *made; /* once for all prices of the command */
-    if (!tokens_ready(&f->settings, &made)) return cli_error();
-    if (!made) return 0;
+    int code = learning_ready("plan", &f->settings, &made);
+    if (code || !made) return code;
     tl_tokenizer_free(f->made);
     f->made = made;
     return 0;

@@ -9,10 +9,14 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 
-struct progress progress_begin(const char *what, const char *unit) {
-    interrupt_catch();
+struct progress progress_plain(const char *what, const char *unit) {
     const double now = now_s();
     return (struct progress){what, unit, now, now, isatty(2), false};
+}
+
+struct progress progress_begin(const char *what, const char *unit) {
+    interrupt_catch();
+    return progress_plain(what, unit);
 }
 
 void progress_turn(struct progress *p, const char *what, const char *unit) {

@@ -13,6 +13,8 @@ struct progress {
 };
 
 struct progress progress_begin(const char *what, const char *unit);
+/* The same for work whose signals the caller catches; progress_wipe ends it. */
+struct progress progress_plain(const char *what, const char *unit);
 /* A tl_progress_fn; the context is a struct progress. False after Ctrl-C. */
 bool progress_tell(uint64_t done, uint64_t total, void *context);
 /* Another part of the work, with its own rate and end. Nothing happens if it is this one already. */

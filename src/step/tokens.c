@@ -77,14 +77,15 @@ static bool train_size(const char *name, int64_t *n) {
                      TRAIN_LEAST, TRAIN_MOST);
 }
 
-static tl_tokenizer *bpe_train(const struct settings *s) {
+static tl_tokenizer *bpe_train(const struct settings *s, const struct tokens_listener *listener) {
     const char *path = s->data;
     tl_bpe_options options = tl_bpe_defaults();
+    if (listener) options.progress = listener->progress, options.context = listener->context;
     return train_size(s->tokenizer, &options.vocabulary) ? tl_tokenizer_train(&path, 1, &options) : NULL;
 }
 
 /* From the data, which must be a text. */
-static tl_tokenizer *made_open(const struct settings *s) {
+static tl_tokenizer *made_open(const struct settings *s, const struct tokens_listener *listener) {
     tl_token_info info;
     if (source_is_builtin(s))
         return error_set(TL_ERROR_USE,
@@ -99,7 +100,7 @@ static tl_tokenizer *made_open(const struct settings *s) {
         if (info.format != TL_TOKENS_BYTES)
             error_set(TL_ERROR_USE, "tokenizer: %s needs a text as data, and %s has tokens (%s)", s->tokenizer, s->data,
                       tl_token_format_name(info.format));
-        else if (is_to_train(s->tokenizer)) t = bpe_train(s);
+        else if (is_to_train(s->tokenizer)) t = bpe_train(s, listener);
         else t = tl_tokenizer_chars((const char *)token_file_data(text), info.count);
     }
     tl_token_file_close(text);
@@ -113,7 +114,7 @@ bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **to
     *tokenizer = NULL;
     if (!*s->tokenizer) return true;
     tl_tokenizer *t = s->ready             ? tokenizer_keep(s->ready)
-                      : tokens_are_made(s) ? made_open(s)
+                      : tokens_are_made(s) ? made_open(s, NULL)
                                            : tokens_named(s->tokenizer);
     if (!t) return false;
     if (vocabulary && tl_tokenizer_size(t) > vocabulary) {
@@ -129,10 +130,10 @@ bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **to
     return true;
 }
 
-bool tokens_ready(struct settings *s, tl_tokenizer **made) {
+bool tokens_ready(struct settings *s, tl_tokenizer **made, const struct tokens_listener *listener) {
     *made = NULL;
     if (s->ready || !tokens_are_made(s)) return true;
-    s->ready = *made = made_open(s);
+    s->ready = *made = made_open(s, listener);
     return *made != NULL;
 }
 

@@ -12,10 +12,15 @@ bool tokens_settle(struct settings *s);
 /* The tokenizer that the settings name; *tokenizer NULL: none is named. Its size is compared with the model's
  * vocabulary (0: with none). False: recorded. */
 bool tokens_open(const struct settings *s, int64_t vocabulary, tl_tokenizer **tokenizer);
+/* Learning a tokenizer from a text takes long: told how far it is, and may say false to stop it. */
+struct tokens_listener {
+    tl_bpe_progress_fn progress;
+    void *context;
+};
 /* Makes the tokenizer that is to be made from the data ("chars", "train:N"), unless s->ready is it already: learning
  * takes long, and prices and the run itself all need it. *made: what to free when no copy of the settings is left, or
- * NULL. False: recorded. */
-bool tokens_ready(struct settings *s, tl_tokenizer **made);
+ * NULL. The listener may be NULL. False: recorded. */
+bool tokens_ready(struct settings *s, tl_tokenizer **made, const struct tokens_listener *listener);
 /* The vocabulary that a model needs for the tokenizer that the settings name. False: recorded. */
 bool tokens_vocabulary(const struct settings *s, int64_t *n);
 /* "bytes", or a tokenizer's file or folder. NULL: recorded. */

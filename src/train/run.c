@@ -199,7 +199,7 @@ static bool mesh_begin(struct run *r) {
 /* What needs no folder. */
 static tl_device *device_begin(struct run *r, tl_model_config *config, char weights[SETTING_TEXT]) {
     const struct settings *s = &r->settings;
-    if (!run_tokenizer_ready(&r->settings, &r->made) || !tokens_settle(&r->settings)) return NULL;
+    if (!run_tokenizer_begin(r) || !tokens_settle(&r->settings)) return NULL;
     if (s->threads) tl_set_threads((int)s->threads);
     tl_set_matmul_precision((tl_matmul_precision)s->matmul_precision); /* the choices have its order */
     tl_device *device = settings_check(s) && trainer_model(s, config, weights) ? tl_device_find(s->device) : NULL;
@@ -314,16 +314,20 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     return end;
 }
 
+struct run_summary run_summary_empty(void) {
+    return (struct run_summary){.differences = -1,
+                                .held_out = NAN,
+                                .bits_per_byte = NAN,
+                                .floor = NAN,
+                                .loss = NAN,
+                                .mfu = NAN,
+                                .hfu = NAN,
+                                .best = NAN,
+                                .best_step = -1};
+}
+
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
-    *summary = (struct run_summary){.differences = -1,
-                                    .held_out = NAN,
-                                    .bits_per_byte = NAN,
-                                    .floor = NAN,
-                                    .loss = NAN,
-                                    .mfu = NAN,
-                                    .hfu = NAN,
-                                    .best = NAN,
-                                    .best_step = -1};
+    *summary = run_summary_empty();
     if (!turn_take(s->out)) return RUN_FAILED;
     enum run_end end = train(s, listener, summary);
     turn_give();

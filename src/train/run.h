@@ -17,6 +17,7 @@
 #include "step/kinds.h"
 #include "train/profile.h"
 #include "step/settings.h"
+#include "step/tokens.h"
 
 enum run_end {
     RUN_DONE,
@@ -87,7 +88,8 @@ struct run_listener {
 
 /* tokens_ready (step/tokens.h) for a run: one that resumes has its tokenizer in its folder. Without this call before,
  * run_train makes it. */
-bool run_tokenizer_ready(struct settings *s, tl_tokenizer **made);
+bool run_tokenizer_ready(struct settings *s, tl_tokenizer **made, const struct tokens_listener *listener);
+struct run_summary run_summary_empty(void); /* of a run that has not begun */
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
 
 /* News and summary as JSON objects: unknown values are left out, a loss that is not finite is null. NULL on error,

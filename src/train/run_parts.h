@@ -87,7 +87,8 @@ void run_changes_add(struct run *r, const char *words);
 
 /* ---- run_tokens.c ---- */
 
-bool run_tokens_take(struct run *r); /* tokenizes texts, and keeps the tokenizer's files in the folder */
+bool run_tokens_take(struct run *r);     /* tokenizes texts, and keeps the tokenizer's files in the folder */
+bool run_tokenizer_begin(struct run *r); /* run_tokenizer_ready, until the listener asks to stop */
 /* Writes the tokenizer's files to a folder of the run's, and whether they are still what was written. */
 bool run_tokenizer_put(struct run *r, const char *in);
 bool run_tokenizer_look(struct run *r, const char *in, bool *is_whole);

@@ -128,7 +128,7 @@ static bool own_open(const struct settings *s, struct folder *f, tl_tokenizer **
     return tl_error() == TL_OK;
 }
 
-bool run_tokenizer_ready(struct settings *s, tl_tokenizer **made) {
+bool run_tokenizer_ready(struct settings *s, tl_tokenizer **made, const struct tokens_listener *listener) {
     struct folder f;
     *made = NULL;
     if (s->ready || !tokens_are_made(s)) return true;
@@ -139,7 +139,18 @@ bool run_tokenizer_ready(struct settings *s, tl_tokenizer **made) {
     if (!ok && tl_error() == TL_ERROR_MEMORY) return false;
     tl_error_clear(); /* whatever is wrong with that folder, the run will say */
     s->ready = *made;
-    return *made || tokens_ready(s, made);
+    return *made || tokens_ready(s, made, listener);
+}
+
+static bool learning_tell(bool is_merging, uint64_t done, uint64_t total, void *context) {
+    (void)is_merging, (void)done, (void)total;
+    struct run *r = context;
+    r->was_stopped = r->listener && r->listener->stop && *r->listener->stop;
+    return !r->was_stopped;
+}
+
+bool run_tokenizer_begin(struct run *r) {
+    return run_tokenizer_ready(&r->settings, &r->made, &(struct tokens_listener){learning_tell, r});
 }
 
 /* ---- All of it ---- */

@@ -187,7 +187,7 @@ char *tl_train(const char *settings, tl_train_fn listener, void *context) {
 char *tl_train_price(const char *settings) {
     struct settings s = settings_default();
     tl_tokenizer *made;
-    if (!settings_take(&s, settings) || !tokens_ready(&s, &made)) return NULL;
+    if (!settings_take(&s, settings) || !tokens_ready(&s, &made, NULL)) return NULL;
     char *price = price_text(&s);
     tl_tokenizer_free(made);
     return price;
