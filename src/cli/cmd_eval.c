@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/trained_options.h"
 #include "data/documents.h"
+#include "data/token_file.h"
 #include "step/source.h"
 #include "train/choices.h"
 #include "train/identity.h"
@@ -33,6 +34,9 @@ const char help_eval[] =
     "                       first window that has it, so a smaller stride gives tokens at least SEQ - N tokens of\n"
     "                       context, and costs SEQ / N times as much\n"
     "  --batches N          stop after N full batches (default: all of the data)\n"
+    "  --document-mask true|false   keep attention inside the documents of a window, and start positions again in\n"
+    "                       each (default: as the run was trained). A text is one document, unless the run has a\n"
+    "                       --document-token\n"
     "  --tokenizer PATH     bytes, or a tokenizer's file or folder, instead of the model's own: texts are tokenized\n"
     "                       with it, and it says how many bytes tokens represent\n"
     "  --bytes N            bytes of text that the tokens represent, if the tokenizer is not known\n"
@@ -62,7 +66,7 @@ const char help_eval[] =
 
 struct request {
     struct trained_flags model;
-    const char *data, *choices, *tokenizer, *field;
+    const char *data, *choices, *tokenizer, *field, *mask;
     int64_t batch, seq, stride, batches, bytes, document_token, limit;
     bool is_per_document, is_per_item, is_harness;
 };
@@ -85,6 +89,12 @@ static int request_check(const struct request *r) {
     if (!is_choices && r->limit && !has_documents)
         return usage("--limit counts documents or items: give --per-document, --document-token, JSON lines or "
                      "--choices");
+    if (r->mask && (has_documents || is_choices))
+        return usage("--document-mask is for windows of one text: documents and items are scored alone in any case");
+    if (r->mask && strcmp(r->mask, "true") && strcmp(r->mask, "false")) {
+        fprintf(stderr, "tally eval: --document-mask is \"%s\" (need true or false)\n", r->mask);
+        return EXIT_INPUT;
+    }
     if (has_documents && r->batches) return usage("--batches is for one text: --limit N stops after N documents");
     return 0;
 }
@@ -94,6 +104,7 @@ static int request_read(struct request *r, int argc, char **argv) {
         {"--data", OPTION_TEXT, &r->data, 0, 0, false},
         {"--choices", OPTION_TEXT, &r->choices, 0, 0, false},
         {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
+        {"--document-mask", OPTION_TEXT, &r->mask, 0, 0, false},
         {"--field", OPTION_TEXT, &r->field, 0, 0, false},
         {"--batch", OPTION_INTEGER, &r->batch, 1, 1e9, false},
         {"--seq", OPTION_INTEGER, &r->seq, 1, 1e9, false},
@@ -125,6 +136,7 @@ static void print_text(const struct request *r, const struct opened *o, const st
     printf(": %" PRId64 " tokens", m->n_tokens);
     if (has_documents) printf(" of %" PRId64 " documents", m->n_documents);
     printf(" in %.1f s (%.0f tokens/s)\n", m->seconds, m->seconds > 0 ? (double)m->n_tokens / m->seconds : 0);
+    if (m->has_mask) printf("  attention      inside documents (--document-mask false: in whole windows)\n");
     printf("  loss           %.6f nats per token\n", m->loss);
     printf("  perplexity     %.4f\n", exp(m->loss));
     if (m->bytes) printf("  bits per byte  %.6f\n", bits_per_byte(m->nats, m->bytes));
@@ -139,6 +151,7 @@ static json_t *measured_json(const struct opened *o, const struct measured *m, b
     if (all && o->is_run) json_object_set_new(all, "step", json_integer(o->step));
     if (all && has_documents) json_object_set_new(all, "documents", json_integer(m->n_documents));
     if (all) json_object_set_new(all, "tokens", json_integer(m->n_tokens));
+    if (all && m->has_mask) json_object_set_new(all, "document_mask", json_true());
     if (all && m->bytes) json_object_set_new(all, "bytes", json_integer(m->bytes));
     if (all) json_object_set_new(all, "seconds", json_real(m->seconds));
     return all;
@@ -195,7 +208,7 @@ __attribute__((noinline)) static bool part_open(const struct request *r, struct 
     int64_t vocabulary = tl_model_config_of(o->model)->vocabulary;
     struct settings s = o->settings;
     opened_tokenizer_name(o, s.tokenizer); /* the copy in its folder, wherever the original is now */
-    s.document_mask = false;               /* windows are measured as they are, also where the data has no documents */
+    s.document_mask = false;               /* mask_find looks for documents in the part that is measured */
     if (r->tokenizer && !settings_set(&s, "tokenizer", r->tokenizer)) return false;
     if (r->data) {
         if (strlen(r->data) >= sizeof s.data) return settings_set(&s, "data", r->data);
@@ -212,6 +225,23 @@ __attribute__((noinline)) static bool part_open(const struct request *r, struct 
     if (part->last) return true;
     fprintf(stderr, "tally eval: --data is required: this run has no held-out data\n");
     return false;
+}
+
+/* Whether the windows of a part have a document mask, and where documents begin. */
+static bool mask_find(const struct request *r, const struct opened *o, const struct source *source,
+                      const struct source_part *part, struct measure_options *options) {
+    tl_token_info info;
+    const bool is_wanted = r->mask ? !strcmp(r->mask, "true") : o->is_run && o->settings.document_mask;
+    if (!is_wanted) return true;
+    if (!tl_token_file_info(part->file, &info)) return false;
+    const bool is_text = part->text || info.format == TL_TOKENS_BYTES;
+    options->document_token = source->document_token;
+    options->has_mask = source->document_token >= 0 || info.documents > 0; /* a text is one document */
+    return options->has_mask || is_text ||
+           error_set(TL_ERROR_USE,
+                     "%s: does not record where documents begin, and the run keeps attention inside documents (give "
+                     "--document-mask false, or a file of `tally tokenize`)",
+                     token_file_path(part->file));
 }
 
 /* The tokenizer that texts are encoded with, for files that `source` does not open. */
@@ -256,7 +286,7 @@ static int part_evaluate(const struct request *r, struct opened *o, struct measu
     options->most = has_documents ? r->limit : r->batches;
     if (ok && has_documents) ok = measure_documents(o->model, source.tokenizer, &part, options, &m);
     else if (ok)
-        ok = measure(o->model, &part, options, &m) &&
+        ok = mask_find(r, o, &source, &part, options) && measure(o->model, &part, options, &m) &&
              source_bytes(&source, &part, part.last - part.first - 1, m.n_tokens, &m.bytes);
     source_close(&source);
     progress_wipe(&((struct printer *)options->context)->progress);

@@ -105,18 +105,6 @@ static int32_t *slot_of(const tl_loader *l, int64_t step) {
     return (int32_t *)tl_data(l->ring) + step % l->o.n_buffers * parts_of(l) * l->o.batch * l->o.time;
 }
 
-/* Where the document of each of the T tokens at l->row begins; the first of them is token `from` of the file. */
-static void documents_fill(const tl_loader *l, int32_t *begin, int64_t from) {
-    bool has_table = l->o.document_token < 0;
-    int64_t document = has_table ? tl_token_file_document_at(l->o.file, from) : 0;
-    int64_t next = has_table ? tl_token_file_document_begin(l->o.file, document + 1) : 0, place = 0;
-    for (int64_t i = 0; i < l->o.time; i++) {
-        if (has_table ? from + i == next : l->row[i] == l->o.document_token) place = i;
-        if (has_table && from + i == next) next = tl_token_file_document_begin(l->o.file, ++document + 1);
-        begin[i] = (int32_t)place;
-    }
-}
-
 static int64_t pairs_count(const tl_loader *l, const int32_t *begin) {
     uint64_t t = (uint64_t)l->o.time, n = (uint64_t)l->o.batch * t, pairs = n * (t + 1) / 2; /* a price may wrap */
     for (uint64_t i = 0; begin && i < n; i++) pairs -= (uint64_t)begin[i];
@@ -132,7 +120,8 @@ static bool batch_fill(tl_loader *l, int64_t step, struct problem *problem) {
         if (!token_file_fetch(l->o.file, l->row, from, t + 1, problem)) return false;
         memcpy(slot + b * t, l->row, (size_t)t * sizeof *slot);
         memcpy(slot + n + b * t, l->row + 1, (size_t)t * sizeof *slot);
-        if (l->o.has_documents) documents_fill(l, slot + 2 * n + b * t, from);
+        if (l->o.has_documents)
+            token_file_begins(l->o.file, l->o.document_token, l->row, from, t, slot + 2 * n + b * t);
     }
     l->ring_pairs[step % l->o.n_buffers] = pairs_count(l, l->o.has_documents ? slot + 2 * n : NULL);
     return true;

@@ -250,3 +250,15 @@ bool tl_token_file_check(tl_token_file *f, int64_t *largest, tl_progress_fn prog
     if (ok && largest) *largest = most;
     return ok;
 }
+
+void token_file_begins(const tl_token_file *file, int64_t document_token, const int32_t *ids, int64_t from, int64_t n,
+                       int32_t *begin) {
+    bool has_table = document_token < 0;
+    int64_t document = has_table ? tl_token_file_document_at(file, from) : 0;
+    int64_t next = has_table ? tl_token_file_document_begin(file, document + 1) : 0, place = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (has_table ? from + i == next : ids[i] == document_token) place = i;
+        if (has_table && from + i == next) next = tl_token_file_document_begin(file, ++document + 1);
+        begin[i] = (int32_t)place;
+    }
+}

@@ -66,6 +66,10 @@ bool token_writer_save(tl_token_writer *w, struct token_position *at);
 /* The first half of commit: writes what comes behind the tokens, and the header. Then nothing can be added. */
 bool token_writer_finish(tl_token_writer *w);
 
+/* For each of n tokens, the place among them where its document begins, which may also begin before them: 0. They are
+ * tokens `from` and following of the file. Documents begin at each `document_token`; -1: where the file says. */
+void token_file_begins(const tl_token_file *file, int64_t document_token, const int32_t *ids, int64_t from, int64_t n,
+                       int32_t *begin);
 /* tl_token_file_read with the error as a value. */
 bool token_file_fetch(tl_token_file *file, int32_t *ids, int64_t from, int64_t n, struct problem *problem);
 

@@ -142,11 +142,15 @@ tl_tensor *tl_model_document_loss(tl_module *model, tl_tensor *tokens, tl_tensor
     return tl_scope_return(scope, loss);
 }
 
-tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from,
+tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin, const int64_t *from,
                         const int64_t *to) {
     if (!model_speaks(model)) return NULL;
     tl_scope scope = tl_scope_enter(model->scope_name);
-    return scope.depth ? tl_scope_return(scope, lm_losses(model, tokens, targets, from, to)) : NULL;
+    if (!scope.depth) return NULL;
+    bool ok = !begin || lm_documents_begin(model, tokens, begin);
+    tl_tensor *losses = ok ? lm_losses(model, tokens, targets, from, to) : NULL;
+    lm_documents_end(model);
+    return tl_scope_return(scope, losses);
 }
 
 bool model_speaks(const tl_module *model) {

@@ -82,8 +82,9 @@ struct cache_view;
 tl_tensor *model_next_of(tl_module *model, tl_tensor *tokens, tl_cache *cache, const struct cache_view *view);
 
 /* For each row b of tokens (B,T), the sum of the cross entropy of targets from[b] .. to[b]-1: (B) f32. The logits are
- * never stored as a whole, and those of other targets are not computed. NULL: recorded. */
-tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from,
+ * never stored as a whole, and those of other targets are not computed. begin: as for tl_model_document_loss; may be
+ * NULL. NULL: recorded. */
+tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin, const int64_t *from,
                         const int64_t *to);
 
 /* The blocks of a language model, and who watches them: one watch each, for as long as the model is used. */

@@ -219,7 +219,8 @@ static bool ending_add(struct taker *t, const struct lines *l, const struct scor
     if (before) memcpy(row, o->tokenizer->before, (size_t)before * sizeof *row);
     memcpy(row + before, ids, (size_t)n * sizeof *row);
     const bool ok = scorer_begin(t->scorer, text) &&
-                    scorer_window(t->scorer, row + cut, all - cut - 1, all - cut - 1 - scored) && scorer_end(t->scorer);
+                    scorer_window(t->scorer, row + cut, NULL, all - cut - 1, all - cut - 1 - scored) &&
+                    scorer_end(t->scorer);
     memory_free(row);
     return ok;
 }

@@ -19,13 +19,14 @@ struct tokens_at {
     tl_token_file *file;
     const int32_t *ids;
     int64_t first, last;
+    bool has_mask; /* of a file */
 };
 
 struct meter {
     const struct measure_options *o;
     struct scorer *scorer;
     struct measured *result;
-    int32_t *ids; /* of one window */
+    int32_t *ids; /* of one window; behind them, where the document of each begins */
     double total; /* for progress; done: tokens of a file, or bytes of lines */
 };
 
@@ -37,8 +38,10 @@ static bool windows_add(struct meter *m, const struct tokens_at *t, int64_t most
     for (int64_t at = t->first, k = 0; ok && scored < last && (!most || k < most); at += m->o->stride, k++) {
         const int64_t n = last - at < time ? last - at : time;
         const int32_t *ids = t->ids ? t->ids + at : m->ids;
-        ok =
-            (t->ids || tl_token_file_read(t->file, m->ids, at, n + 1)) && scorer_window(m->scorer, ids, n, scored - at);
+        int32_t *begin = t->has_mask ? m->ids + time + 1 : NULL;
+        ok = t->ids || tl_token_file_read(t->file, m->ids, at, n + 1);
+        if (ok && begin) token_file_begins(t->file, m->o->document_token, ids, at, n, begin);
+        ok = ok && scorer_window(m->scorer, ids, begin, n, scored - at);
         scored = at + n;
         if (has_progress) scorer_progress(m->scorer, (double)(scored - t->first), m->total);
     }
@@ -61,8 +64,8 @@ static bool progress_pass(double done, double total, void *context) {
 }
 
 static bool meter_begin(struct meter *m, tl_module *model, const struct measure_options *o, struct measured *result) {
-    const size_t bytes = ((size_t)o->time + 1) * sizeof *m->ids;
-    *result = (struct measured){.seconds = now_s()};
+    const size_t bytes = (2 * (size_t)o->time + 1) * sizeof *m->ids;
+    *result = (struct measured){.has_mask = o->has_mask, .seconds = now_s()};
     *m = (struct meter){.o = o, .result = result, .ids = memory_new(bytes)};
     if (!m->ids) return error_memory(bytes, "a window of tokens");
     m->scorer =
@@ -88,7 +91,8 @@ bool measure(tl_module *model, const struct source_part *part, const struct meas
     bool ok = meter_begin(&m, model, o, result);
     m.total = (double)(part->last - part->first - 1);
     ok = ok && scorer_begin(m.scorer, &(struct score_text){0}) &&
-         windows_add(&m, &(struct tokens_at){part->file, NULL, part->first, part->last}, o->most * o->batch, true) &&
+         windows_add(&m, &(struct tokens_at){part->file, NULL, part->first, part->last, o->has_mask},
+                     o->most * o->batch, true) &&
          scorer_end(m.scorer);
     return meter_end(&m, ok);
 }
@@ -98,7 +102,7 @@ bool measure(tl_module *model, const struct source_part *part, const struct meas
 static bool document_add(struct meter *m, tl_tokenizer *tokenizer, const struct source_part *part, int64_t first,
                          int64_t last, int64_t index) {
     struct score_text text = {.index = index};
-    const struct tokens_at at = {part->file, NULL, first, last};
+    const struct tokens_at at = {part->file, NULL, first, last, false};
     bool ok = !tokenizer || last - first < 2 ||
               tokens_count_bytes(tokenizer, part->file, first + 1, last - first - 1, &text.bytes);
     ok = ok && scorer_begin(m->scorer, &text) && windows_add(m, &at, 0, false) && scorer_end(m->scorer);

@@ -20,6 +20,7 @@ struct measure_options {
     int64_t batch, time, stride; /* stride: 1 .. time */
     int64_t most;                /* at most that many batches (measure) or documents (the others); 0: all */
     int64_t document_token;      /* the token that separates documents; -1: none is given */
+    bool has_mask;               /* measure: attention stays inside documents, as in training with document_mask */
     bool has_template;           /* texts begin with the tokens that the tokenizer prescribes, which are not scored */
     bool (*each)(void *context, const struct scored *document); /* for every document; NULL: not called */
     bool (*progress)(double done, double total, void *context); /* NULL, or as in score_options */
@@ -31,10 +32,12 @@ struct measured {
     int64_t n_tokens;  /* scored */
     int64_t bytes;     /* that they stand for; 0: not known, and so by `measure` */
     int64_t n_documents;
+    bool has_mask;
     double seconds;
 };
 
-/* A part of a file as one text. False: recorded, here and below. */
+/* A part of a file as one text. With a mask, documents begin at each document_token, or where the file says. False:
+ * recorded, here and below. */
 bool measure(tl_module *model, const struct source_part *part, const struct measure_options *options,
              struct measured *result);
 /* Every document by itself: no context crosses from one to the next. Documents are those that a file of tokens records;

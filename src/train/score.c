@@ -10,7 +10,7 @@
 enum { POOL_BATCHES = 16 };
 
 struct window {
-    size_t at; /* of its n + 1 ids, in the pool */
+    size_t at; /* of its n + 1 ids, in the pool, and of the beginnings of documents */
     int64_t n, skip;
     size_t text, order;
 };
@@ -20,9 +20,9 @@ struct scorer {
     tl_device *device;
     struct window *windows;
     struct scored *texts; /* those with windows in the pool, and behind them the one that is open */
-    int32_t *ids;
-    size_t n_windows, window_capacity, n_texts, text_capacity, n_ids, id_capacity;
-    bool is_open;
+    int32_t *ids, *begins;
+    size_t n_windows, window_capacity, n_texts, text_capacity, n_ids, id_capacity, begin_capacity;
+    bool is_open, has_begins;
     double done, total, done_before; /* done_before: when the pool was empty */
 };
 
@@ -40,6 +40,7 @@ void scorer_free(struct scorer *s) {
     memory_free(s->windows);
     memory_free(s->texts);
     memory_free(s->ids);
+    memory_free(s->begins);
     memory_free(s);
 }
 
@@ -53,7 +54,7 @@ static int window_compare(const void *x, const void *y) {
 }
 
 struct batch {
-    int32_t *tokens, *targets; /* (rows, time) */
+    int32_t *tokens, *targets, *begins; /* (rows, time) */
     int64_t *from, *to;
     float *losses;
 };
@@ -66,22 +67,25 @@ static void batch_free(struct batch *b) {
 
 static bool batch_new(struct batch *b, size_t rows, size_t time) {
     *b = (struct batch){0};
-    b->tokens = memory_new(2 * rows * time * sizeof *b->tokens);
+    b->tokens = memory_new(3 * rows * time * sizeof *b->tokens);
     b->from = memory_new(2 * rows * sizeof *b->from);
     b->losses = memory_new(rows * sizeof *b->losses);
     if (!b->tokens || !b->from || !b->losses)
-        return batch_free(b), error_memory(2 * rows * time * sizeof *b->tokens, "a batch of tokens");
+        return batch_free(b), error_memory(3 * rows * time * sizeof *b->tokens, "a batch of tokens");
     b->targets = b->tokens + rows * time;
+    b->begins = b->targets + rows * time;
     b->to = b->from + rows;
     return true;
 }
 
 static void batch_fill(struct batch *b, const struct scorer *s, const struct window *w, size_t rows, size_t time) {
-    memset(b->tokens, 0, 2 * rows * time * sizeof *b->tokens);
+    memset(b->tokens, 0, 3 * rows * time * sizeof *b->tokens);
     for (size_t r = 0; r < rows; r++) {
         const size_t bytes = (size_t)w[r].n * sizeof *s->ids;
         memcpy(b->tokens + r * time, s->ids + w[r].at, bytes);
         memcpy(b->targets + r * time, s->ids + w[r].at + 1, bytes);
+        for (size_t i = 0; s->has_begins && i < time; i++) /* padding belongs to the last document */
+            b->begins[r * time + i] = s->begins[w[r].at + (i < (size_t)w[r].n ? i : (size_t)w[r].n - 1)];
         b->from[r] = w[r].skip;
         b->to[r] = w[r].n;
     }
@@ -91,8 +95,11 @@ static bool batch_run(const struct scorer *s, struct batch *b, int64_t rows, int
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = scope.depth ? tl_from_data(b->tokens, TL_SHAPE(rows, time), TL_I32, s->device) : NULL;
     tl_tensor *targets = tokens ? tl_from_data(b->targets, TL_SHAPE(rows, time), TL_I32, s->device) : NULL;
-    tl_tensor *losses = targets ? model_losses(s->o.model, tokens, targets, b->from, b->to) : NULL;
-    const bool ok = losses && tl_to_data(losses, b->losses, (size_t)rows * sizeof *b->losses);
+    tl_tensor *begins = NULL;
+    bool ok = targets != NULL;
+    if (ok && s->has_begins) ok = (begins = tl_from_data(b->begins, TL_SHAPE(rows, time), TL_I32, s->device)) != NULL;
+    tl_tensor *losses = ok ? model_losses(s->o.model, tokens, targets, begins, b->from, b->to) : NULL;
+    ok = losses && tl_to_data(losses, b->losses, (size_t)rows * sizeof *b->losses);
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
@@ -146,15 +153,24 @@ bool scorer_begin(struct scorer *s, const struct score_text *text) {
     return true;
 }
 
-bool scorer_window(struct scorer *s, const int32_t *ids, int64_t n, int64_t skip) {
+static bool pool_grow(int32_t **numbers, size_t *capacity, size_t need) {
+    while (*capacity < need)
+        if (!memory_grow((void **)numbers, capacity, *capacity, sizeof **numbers))
+            return error_memory(need * sizeof **numbers, "tokens to score");
+    return true;
+}
+
+bool scorer_window(struct scorer *s, const int32_t *ids, const int32_t *begin, int64_t n, int64_t skip) {
     if (s->n_windows >= (size_t)s->o.batch * POOL_BATCHES && !pool_empty(s)) return false;
-    while (s->id_capacity < s->n_ids + (size_t)n + 1)
-        if (!memory_grow((void **)&s->ids, &s->id_capacity, s->id_capacity, sizeof *s->ids))
-            return error_memory(s->id_capacity * sizeof *s->ids, "tokens to score");
+    const size_t need = s->n_ids + (size_t)n + 1;
+    if (!pool_grow(&s->ids, &s->id_capacity, need) || (begin && !pool_grow(&s->begins, &s->begin_capacity, need)))
+        return false;
     if (s->n_windows == s->window_capacity &&
         !memory_grow((void **)&s->windows, &s->window_capacity, s->n_windows, sizeof *s->windows))
         return error_memory(s->n_windows * sizeof *s->windows, "windows to score");
     memcpy(s->ids + s->n_ids, ids, ((size_t)n + 1) * sizeof *ids);
+    if (begin) memcpy(s->begins + s->n_ids, begin, (size_t)n * sizeof *begin);
+    s->has_begins = begin != NULL;
     s->windows[s->n_windows] = (struct window){s->n_ids, n, skip, s->n_texts - 1, s->n_windows};
     s->n_windows++;
     s->n_ids += (size_t)n + 1;

@@ -35,9 +35,10 @@ struct scorer *scorer_new(const struct score_options *options); /* NULL: recorde
 void scorer_free(struct scorer *s);                             /* NULL allowed */
 
 /* A text from begin to end. A window has n + 1 tokens: n go into the model, and ids[1] .. ids[n] are its targets, of
- * which all but the first `skip` are scored. False: recorded. */
+ * which all but the first `skip` are scored. begin (NULL: the window is one text): for each of the n, the place in the
+ * window where its document begins. All windows of a scorer have it, or none. False: recorded. */
 bool scorer_begin(struct scorer *s, const struct score_text *text);
-bool scorer_window(struct scorer *s, const int32_t *ids, int64_t n, int64_t skip);
+bool scorer_window(struct scorer *s, const int32_t *ids, const int32_t *begin, int64_t n, int64_t skip);
 bool scorer_end(struct scorer *s);
 /* How much of the input has been given to the scorer, in any unit. */
 void scorer_progress(struct scorer *s, double done, double total);

@@ -288,3 +288,36 @@ def test_bad_documents_are_refused_with_file_and_line(gpt2, evaluate, tmp_path):
     assert "no token to score" in evaluate("--model", gpt2[0], "--data", path, status=2)
     path.write_text("\n")
     assert "has no items" in evaluate("--model", gpt2[0], "--choices", path, status=2)
+
+
+@pytest.mark.parametrize("kind", ["recorded", "token", "stories"])
+def test_a_run_with_a_document_mask_is_measured_with_it(evaluate, tmp_path, library_path, kind):
+    rng = random.Random(5)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(1, 12))) for _ in range(300)]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (tmp_path / "x.txt").write_text("\n".join(texts))
+    command = [library_path.parent / "tally", "tokenize", tmp_path / "x.jsonl", "--tokenizer", "bytes", "--out",
+               tmp_path / "x.tok"]
+    subprocess.run(command, check=True, capture_output=True)
+    data = {"recorded": dict(data=str(tmp_path / "x.tok"), document_token=-1),
+            "token": dict(data=str(tmp_path / "x.txt"), document_token=10),
+            "stories": dict(data="builtin", stories=20000)}[kind]
+    run = tmp_path / "run"
+    summary = tally.train(out=str(run), layers=2, channels=32, heads=2, steps=30, lr=0.01, warmup=1, batch=4, seq=48,
+                          val_share=0.3, eval_every=30, eval_batches=3, sample_tokens=0, document_mask=True, **data)
+    common = ("--checkpoint", run, "--batches", 3, "--json")
+    [masked], [again], [plain] = (evaluate(*common, *more) for more in
+                                  ((), ("--document-mask", "true"), ("--document-mask", "false")))
+    assert masked["document_mask"] and masked["loss"] == pytest.approx(summary["held_out"], rel=2e-6)
+    assert again["loss"] == masked["loss"] and "document_mask" not in plain
+    assert abs(plain["loss"] - masked["loss"]) > 1e-3
+    if kind == "recorded":  # rows of other lengths, and overlapping windows
+        [strided] = evaluate("--checkpoint", run, "--stride", 17, "--batch", 3, "--json")
+        assert strided["document_mask"] and strided["tokens"] > masked["tokens"]
+        np.arange(5000, dtype=np.uint16).__mod__(256).astype(np.uint16).tofile(tmp_path / "raw.bin")
+        refused = evaluate("--checkpoint", run, "--data", tmp_path / "raw.bin", status=2)
+        assert "does not record where documents begin" in refused and "--document-mask false" in refused
+        evaluate("--checkpoint", run, "--data", tmp_path / "raw.bin", "--document-mask", "false", "--json")
+        assert "document_mask" not in evaluate("--checkpoint", run, "--data", tmp_path / "x.txt", "--json")[0]
+        assert "true or false" in evaluate("--checkpoint", run, "--document-mask", "yes", status=2)
+        assert "scored alone" in evaluate("--checkpoint", run, "--document-mask", "true", "--per-document", status=1)
