@@ -185,8 +185,24 @@ static void plans_are_prices_where_a_trainer_runs(void **state) {
     memory_free(plan);
 }
 
+/* Not even while it is made: a model that fits no device can be trained by many. */
+static void no_rank_of_zero3_has_the_whole_model(void **state) {
+    (void)state;
+    struct price *p = memory_new(sizeof *p);
+    struct settings s = settings_default();
+    struct plan_target target;
+    assert_true(p && plan_target_find(&target, "H100"));
+    set(&s, "model", "llama-3-8b"), set(&s, "recipe", "bf16"), set(&s, "shard", "zero3");
+    set(&s, "checkpointing", "full"), set(&s, "seq", "1024"), set(&s, "sample_tokens", "0");
+    s.batch = s.dp = 64, s.steps = 3, s.warmup = 1, s.val_share = 0;
+    struct bill first = bill_of(&s, target.device, 0, p);
+    expect_true(first.reserved < (uint64_t)10 << 30); /* all weights take 15 GiB */
+    memory_free(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(ranks_of_a_class_cost_the_same),
-                                       TEST(plans_are_prices_where_a_trainer_runs)};
+                                       TEST(plans_are_prices_where_a_trainer_runs),
+                                       TEST(no_rank_of_zero3_has_the_whole_model)};
     return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets) 
 /* Weights as PyTorch's Linear has them: of order 1/sqrt(C), so that depth and width leave the scale alone. */
 bool deep_linear_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device) {
     struct model *s = m->state;
-    struct make make = {dtype, device, -1, NULL};
+    struct make make = {dtype, device, -1, NULL, NULL};
     s->blocks = tl_module_add(m, "layers", tl_nn_list());
     for (int64_t l = 0; s->blocks && l < c->n_layers; l++) {
         char name[32];

@@ -85,7 +85,7 @@ tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bi
 }
 
 tl_module *tl_nn_linear(int64_t in, int64_t out, bool bias, tl_dtype dtype, tl_device *device) {
-    return linear_make(&(struct make){dtype, device, -1, NULL}, in, out, bias, WHOLE);
+    return linear_make(&(struct make){dtype, device, -1, NULL, NULL}, in, out, bias, WHOLE);
 }
 
 void linear_set_mode(tl_module *root, enum linear_mode mode) {
@@ -135,7 +135,7 @@ tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels, 
 }
 
 tl_module *tl_nn_embedding(int64_t n, int64_t channels, tl_dtype dtype, tl_device *device) {
-    return embedding_make(&(struct make){dtype, device, -1, NULL}, n, channels, false);
+    return embedding_make(&(struct make){dtype, device, -1, NULL, NULL}, n, channels, false);
 }
 
 /* ---- Norms over the last axis ---- */
@@ -208,10 +208,10 @@ tl_module *rms_norm_make(const struct make *make, int64_t channels, double eps) 
     return norm_new(&rms_norm_kind, make, channels, eps, false);
 }
 tl_module *tl_nn_layer_norm(int64_t channels, double eps, bool bias, tl_dtype dtype, tl_device *device) {
-    return norm_new(&layer_norm_kind, &(struct make){dtype, device, -1, NULL}, channels, eps, bias);
+    return norm_new(&layer_norm_kind, &(struct make){dtype, device, -1, NULL, NULL}, channels, eps, bias);
 }
 tl_module *tl_nn_rms_norm(int64_t channels, double eps, tl_dtype dtype, tl_device *device) {
-    return norm_new(&rms_norm_kind, &(struct make){dtype, device, -1, NULL}, channels, eps, false);
+    return norm_new(&rms_norm_kind, &(struct make){dtype, device, -1, NULL, NULL}, channels, eps, false);
 }
 
 /* ---- Without parameters ---- */

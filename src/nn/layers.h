@@ -5,11 +5,13 @@
 #include "nn/model_parallel.h"
 #include "tally.h"
 
-struct make { /* where parameters are made, and their initial values */
+struct block_maker; /* model.h */
+struct make {       /* where parameters are made, and their initial values */
     tl_dtype dtype;
     tl_device *device;
     double std;                      /* of weights; negative: as PyTorch does */
     const struct parallel *parallel; /* of the model; NULL: it has none */
+    const struct block_maker *maker; /* to be told of blocks; NULL: nobody */
 };
 
 /* How the processes of tp divide a linear layer.

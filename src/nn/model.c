@@ -61,6 +61,11 @@ tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device
 
 tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, tl_device *device,
                                  const tl_parallel *parallel) {
+    return model_new(config, dtype, device, parallel, NULL);
+}
+
+tl_module *model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device, const tl_parallel *parallel,
+                     const struct block_maker *maker) {
     if (!tl_model_config_check(config)) return NULL;
     if ((unsigned)dtype > TL_BF16) {
         error_set(TL_ERROR_USE, "tl_model_new: parameters cannot be %s (need f64, f32, f16 or bf16)",
@@ -68,14 +73,14 @@ tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, 
         return NULL;
     }
     const tl_device *place = device_or_default(device);
-    if (!place ||
-        !model_fits(config, parallel ? tl_comm_size(parallel->tp) * tl_comm_size(parallel->pp) : 1, dtype, place))
-        return NULL;
+    int n_parts = parallel ? tl_comm_size(parallel->tp) * tl_comm_size(parallel->pp) : 1;
+    if (!place || (!maker && !model_fits(config, n_parts, dtype, place))) return NULL;
     const struct family *family = &families[config->family];
     tl_module *m = tl_module_new(&family->kind);
     if (!m) return NULL;
     struct model *s = m->state;
     s->config = *config;
+    s->maker = maker;
     m->end = model_end;
     if (!parallel_begin(&s->parallel, config, parallel) || !stages_link(&s->parallel, place))
         return module_finish(m, false);
@@ -84,6 +89,7 @@ tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype dtype, 
     bool ok = scope.depth && tl_module_set_name(m, "model") && family->fill(m, config, dtype, device);
     if (scope.depth) ok = tl_scope_end(scope) && ok;
     tl_set_phase(phase);
+    s->maker = NULL;
     return module_finish(m, ok);
 }
 

@@ -15,8 +15,16 @@ struct block_watch {
     void *context;
 };
 
+/* For somebody who takes the parameters of a block as soon as it is made, so that those of all blocks are never
+ * there at once. False: recorded. */
+struct block_maker {
+    bool (*made)(void *context, tl_module *block);
+    void *context;
+};
+
 struct model {
     tl_model_config config;
+    const struct block_maker *maker;   /* while the model is made; NULL: none */
     const struct block_watch *watches; /* one for each block; NULL: none */
     tl_checkpoint_policy policy;
     int k;
@@ -30,6 +38,10 @@ struct model {
     /* the parts, owned by the tree; NULL where a family has none */
     tl_module *embedding, *positions, *embedding_dropout, *blocks, *norm, *head; /* head: the embedding when tied */
 };
+
+/* tl_model_new_parallel with a maker, or NULL. */
+tl_module *model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device, const tl_parallel *parallel,
+                     const struct block_maker *maker);
 
 bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
 tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens);

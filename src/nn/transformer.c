@@ -410,6 +410,7 @@ static tl_module *blocks_new(const tl_model_config *c, const struct make *make) 
         snprintf(name, sizeof name, "%lld", (long long)l);
         ok = part_add(list, name, c->family == TL_GPT2 ? gpt2_block_new(c, make) : llama_block_new(c, make),
                       l >= p->first_layer && l < p->last_layer, &block);
+        if (ok && block && make->maker) ok = make->maker->made(make->maker->context, block);
     }
     return module_finish(list, ok);
 }
@@ -739,7 +740,7 @@ static bool llama_fill(tl_module *m, const tl_model_config *c, const struct make
 
 bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device) {
     struct model *s = m->state;
-    struct make make = {dtype, device, c->init_std, &s->parallel};
+    struct make make = {dtype, device, c->init_std, &s->parallel, s->maker};
     bool ok = c->family == TL_GPT2 ? gpt2_fill(m, c, &make) : llama_fill(m, c, &make);
     for (size_t l = 0; ok && l < s->blocks->n_children; l++) {
         struct attention *a = s->blocks->children[l]->children[ATTENTION]->state;

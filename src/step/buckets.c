@@ -38,7 +38,7 @@ static void member_add(struct buckets *b, struct bucket_member *to, tl_tensor *p
 
 /* The block that has a parameter; -1: none. */
 static int block_of(const struct buckets *b, const tl_tensor *parameter) {
-    for (int block = 0; block < model_n_blocks(b->model); block++) {
+    for (int block = 0; b->model && block < model_n_blocks(b->model); block++) {
         int n = 0;
         const tl_named_tensor *list = tl_module_list(model_block(b->model, block), &n);
         for (int i = 0; list && i < n; i++)
@@ -211,9 +211,21 @@ static bool blocks_watch(struct buckets *b) {
 
 /* ---- Making them ---- */
 
+/* Whether this rank has its part already. */
+static bool part_find(struct bucket *k) {
+    const struct bucket_parts *early = &k->all->early;
+    for (size_t i = 0; i < early->n && !k->own; i++) {
+        if (early->at[i].first != k->members[0].parameter) continue;
+        k->own = early->at[i].own;
+        early->at[i].own = NULL;
+    }
+    return k->own != NULL;
+}
+
 static bool flat_make(struct bucket *k) {
     const struct buckets *b = k->all;
     const tl_tensor *first = k->members[0].parameter;
+    if (part_find(k)) return true;
     k->flat = tl_set_purpose(tl_empty(TL_SHAPE(k->length), first->dtype, first->storage->device), TL_PARAMETER);
     bool ok = k->flat && tl_keep(k->flat);
     for (int i = 0; ok && i < k->n_members; i++) ok = member_move(&k->members[i], k->flat);
@@ -444,7 +456,7 @@ static bool flats_make(struct buckets *b) {
     bool mode = tl_set_grad_mode(false), ok = true;
     if (b->mode == SHARDING_ZERO3) {
         const tl_tensor *first = b->members[0].parameter;
-        b->nothing = tl_empty(TL_SHAPE(0), first->dtype, first->storage->device);
+        b->nothing = b->early.nothing ? b->early.nothing : tl_empty(TL_SHAPE(0), first->dtype, first->storage->device);
         ok = b->nothing && tl_keep(b->nothing);
     }
     for (int i = 0; ok && i < b->n; i++) ok = flat_make(&b->at[i]);
@@ -452,11 +464,47 @@ static bool flats_make(struct buckets *b) {
     return tl_scope_end(scope) && ok;
 }
 
+static bool early_add(struct bucket_parts *early, const struct bucket *k) {
+    if (!memory_grow((void **)&early->at, &early->capacity, early->n, sizeof *early->at))
+        return error_memory((early->n + 1) * sizeof *early->at, "buckets of parameters");
+    early->at[early->n++] = (struct bucket_part){k->members[0].parameter, k->own};
+    return true;
+}
+
+/* Buckets do not reach beyond a block, so those of one block can be made by themselves. */
+bool buckets_take_block(struct buckets *b, tl_tensor **parameters, const int *kinds, int n,
+                        const struct mesh_group *group) {
+    struct buckets one = {.group = *group, .mode = SHARDING_ZERO3, .early.nothing = b->early.nothing};
+    size_t bytes = (size_t)n * (sizeof *one.at + sizeof *one.members);
+    one.at = memory_new((size_t)n * sizeof *one.at);
+    one.members = memory_new((size_t)n * sizeof *one.members);
+    bool ok = (one.at && one.members) || error_memory(bytes, "buckets of parameters");
+    if (ok) members_find(&one, parameters, kinds, n);
+    ok = ok && flats_make(&one);
+    for (int i = 0; ok && i < one.n; i++) {
+        ok = early_add(&b->early, &one.at[i]);
+        if (ok) one.at[i].own = NULL;
+    }
+    if (ok && !b->early.nothing) b->early.nothing = tl_keep(one.nothing);
+    one.early = (struct bucket_parts){0};
+    buckets_free(&one);
+    return ok;
+}
+
+static void early_free(struct bucket_parts *early) {
+    for (size_t i = 0; i < early->n; i++)
+        if (early->at[i].own) tl_drop(early->at[i].own);
+    if (early->nothing) tl_drop(early->nothing);
+    memory_free(early->at);
+    *early = (struct bucket_parts){0};
+}
+
 bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, const int *kinds, int n,
                   const struct mesh_group *group, const struct buckets_options *options) {
     size_t bytes = (size_t)n * (sizeof *b->at + sizeof *b->members);
     enum sharding mode = options->mode;
-    *b = (struct buckets){.group = *group,
+    *b = (struct buckets){.early = b->early,
+                          .group = *group,
                           .mode = mode,
                           .model = model,
                           .overlaps = options->overlaps,
@@ -482,6 +530,7 @@ void buckets_free(struct buckets *b) {
         if (b->at[i].flat) tl_drop(b->at[i].flat);
     }
     if (b->nothing) tl_drop(b->nothing);
+    early_free(&b->early);
     if (b->watches) model_watch(b->model, NULL);
     memory_free(b->watches);
     memory_free(b->blocks);

@@ -69,7 +69,18 @@ struct bucket {
     struct buckets *all;
 };
 
+/* zero3: this rank's parts of buckets of blocks, made as soon as the blocks are. */
+struct bucket_parts {
+    struct bucket_part {
+        const tl_tensor *first; /* member of the bucket */
+        tl_tensor *own;         /* NULL: its bucket has it */
+    } * at;
+    size_t n, capacity;
+    tl_tensor *nothing; /* as the buckets' */
+};
+
 struct buckets {
+    struct bucket_parts early;
     struct bucket *at;
     int n;
     struct bucket_member *members;
@@ -95,6 +106,10 @@ struct buckets_options {
     int late_kind; /* whose sums buckets_share needs, in parts; -1: none */
 };
 
+/* zero3, before buckets_make: takes a block's parameters, as the model is made, so that a rank never has those of two.
+ * Buckets_make is then given the same parameters and kinds, of all blocks. */
+bool buckets_take_block(struct buckets *b, tl_tensor **parameters, const int *kinds, int n,
+                        const struct mesh_group *group);
 /* Moves the parameters of a model into flat memory. Those of different `kinds` (NULL: they have none) are not in one
  * bucket. False: recorded, here and below; buckets_free it, before the model. */
 bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, const int *kinds, int n,

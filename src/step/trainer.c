@@ -102,8 +102,10 @@ bool trainer_can_hold(const struct settings *s, const tl_model_config *config, c
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
     if (!recipe || !recipe_check(recipe, device->target)) return false;
     if (!device_has_data(device)) return true;
+    int64_t n_parts = s->tp * s->pp;
+    if (s->shard == SHARDING_ZERO3 && !*weights) n_parts *= s->cp * (s->dp ? s->dp : 1); /* see block_take */
     return (!*weights || model_weights_fit(config, weights)) &&
-           model_fits(config, (int)(s->tp * s->pp), recipe->parameters, device);
+           model_fits(config, (int)n_parts, recipe->parameters, device);
 }
 
 static tl_optimizer_kind optimizer_kind(const struct settings *s) {
@@ -235,6 +237,35 @@ static bool rounding_check(const struct trainer *t, const tl_model_config *c) {
                      settings_choice(&t->settings, "recipe"), c->vocabulary, c->ff, tp);
 }
 
+/* How ranks of tp hold a parameter: parts, the same, or parts of which several hold the same. Two stages of pp hold the
+ * one that they share, each a part or the whole of it: its gradient is summed apart from all others. */
+enum holding { HOLDS_PART, HOLDS_WHOLE, HOLDS_COPY, HOLDS_SHARED };
+
+static enum holding holding_of(const struct trainer *t, const tl_tensor *parameter, const tl_shard *shard) {
+    if (parameter == t->shared) return HOLDS_SHARED;
+    if (t->mesh.axis[MESH_TP].size == 1) return HOLDS_PART;
+    return !shard ? HOLDS_WHOLE : shard->n_copies > 1 ? HOLDS_COPY : HOLDS_PART;
+}
+
+/* zero3: a block that was just made keeps its parts alone. */
+static bool block_take(void *context, tl_module *block) {
+    struct trainer *t = context;
+    int n = 0, n_parameters = 0;
+    const tl_named_tensor *list = tl_module_list(block, &n);
+    tl_tensor **parameters = memory_new(((size_t)n + 1) * sizeof *parameters);
+    int *kinds = memory_new(((size_t)n + 1) * sizeof *kinds);
+    bool ok = list && ((parameters && kinds) || error_memory((size_t)n * sizeof *parameters, "a block's parameters"));
+    for (int i = 0; ok && i < n; i++) {
+        if (list[i].is_buffer) continue;
+        kinds[n_parameters] = holding_of(t, list[i].tensor, list[i].shard);
+        parameters[n_parameters++] = list[i].tensor;
+    }
+    ok = ok && buckets_take_block(&t->buckets, parameters, kinds, n_parameters, &t->dp);
+    memory_free(parameters);
+    memory_free(kinds);
+    return ok;
+}
+
 static bool model_make(struct trainer *t) {
     const struct settings *s = &t->settings;
     const tl_parallel parallel = {.tp = t->mesh.axis[MESH_TP].comm,
@@ -248,7 +279,9 @@ static bool model_make(struct trainer *t) {
         return false;
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
-    t->model = tl_model_new_parallel(&config, t->recipe->parameters, t->device, &parallel);
+    const struct block_maker maker = {block_take, t}; /* files of weights fill a whole model */
+    bool is_taken = s->shard == SHARDING_ZERO3 && t->dp.size > 1 && !*weights;
+    t->model = model_new(&config, t->recipe->parameters, t->device, &parallel, is_taken ? &maker : NULL);
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
     linear_set_mode(t->model, t->recipe->linear);
@@ -288,17 +321,6 @@ static bool buckets_add(struct trainer *t) {
     return ok;
 }
 
-/* How ranks of tp hold a parameter: parts, the same, or parts of which several hold the same. Two stages of pp hold the
- * one that they share, each a part or the whole of it: its gradient is summed apart from all others. */
-enum holding { HOLDS_PART, HOLDS_WHOLE, HOLDS_COPY, HOLDS_SHARED };
-
-static enum holding holding_of(const struct trainer *t, int parameter) {
-    const tl_shard *shard = t->shards[parameter];
-    if (t->parameters[parameter] == t->shared) return HOLDS_SHARED;
-    if (t->mesh.axis[MESH_TP].size == 1) return HOLDS_PART;
-    return !shard ? HOLDS_WHOLE : shard->n_copies > 1 ? HOLDS_COPY : HOLDS_PART;
-}
-
 /* Whose squares this rank counts in the norm, a bit each: what several ranks hold counts once. */
 static unsigned holdings_counted(const struct trainer *t) {
     int rank = t->mesh.axis[MESH_TP].rank, n_copies = 1;
@@ -314,7 +336,7 @@ static bool buckets_begin(struct trainer *t) {
     const struct settings *s = &t->settings;
     int *kinds = memory_new(((size_t)t->n_parameters + 1) * sizeof *kinds);
     if (!kinds) return error_memory((size_t)t->n_parameters * sizeof *kinds, "buckets of parameters");
-    for (int i = 0; i < t->n_parameters; i++) kinds[i] = holding_of(t, i);
+    for (int i = 0; i < t->n_parameters; i++) kinds[i] = holding_of(t, t->parameters[i], t->shards[i]);
     const struct buckets_options o = {.mode = (enum sharding)s->shard,
                                       .sums_in_f32 = s->accum > 1 && recipe_sums_in_f32(t->recipe),
                                       .overlaps = s->overlap,
@@ -598,7 +620,8 @@ static tl_tensor *squares(struct trainer *t) {
     int n = 0;
     if (!grads) return error_memory((size_t)t->n_parameters * sizeof *grads, "a list of gradients"), NULL;
     for (int i = 0; i < t->n_parameters; i++)
-        if (counted >> holding_of(t, i) & 1 && tl_grad_of(t->parameters[i])) grads[n++] = tl_grad_of(t->parameters[i]);
+        if (counted >> holding_of(t, t->parameters[i], t->shards[i]) & 1 && tl_grad_of(t->parameters[i]))
+            grads[n++] = tl_grad_of(t->parameters[i]);
     tl_tensor *sum = tl_sum_squares(grads, n);
     memory_free(grads);
     return sum;
