@@ -39,6 +39,7 @@ bool layout_take(struct layout *l, const struct settings *s, int64_t *n_devices)
     if (*n_devices < 1) *n_devices = others * (s->dp > 0 ? s->dp : 1);
     l->tp = s->tp, l->cp = s->cp, l->pp = s->pp, l->sp = s->sp;
     l->shard = (enum shard_mode)s->shard;
+    l->is_serial = !s->overlap;
     l->dp = *n_devices / others;
     if (l->chunks < 1) l->chunks = 1;
     if (*n_devices % others == 0 && l->dp > 0 && (!s->dp || s->dp == l->dp)) return true;
@@ -259,7 +260,10 @@ static void dp_send(struct layout_estimate *e, const struct wire *w, const struc
     if (l->shard == SHARD_ZERO1) send(e, w, dp, &g, NETWORK_REDUCE_SCATTER, G, n);
     if (l->shard >= SHARD_ZERO2) send(e, w, dp, &g, NETWORK_REDUCE_SCATTER, one, n * k);
     if (l->shard == SHARD_ZERO1 || l->shard == SHARD_ZERO2) send(e, w, dp, &g, NETWORK_ALL_GATHER, W, n);
-    if (l->shard == SHARD_ZERO3) send(e, w, dp, &g, NETWORK_ALL_GATHER, W, 2 * n * k);
+    /* forward and backward; the last layer's stay, unless its activations are dropped with them */
+    bool stays =
+        p->settings.overlap && !l->has_rings && !strcmp(settings_choice(&p->settings, "checkpointing"), "none");
+    if (l->shard == SHARD_ZERO3) send(e, w, dp, &g, NETWORK_ALL_GATHER, W, (2 * n - stays) * k);
 }
 
 /* Tensors between layers, and keys and values. */
@@ -339,11 +343,27 @@ double layout_typical_share(const struct hardware *chip) {
     return 0.5;
 }
 
-/* Communication of an axis hides behind `window` seconds of computation. */
-static void expose(struct layout_estimate *e, int axis, double window) {
-    double hidden = fmin(LAYOUT_OVERLAP * e->axis[axis].expected_s, window);
+/* A share of the communication of an axis hides behind `window` seconds of computation. */
+static void expose_share(struct layout_estimate *e, int axis, double share, double window) {
+    double all = share * e->axis[axis].expected_s, hidden = fmin(LAYOUT_OVERLAP * all, window);
     e->hidden_s += hidden;
-    e->exposed_s += e->axis[axis].expected_s - hidden;
+    e->exposed_s += all - hidden;
+}
+static void expose(struct layout_estimate *e, int axis, double window) { expose_share(e, axis, 1, window); }
+
+/* Of `own` seconds, a share is forward. What is sent before the update hides behind backward, the rest behind the next
+ * forward. */
+static void dp_expose(struct layout_estimate *e, const struct layout *l, double own, double forward, int64_t micro) {
+    double k = (double)micro, backward = own * (1 - forward) / (l->shard >= SHARD_ZERO2 ? 1 : k);
+    double sums = l->shard == SHARD_ZERO1 ? 0.5 : l->shard == SHARD_ZERO2 ? k / (k + 1) : 1;
+    bool waits = l->pp > 1 && l->shard < SHARD_ZERO2; /* for the sums of all micro-batches */
+    if (l->is_serial) expose(e, LAYOUT_DP, 0);
+    else if (l->shard == SHARD_ZERO3) expose(e, LAYOUT_DP, own);
+    else if (l->has_rings) expose(e, LAYOUT_DP, backward);
+    else {
+        expose_share(e, LAYOUT_DP, sums, waits ? 0 : backward);
+        expose_share(e, LAYOUT_DP, 1 - sums, own * forward / k);
+    }
 }
 
 static struct layout_work work_of(const struct price *p, const struct predict_machine *m, struct layout_cache *cache) {
@@ -376,12 +396,12 @@ static void times_find(struct layout_estimate *e, const struct layout_work *work
     double typical = layout_typical_share(target->chip);
     double own = is_measured ? work->steps.predicted_s : work->steps.roofline_s / typical;
     double update = is_measured ? work->update.predicted_s : work->update.roofline_s / NETWORK_SHARE;
-    double backward = own * (1 - work->forward) / (l->shard >= SHARD_ZERO2 ? 1 : (double)micro);
+    double others = l->has_rings && !l->is_serial ? own : 0;
     expose(e, LAYOUT_TP, 0);
-    expose(e, LAYOUT_CP, own);
+    expose(e, LAYOUT_CP, others);
     e->exposed_s *= steps; /* a pipeline's other stages wait for these too */
-    expose(e, LAYOUT_PP, own);
-    expose(e, LAYOUT_DP, l->shard == SHARD_ZERO3 ? own : backward);
+    expose(e, LAYOUT_PP, others);
+    dp_expose(e, l, own, work->forward, micro);
     e->compute_s = own * steps + update;
     e->expected_s = e->compute_s + e->exposed_s;
 }

@@ -25,7 +25,10 @@
  *
  *   bound      everything at data sheets' peaks and wires' speeds, all communication hidden: no step is shorter.
  *   expected   products at the share of the peak that trainings reach on this chip, collectives at measured speeds,
- *              LAYOUT_OVERLAP of dp, cp and pp hidden behind computation, as long as there is enough of it; tp is not.
+ *              LAYOUT_OVERLAP of what a program sends beside computation hidden, as long as there is enough of it.
+ *              Tally hides dp (step/buckets.h): sums behind backward, of the last micro-batch before zero2 and not with
+ *              stages; what zero1 and zero2 gather behind the next forward; in zero3 all. Others' programs, which have
+ *              rings, also hide cp and pp. Nobody hides tp.
  */
 #ifndef PLAN_LAYOUT_H
 #define PLAN_LAYOUT_H
@@ -45,6 +48,7 @@ struct layout {
     int64_t micro;  /* micro-batches of a step; 0: as many as were priced */
     bool sp;        /* what is between the matrices of tp is divided along the sequence */
     bool has_rings; /* collectives are rings, as libraries have them; else pairwise, as Tally's own */
+    bool is_serial; /* nothing is sent beside computation */
     enum shard_mode shard;
     enum layout_schedule schedule;
 };

@@ -177,6 +177,7 @@ static bool hunt_run(struct hunt *h) {
     if (h->options.network.node == 0) h->options.network = network_of(h->target.chip);
     own->tp = open_or(s->tp), own->cp = open_or(s->cp), own->pp = open_or(s->pp), own->dp = s->dp;
     own->shard = (enum shard_mode)s->shard;
+    own->is_serial = !s->overlap;
     const struct layout one = {.dp = 1};
     if (!layout_rank_settings(&one, s, s) || !settings_check(s) || !layout_model_open(&h->settings, &h->config))
         return false;
