@@ -184,13 +184,14 @@ static bool link_end(tl_device *device, void *link, void *begun, struct link_sec
     struct exchange *x = begun;
     if (!cuda_select(state, error)) return false;
     pthread_mutex_lock(&cuda_run_lock);
-    x->is_ended = cuda_check(cudaEventRecord(x->event[WAITED_FROM], state->stream), "cudaEventRecord", error) &&
-                  cuda_check(cudaStreamWaitEvent(state->stream, x->event[SENT_TO], 0), "cudaStreamWaitEvent", error) &&
-                  cuda_check(cudaEventRecord(x->event[WAITED_TO], state->stream), "cudaEventRecord", error);
-    times_take(link, done);
+    bool ok = cuda_check(cudaEventRecord(x->event[WAITED_FROM], state->stream), "cudaEventRecord", error) &&
+              cuda_check(cudaStreamWaitEvent(state->stream, x->event[SENT_TO], 0), "cudaStreamWaitEvent", error) &&
+              cuda_check(cudaEventRecord(x->event[WAITED_TO], state->stream), "cudaEventRecord", error);
+    x->is_ended = ok;
+    times_take(link, done); /* may be done with x already */
     (void)cudaGetLastError(); /* of a query: not ready yet */
     pthread_mutex_unlock(&cuda_run_lock);
-    return x->is_ended;
+    return ok;
 }
 
 const struct link_functions cuda_link = {link_device, link_key, link_open, link_begin, link_end, link_close};
