@@ -25,12 +25,19 @@ static bool is_settings(const struct file_folder *dir, const char *name) {
     return settings_read_at(&s, file_in(dir, name));
 }
 
-static bool is_price(const struct file_folder *dir, const char *name) {
+static bool has_schema(const struct file_folder *dir, const char *name, const char *wanted) {
     json_t *json = json_read_at(file_in(dir, name), LARGEST_JSON);
     const char *schema = json_string_value(json_object_get(json, "schema"));
-    bool is = schema && !strcmp(schema, "tally.run/1");
+    bool is = schema && !strcmp(schema, wanted);
     json_decref(json);
     return is;
+}
+static bool is_price(const struct file_folder *dir, const char *name) { return has_schema(dir, name, "tally.run/1"); }
+static bool is_memory(const struct file_folder *dir, const char *name) {
+    return has_schema(dir, name, "tally.memory/1");
+}
+static bool is_profile(const struct file_folder *dir, const char *name) {
+    return has_schema(dir, name, "tally.profile/1");
 }
 
 static bool is_origin(const struct file_folder *dir, const char *name) {
@@ -99,6 +106,8 @@ static const struct own {
     {"price.json", FILE_REGULAR, is_price},
     {"receipt.json", FILE_REGULAR, is_price},
     {"machine.json", FILE_REGULAR, is_origin},
+    {"memory.json", FILE_REGULAR, is_memory},
+    {"profile.json", FILE_REGULAR, is_profile},
     {LOG_LINES, FILE_REGULAR, is_log},
     {LOG_EVENTS, FILE_REGULAR, is_anything},
     {SOURCE_STORIES, FILE_REGULAR, is_anything},

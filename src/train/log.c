@@ -171,5 +171,12 @@ bool log_change(struct log *l, int64_t step, const char *words) {
 }
 
 bool log_text(struct log *l, int64_t step, const char *text) {
-    return !l->lines || event_write(l, event_text(wall_time(), step, "sample", text));
+    if (!l->lines) return true;
+    json_t *line = json_pack("{s:I, s:s}", "step", (json_int_t)step, "sample", text);
+    if (!line) line = json_pack("{s:I, s:n}", "step", (json_int_t)step, "sample"); /* it is no UTF-8 */
+    char *json = line ? json_print(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    bool ok = json && fprintf(l->lines, "%s\n", json) > 0 && fflush(l->lines) == 0;
+    json_decref(line);
+    memory_free(json);
+    return (ok || failed(l, LINES)) && event_write(l, event_text(wall_time(), step, "sample", text));
 }

@@ -43,6 +43,6 @@ bool log_step(struct log *l, const struct log_step *s);
 /* bits_per_byte: NAN if it is not known; seconds: that the evaluation took */
 bool log_held_out(struct log *l, int64_t step, double loss, double bits_per_byte, double seconds);
 bool log_change(struct log *l, int64_t step, const char *words); /* a change from this step on; only in log.jsonl */
-bool log_text(struct log *l, int64_t step, const char *text);    /* TensorBoard's alone */
+bool log_text(struct log *l, int64_t step, const char *text);    /* a sample */
 
 #endif

@@ -6,6 +6,7 @@
 #include "account/ledger.h"
 #include "account/path.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -22,14 +23,22 @@ static void pattern_of(char *to, size_t size, const char *path) {
     to[n] = 0;
 }
 
-static bool list_add(struct profile_list *list, const char *name, const char *phase, const struct ledger_row *row) {
+static bool row_is(const struct profile_row *row, const struct profile_row *key) {
+    return row->phase == key->phase && row->dtype == key->dtype && !strcmp(row->name, key->name) &&
+           !strcmp(row->module, key->module);
+}
+
+static bool list_add(struct profile_list *list, const char *name, const char *module, const char *phase,
+                     const char *dtype, const struct ledger_row *row) {
     size_t i = 0;
-    while (i < list->n && (list->rows[i].phase != phase || strcmp(list->rows[i].name, name))) i++;
+    struct profile_row key = {.phase = phase, .dtype = dtype};
+    text_copy(key.name, sizeof key.name, name);
+    text_copy(key.module, sizeof key.module, module);
+    while (i < list->n && !row_is(&list->rows[i], &key)) i++;
     if (i == list->n) {
         if (!memory_grow((void **)&list->rows, &list->capacity, list->n, sizeof *list->rows))
             return error_memory(sizeof *list->rows, "a profile");
-        list->rows[list->n] = (struct profile_row){.phase = phase};
-        text_copy(list->rows[list->n++].name, sizeof list->rows->name, name);
+        list->rows[list->n++] = key;
     }
     struct profile_row *own = &list->rows[i];
     own->calls += row->calls;
@@ -58,7 +67,9 @@ bool profile_add(struct profile *p, const tl_ledger *step, double seconds) {
         if (!timed) continue;
         const char *phase = tl_phase_name((tl_phase)timed->key.phase);
         pattern_of(module, sizeof module, path_text(row->key.path));
-        ok = list_add(&p->ops, row->key.op, phase, row) && list_add(&p->modules, module, phase, row);
+        const char *dtype = row->key.dtype < TL_DTYPE_COUNT ? tl_dtype_name((tl_dtype)row->key.dtype) : "none";
+        ok = list_add(&p->ops, row->key.op, "", phase, "", row) && list_add(&p->modules, module, "", phase, "", row) &&
+             list_add(&p->rows, row->key.op, module, phase, dtype, row);
     }
     p->n_steps++;
     p->step_s += seconds;
@@ -72,6 +83,7 @@ static int longest_first(const void *a, const void *b) {
 
 void profile_sort(struct profile *p) {
     if (p->ops.n) qsort(p->ops.rows, p->ops.n, sizeof *p->ops.rows, longest_first);
+    if (p->rows.n) qsort(p->rows.rows, p->rows.n, sizeof *p->rows.rows, longest_first);
     if (p->modules.n) qsort(p->modules.rows, p->modules.n, sizeof *p->modules.rows, longest_first);
 }
 
@@ -81,9 +93,29 @@ double profile_kernel_s(const struct profile *p) {
     return sum;
 }
 
+static json_t *row_json(const struct profile *p, const struct profile_row *row) {
+    double n = (double)p->n_steps;
+    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "op", row->name, "module", row->module, "phase",
+                     row->phase, "dtype", row->dtype, "calls", (double)row->calls / n, "time_s", row->time_s / n,
+                     "flops", row->flops / n, "bytes", row->bytes / n);
+}
+
+char *profile_text(const struct profile *p, const tl_device *device) {
+    json_t *rows = json_array();
+    bool ok = rows && p->n_steps > 0;
+    for (size_t i = 0; ok && i < p->rows.n; i++) ok = json_array_append_new(rows, row_json(p, &p->rows.rows[i])) == 0;
+    json_t *root = json_pack("{s:s, s:s, s:I, s:f, s:o}", "schema", "tally.profile/1", "device", tl_device_name(device),
+                             "steps", (json_int_t)p->n_steps, "step_s", p->step_s / (double)p->n_steps, "rows", rows);
+    char *text = root && ok ? json_print(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(root);
+    if (!text) error_memory(p->rows.n * 200, "a profile");
+    return text;
+}
+
 void profile_free(struct profile *p) {
     if (!p) return;
     memory_free(p->ops.rows);
     memory_free(p->modules.rows);
+    memory_free(p->rows.rows);
     *p = (struct profile){0};
 }

@@ -8,7 +8,9 @@
 
 struct profile_row {
     char name[96];     /* an op; or a module's path with its numbers as "*", so that all layers are one */
+    char module[96];   /* of rows by op and module; otherwise "" */
     const char *phase; /* "forward", "backward", ... */
+    const char *dtype; /* that rows by op and module compute in; otherwise "" */
     uint64_t calls;    /* of ops that ran a kernel */
     double time_s, flops, bytes;
 };
@@ -22,6 +24,7 @@ struct profile {
     int64_t n_steps;
     double step_s;                    /* of all those steps, by the clock; time in no row is outside kernels */
     struct profile_list ops, modules; /* after profile_sort(): the longest first */
+    struct profile_list rows;         /* by both, and by dtype */
 };
 
 /* Adds one step, which took so many seconds. The ledger must have been written while tl_set_profiling() was on.
@@ -32,6 +35,8 @@ void profile_sort(struct profile *p);
 static inline double profile_rate(double amount, double seconds) { return seconds > 0 ? amount / seconds / 1e9 : 0; }
 /* Seconds inside kernels. */
 double profile_kernel_s(const struct profile *p);
+/* The rows of a step, schema tally.profile/1 (docs/training.md); free() it. NULL: recorded. */
+char *profile_text(const struct profile *p, const tl_device *device);
 void profile_free(struct profile *p); /* NULL allowed */
 
 #endif

@@ -102,6 +102,26 @@ static bool timed_step(struct run *r) {
     return ok;
 }
 
+static void lists_end(struct run *r) {
+    if (r->lists_memory) tl_set_memory_events(false);
+    r->lists_memory = false;
+}
+
+/* The step whose ledger is the receipt's, with the list of its allocations. A run does not fail for the lack of it. */
+static bool listed_step(struct run *r) {
+    tl_ledger *around = tl_ledger_begin("memory");
+    bool ok = around && run_kind(r, KIND_STEP), has_ended = around && tl_ledger_end(around);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    if (ok && has_ended && !folder_put(&r->folder, RUN_MEMORY, tl_ledger_memory_json(around, r->trainer->device)))
+        tl_error_clear();
+    tl_set_error_policy(policy);
+    tl_ledger_free(around);
+    lists_end(r);
+    return ok && has_ended;
+}
+
+static bool is_listed(const struct run *r) { return r->lists_memory && r->step == r->summary->first_step + 1; }
+
 static bool is_timed(const struct run *r) {
     int64_t n_before = r->step - r->summary->first_step - 2; /* pools grow in a process's first steps */
     return r->listener && n_before >= 0 && n_before < r->listener->profile_steps;
@@ -162,7 +182,8 @@ static bool advance(struct run *r, enum run_end *end) {
     /* from the start of one step to the start of the next, so that work still on the device is included */
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
     r->step_began_s = 0;
-    if (!(has_timers ? timed_step(r) : run_kind(r, KIND_STEP))) return step_left(r, end);
+    if (!(has_timers ? timed_step(r) : is_listed(r) ? listed_step(r) : run_kind(r, KIND_STEP)))
+        return step_left(r, end);
     if (!pairs_note(r)) return *end = RUN_FAILED, false;
     span->to = r->last_mark = device_mark(t->device);
     span->asked_s = now_s() - before;
@@ -233,6 +254,8 @@ static bool trainer_begin(struct run *r, tl_device *device) {
     tl_pool_trim(device); /* memory that the process reserved before is not the run's */
     r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
     if (*s->memory_limit) tl_set_pool_limit(device, settings_memory_limit(s));
+    r->lists_memory = r->listener && r->listener->lists_memory && run_is_first(r) && !r->summary->foreign_bytes;
+    if (r->lists_memory && tl_set_memory_events(true)) r->lists_memory = false; /* the caller's own list goes on */
     r->trainer = trainer_new(s, &r->source, device, &r->mesh);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
     /* one of several processes cannot leave alone: the others would wait for it */
@@ -256,6 +279,7 @@ static bool run_begin(struct run *r) {
 }
 
 static void run_free(struct run *r) {
+    lists_end(r);
     trainer_free(r->trainer);
     tokenizer_files_free(&r->tokenizer);
     source_close(&r->source);
@@ -306,6 +330,9 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     if (end == RUN_FAILED && r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, r->trainer->device);
     if (r->trainer && end != RUN_FAILED) run_summarise(r, end);
     if (end == RUN_DONE && was_done && !run_past_take(r)) end = RUN_FAILED;
+    if (r->trainer && end != RUN_FAILED && run_is_first(r) && summary->profile.n_steps &&
+        !folder_put(&r->folder, RUN_PROFILE, profile_text(&summary->profile, r->trainer->device)))
+        end = RUN_FAILED;
     if (end == RUN_DONE && !run_complete(r)) end = RUN_FAILED;
     if (!log_close(&r->log) && end == RUN_DONE) end = RUN_FAILED;
     if (end == RUN_DONE && !run_ranks_finish(r)) end = RUN_FAILED;

@@ -31,6 +31,7 @@ static bool folder_renew(struct run *r) {
                          "could go on from (remove final/ to train again from step 0, or give another out folder)",
                          r->settings.out);
     return folder_remove(&r->folder, RUN_PRICE) && folder_remove(&r->folder, RUN_RECEIPT) &&
+           folder_remove(&r->folder, RUN_MEMORY) && folder_remove(&r->folder, RUN_PROFILE) &&
            folder_remove(&r->folder, SOURCE_STORIES) && folder_remove(&r->folder, SOURCE_TOKENS) &&
            folder_remove(&r->folder, SOURCE_VAL_TOKENS) &&
            folder_put(&r->folder, RUN_CONFIG, settings_json(&r->settings));

@@ -22,6 +22,8 @@
 #define RUN_PRICE "price.json"
 #define RUN_RECEIPT "receipt.json"
 #define RUN_MACHINE "machine.json"
+#define RUN_MEMORY "memory.json"
+#define RUN_PROFILE "profile.json"
 #define RUN_FINAL "final"
 extern const char *const run_final_files[2];
 
@@ -70,6 +72,7 @@ struct run {
     bool needs_price;         /* price.json was damaged */
     json_t *made_from;        /* see identity.h */
     bool accepts_changes;
+    bool lists_memory;              /* of the second step of this process: on until that has ended */
     bool was_stopped;               /* while its texts were tokenized */
     char changes[RUN_CHANGES_TEXT]; /* of the run's identity, accepted, and of its length; "": none */
 };

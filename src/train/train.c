@@ -174,7 +174,7 @@ char *tl_train(const char *settings, tl_train_fn listener, void *context) {
     struct settings s = settings_default();
     struct telling telling = {listener, context, 0};
     const struct run_listener run_listener = {
-        .tell = listener ? tell : NULL, .context = &telling, .stop = &telling.stop};
+        .tell = listener ? tell : NULL, .context = &telling, .stop = &telling.stop, .lists_memory = true};
     struct run_summary summary;
     if (!settings_take(&s, settings)) return NULL;
     enum run_end end = run_train(&s, &run_listener, &summary);
