@@ -117,7 +117,7 @@ int options_read(const char *command, const struct option *table, int argc, char
     int n = 0;
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i], *equals = strchr(argument, '=');
-        if (strncmp(argument, "--", 2)) {
+        if (strncmp(argument, "--", 2) && find(table, argument)->kind == OPTION_END) { /* -o may be in the table */
             if (n >= n_words) return option_surplus(command, argument, NULL);
             words[n++] = argument;
             continue;

@@ -64,7 +64,7 @@ static void stop_at(void *context, const struct run_news *news) {
 
 enum run_end run_until(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
     struct stop stop = {stop_after, 0};
-    struct run_listener listener = {.tell = stop_at, .context = &stop, .stop = &stop.flag};
+    struct run_listener listener = {.tell = stop_at, .context = &stop, .stop = &stop.flag, .lists_memory = true};
     enum run_end end = run_train(s, &listener, summary);
     free(summary->text);
     return end;
