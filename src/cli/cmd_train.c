@@ -403,7 +403,7 @@ static void prepare(struct options *o, struct start *s, tl_tokenizer **made, int
 static int train(struct options *o) {
     struct train_progress p = {
         .is_quiet = o->is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o->settings.steps + 19) / 20};
-    struct run_listener listener = {train_progress_tell, &p,  &is_interrupted, o->profile_steps, train_progress_open,
+    struct run_listener listener = {train_progress_tell, &p, &is_interrupted, o->profile_steps, train_progress_open,
                                     .lists_memory = true};
     struct run_summary summary;
     tl_comm *world = tl_comm_world();

@@ -85,7 +85,7 @@ struct run_listener {
     int64_t profile_steps;       /* how many steps are timed op by op, from this process's third on */
     /* Before the first step, unless none is left to do (opening.h); NULL: not called. */
     void (*open)(void *context, const struct opening *opening);
-    bool lists_memory;           /* memory.json gets the allocations of this process's second step */
+    bool lists_memory; /* memory.json gets the allocations of this process's second step */
 };
 
 /* tokens_ready (step/tokens.h) for a run: one that resumes has its tokenizer in its folder. Without this call before,

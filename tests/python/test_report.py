@@ -52,7 +52,8 @@ class Page(Browser):
         """Charts draw again when an observer sees the new width."""
         self.size(width, is_dark=is_dark)
         self.driver.execute_async_script("const done = arguments[0];"
-                                         "const next = requestAnimationFrame; next(() => next(() => setTimeout(done, 30)))")
+                                         "const next = requestAnimationFrame;"
+                                         "next(() => next(() => setTimeout(done, 30)))")
 
     def hover(self, selector, x, y):
         """Moves the pointer to a place within an element, given as shares of its size."""
