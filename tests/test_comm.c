@@ -50,9 +50,12 @@ static void check(tl_tensor *x, int64_t i, double expected) { assert_float_equal
 
 static void ranks_are_numbered(void) {
     tl_comm *comm = world();
-    bool is_open_mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
-    assert_int_equal(tl_comm_size(comm), atoi(getenv(is_open_mpi ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE")));
-    assert_int_equal(tl_comm_rank(comm), atoi(getenv(is_open_mpi ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK")));
+    static const char *const names[][2] = {
+        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}, {"WORLD_SIZE", "RANK"}};
+    int by = 0;
+    while (!getenv(names[by][0])) by++;
+    assert_int_equal(tl_comm_size(comm), atoi(getenv(names[by][0])));
+    assert_int_equal(tl_comm_rank(comm), atoi(getenv(names[by][1])));
     for (int i = 0; i < 100; i++) assert_true(tl_comm_barrier(comm));
 }
 
@@ -492,13 +495,38 @@ static void wrong_use_is_an_error(void **state) {
     tl_scope_end(scope);
 }
 
-static void torchruns_processes_are_refused(void **state) {
+/* Starts n processes as torchrun does, without a launcher. Whether all ended with 0 (or, if one is to fail, how). */
+static int torchrun(int n, const char *fault) {
+    char command[4800];
+    snprintf(command, sizeof command,
+             "export WORLD_SIZE=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=localhost MASTER_PORT=%d OMP_NUM_THREADS=1 %s%s; "
+             "p=; for r in $(seq %d); do RANK=$((r %% %d)) timeout 60 %s & p=\"$p $!\"; done; s=0; "
+             "for i in $p; do wait $i || s=$?; done; exit $s",
+             n, n, 20000 + (int)(getpid() % 20000), *fault ? "TALLY_TEST_FAULT=" : "", fault, n, n, program);
+    return WEXITSTATUS(system(command));
+}
+
+/* MPICH is brought up among them: the same checks, and the watch. Open MPI cannot be, and the words say what can. */
+static void torchruns_processes_meet(void **state) {
     (void)state;
     char command[4400];
-    snprintf(command, sizeof command,
-             "RANK=1 WORLD_SIZE=4 MASTER_ADDR=localhost %s 2>&1 | grep -q 'type `tally launch -n 4 -- PROGRAM`'",
-             program);
+    snprintf(
+        command, sizeof command,
+        "TALLY_MPI=openmpi RANK=1 WORLD_SIZE=4 MASTER_ADDR=localhost %s 2>&1 | grep -q 'type `tally launch -n 4 -- "
+        "PROGRAM`'",
+        program);
     assert_int_equal(system(command), 0);
+    snprintf(
+        command, sizeof command,
+        "RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=0 %s 2>&1 | grep -q 'libtally_mpich\\|MASTER_PORT=0 "
+        "(need a rank below'",
+        program);
+    assert_int_equal(system(command), 0);
+    if (!ranks_can_start(MPICH, program)) skip();
+    for (int n = 2; n <= 3; n++) assert_int_equal(torchrun(n, ""), 0);
+    setenv("TALLY_WATCH", "2", 1);
+    assert_int_equal(torchrun(3, "exit"), 7);
+    unsetenv("TALLY_WATCH");
 }
 
 static void a_plugin_that_is_missing_is_named(void **state) {
@@ -516,7 +544,7 @@ int main(int argc, char **argv) {
     program = argv[0];
     const struct CMUnitTest tests[] = {
         TEST(a_process_alone_is_a_group_of_one), TEST(wrong_use_is_an_error),
-        TEST(torchruns_processes_are_refused),   TEST(a_plugin_that_is_missing_is_named),
+        TEST(torchruns_processes_meet),          TEST(a_plugin_that_is_missing_is_named),
         TEST(several_processes_with_open_mpi),   TEST(several_processes_with_mpich),
         TEST(a_rank_that_fails_ends_all),
     };

@@ -5,8 +5,8 @@
     x = tally.ones(4) * dist.get_rank()
     dist.all_reduce(x)                     # in place; sums are in the order of ranks
 
-Start them with `tally launch -n 4 -- python program.py`, mpirun or srun. A process that is started alone is a group of
-one. Calls are synchronous: there is no async_op. Tensors that are written to must not need gradients.
+Start them with `tally launch -n 4 -- python program.py`, mpirun, srun or torchrun. A process that is started alone is a
+group of one. Calls are synchronous: there is no async_op. Tensors that are written to must not need gradients.
 """
 from . import _functions as F
 from ._grad import no_grad
@@ -55,7 +55,7 @@ def init_process_group(backend=None, init_method=None, *, rank=-1, world_size=-1
     n, me = lib.tl_comm_size(address), lib.tl_comm_rank(address)
     if world_size not in (-1, n) or rank not in (-1, me):
         raise ValueError(f"this is rank {me} of {n}, not {rank} of {world_size}: start the processes with "
-                         f"`tally launch -n {max(world_size, 2)} -- python ...`, mpirun or srun")
+                         f"`tally launch -n {max(world_size, 2)} -- python ...`, mpirun, srun or torchrun")
     group.WORLD = ProcessGroup(address, list(range(n)))
 
 

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/plugin.h"
 #include "device/devices.h"
+#include "comm/rendezvous.h"
 #include "comm/watch.h"
 
 /* ---- Which launcher, and which plugin ---- */
@@ -38,7 +39,7 @@ static const char *plugin_name(void) {
     return wanted && *wanted ? wanted : launchers_plugin();
 }
 
-bool comm_is_launched(void) { return launchers_plugin() != NULL; }
+bool comm_is_launched(void) { return launchers_plugin() || rendezvous_is_due(); }
 
 static bool plugin_open(const char *name, tl_comm *world) {
     char why[280] = "", error[COMM_ERROR] = "";
@@ -60,14 +61,21 @@ static void comm_close(tl_comm *comm) {
     memory_free(comm->ranks);
 }
 
-/* torchrun starts processes without MPI. Each alone would do the whole work, and all write to the same files. */
-static bool is_brought_up(void) {
-    const char *size = getenv("WORLD_SIZE"), *rank = getenv("RANK");
-    if (!size || !rank || !getenv("MASTER_ADDR") || atoi(size) < 2) return true;
-    return error_set(TL_ERROR_USE,
-                     "comm_world: this is rank %.8s of %.8s by torchrun's environment, which brings no MPI up; type "
-                     "`tally launch -n %.8s -- PROGRAM` instead of torchrun, or mpirun or srun on several machines",
-                     rank, size, size);
+/* torchrun starts processes without MPI; MPICH can be brought up among them. */
+static bool torchrun_open(tl_comm *world) {
+    char why[280] = "";
+    const char *size = getenv("WORLD_SIZE"), *rank = getenv("RANK"), *wanted = getenv("TALLY_MPI");
+    bool is_other = wanted && *wanted && strcmp(wanted, "mpich");
+    if (is_other || !plugin_load("mpich", true, why, sizeof why))
+        return error_set(TL_ERROR_USE,
+                         "comm_world: this is rank %.8s of %.8s by torchrun's environment, and only MPICH can be "
+                         "brought up there (%.120s); `apt install libmpich-dev && make mpi`, or type `tally launch -n "
+                         "%.8s -- PROGRAM` instead of torchrun, mpirun or srun on several machines",
+                         rank, size, is_other ? "TALLY_MPI names another" : why, size);
+    if (!rendezvous_begin()) return false;
+    bool ok = plugin_open("mpich", world);
+    rendezvous_end();
+    return ok;
 }
 
 /* ---- Hosts ---- */
@@ -118,8 +126,9 @@ tl_comm *tl_comm_world(void) {
     static bool is_ready;
     pthread_mutex_lock(&lock);
     const char *plugin = is_ready || world.size ? NULL : plugin_name();
-    bool ok = is_ready ||
-              ((plugin ? plugin_open(plugin, &world) : is_brought_up()) && (world.size < 2 || world_begin(&world)));
+    bool is_torchrun = !is_ready && !world.size && !launchers_plugin() && rendezvous_is_due();
+    bool ok = is_ready || ((is_torchrun ? torchrun_open(&world) : !plugin || plugin_open(plugin, &world)) &&
+                           (world.size < 2 || world_begin(&world)));
     if (ok && !world.size) world.size = 1;
     if (ok && !is_ready && world.size > 1) devices_set_number(tl_comm_local_rank(&world));
     is_ready = ok;
