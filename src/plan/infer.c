@@ -63,7 +63,7 @@ static bool passes_of(const struct infer_question *q, int64_t batch, struct pass
     *p = (struct passes){0};
     if (!recipe || !trainer_model(&q->settings, &c, weights)) return false;
     tl_pool_trim(device);
-    tl_set_pool_limit(device, SIZE_MAX);
+    tl_set_pool_limit(device, UINT64_MAX);
     uint64_t before = live_bytes(device);
     tl_module *model = tl_model_new(&c, recipe->parameters, device);
     bool ok = model != NULL, grad = tl_set_grad_mode(false);

@@ -270,9 +270,9 @@ const struct setting_row *settings_row(int index) {
 
 /* ---- Combinations ---- */
 
-size_t settings_memory_limit(const struct settings *s) {
+uint64_t settings_memory_limit(const struct settings *s) {
     uint64_t bytes = 0;
-    return *s->memory_limit && text_size(s->memory_limit, &bytes) ? (size_t)bytes : 0;
+    return *s->memory_limit && text_size(s->memory_limit, &bytes) ? bytes : 0;
 }
 
 bool settings_check(const struct settings *s) {

@@ -49,7 +49,7 @@ static inline uint64_t settings_seed(const struct settings *s, int64_t own) {
     return (uint64_t)(own < 0 ? s->seed : own);
 }
 /* memory_limit in bytes; 0: none is set. */
-size_t settings_memory_limit(const struct settings *s);
+uint64_t settings_memory_limit(const struct settings *s);
 /* Whether both have the same price, as long as settings_conflict refuses neither. */
 bool settings_cost_same(const struct settings *a, const struct settings *b);
 bool settings_are_same(const struct settings *a, const struct settings *b);

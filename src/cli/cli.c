@@ -1,0 +1,48 @@
+#include "cli/cli.h"
+
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "tensor/device.h"
+
+int cli_error_code(void) {
+    switch (tl_error()) {
+    case TL_ERROR_MEMORY:
+        return EXIT_MEMORY;
+    case TL_ERROR_IO:
+    case TL_ERROR_SYSTEM:
+        return EXIT_IO;
+    default:
+        return EXIT_INPUT;
+    }
+}
+
+int cli_error_of(const char *command) {
+    fprintf(stderr, "tally%s%s: %s\n", *command ? " " : "", command, tl_error_message());
+    return cli_error_code();
+}
+
+int cli_error(void) { return cli_error_of(""); }
+
+int cli_json(json_t *value) {
+    char *text = value ? json_print(value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(value);
+    if (!text) {
+        fprintf(stderr, "tally: out of memory\n");
+        return EXIT_MEMORY;
+    }
+    puts(text);
+    free(text);
+    return 0;
+}
+
+tl_device *cli_device_measured(const char *command, const char *name, int *code) {
+    tl_device *device = tl_device_find(name);
+    if (!device) *code = cli_error();
+    else if (device_has_data(device)) return device;
+    else {
+        fprintf(stderr, "tally %s: meta computes nothing, so there is nothing to measure\n", command);
+        *code = EXIT_INPUT;
+    }
+    return NULL;
+}
