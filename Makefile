@@ -27,6 +27,8 @@
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
 #: make wheel            build/dist/tally-*.whl: the Python package with the library (without CUDA), as `pip install .`
 #:                       makes it
+#: make planner-page     build/planner.html: the planner as one page for a browser, through WebAssembly; needs Debian's
+#:                       emscripten and nodejs (scripts/install-deps --page). `make install` installs it if it is there
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` removes it
 #: make docs             write the tables in docs/ that are generated from the sources
 #: make format           format the C sources as .clang-format says, and wrap comments that are too long
@@ -62,6 +64,7 @@ PREFIX     ?= /usr/local
 BINDIR     ?= $(PREFIX)/bin
 LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+DOCDIR     ?= $(PREFIX)/share/doc/tally
 INSTALL    ?= install
 OBJCOPY    ?= objcopy
 PKG_CONFIG ?= pkg-config
@@ -373,6 +376,48 @@ $(BUILD)/python/_native.abi3.so: $(BUILD)/python/_native_all.c
 wheel:
 	@$(PYTHON) tools/python_wheel.py $(BUILD)/dist
 
+# ---------------------------------------------------------------------------------------------------- the planner's page
+
+# The same sources, compiled to WebAssembly: the program of wasm/planner.c with all of the library that a browser can
+# have: no kernels, no runs in folders, no other processes, no patterns, no compression. The linker leaves out what the
+# program does not use; where that refers to what is absent, wasm/absent.c stands in. jansson is compiled with it, and
+# kept in .deps since its sources have to be fetched.
+EMCC        ?= $(shell command -v emcc 2>/dev/null)
+WASM        := $(BUILD)/wasm
+WASM_ABSENT := src/comm/watch.c src/text/regex.c src/data/byte_stream.c
+WASM_CLI    := $(addprefix src/cli/,cli.c cmd_devices.c cmd_fit.c cmd_napkin.c cmd_plan.c options.c plan_layouts.c \
+                 plan_options.c settings_flags.c)
+WASM_SRC    := $(filter-out $(WASM_ABSENT) $(CPU_SRC) src/train/% src/page/% src/einops/%,$(LIB_SRC)) \
+               src/device/cpu/rules.c $(WASM_CLI) $(wildcard wasm/*.c)
+WASM_JANSSON = .deps/jansson
+WASM_CFLAGS := $(STRICT) -ffp-contract=off -fno-math-errno -O2 -Iinclude -Isrc -Iwasm/include \
+               -include wasm/include/system.h -isystem $(WASM_JANSSON)
+# Each question gets an instance of its own: it starts small and grows. The page hands in files, and takes the output.
+WASM_LINK   := -O2 -s MODULARIZE=1 -s EXPORT_NAME=tallyPlanner -s ENVIRONMENT=web,worker,node -s INVOKE_RUN=0 \
+               -s INITIAL_MEMORY=4MB -s ALLOW_MEMORY_GROWTH=1 -s TOTAL_STACK=512KB -s FORCE_FILESYSTEM=1 \
+               -s EXPORTED_RUNTIME_METHODS=FS,callMain
+
+.PHONY: planner-page planner-wasm planner-refused
+planner-page: $(if $(EMCC),$(BUILD)/planner.html,planner-refused)
+planner-wasm: $(if $(EMCC),$(WASM)/planner.js,planner-refused)
+planner-refused:
+	@echo 'The planner page needs emscripten and node: apt install emscripten nodejs,' \
+	    'or run scripts/install-deps --page.' >&2; exit 1
+
+$(WASM)/obj/%.c.o: %.c $(WASM)/flags | $(WASM_JANSSON)/jansson.h
+	$(call say,EMCC,$<)mkdir -p $(@D) && $(EMCC) $(WASM_CFLAGS) -MMD -MP -c -o $@ $<
+$(WASM_JANSSON)/jansson.h:
+	$(call say,FETCH,$(@D))scripts/fetch-jansson $(@D)
+$(WASM)/jansson.o: $(WASM_JANSSON)/jansson.h $(WASM)/flags
+	$(call say,EMCC,$(@F))mkdir -p $(@D) && $(EMCC) -O2 -w -DHAVE_CONFIG_H -I$(WASM_JANSSON) -r -o $@ $(WASM_JANSSON)/*.c
+# Debian keeps the modules that emcc needs where Debian's node looks for them, and no other node.
+$(WASM)/planner.js: $(WASM_SRC:%=$(WASM)/obj/%.o) $(WASM)/jansson.o
+	$(call say,LINK,$@)NODE_PATH=$${NODE_PATH:+$$NODE_PATH:}/usr/share/nodejs $(EMCC) $(WASM_LINK) -o $@ $^
+$(BUILD)/planner.html: $(WASM)/planner.js tools/planner_page $(addprefix wasm/,planner.html planner.css planner.js \
+  ask.js worker.js) $(addprefix src/page/,style.css charts.js)
+	$(call say,WRITE,$@)tools/planner_page $(WASM) $@
+$(WASM)/flags: FLAGS = $(EMCC) $(WASM_CFLAGS)
+
 # FLAGS_<source> holds options for one file alone.
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) $(FLAGS_$<) -MMD -MP -c -o $@ $<
@@ -389,11 +434,11 @@ $(call objects,$(SUPPORT_SRC) $(sort $(TESTS:%=tests/test_%.c) tests/test_sweep.
 quote = '$(subst ','\'',$(strip $(1)))'
 $(BUILD)/flags: FLAGS = $(CC) $(ALL_CFLAGS)
 $(BUILD)/flags-cuda: FLAGS = $(NVCC) $(NVCC_ALL)
-$(BUILD)/flags $(BUILD)/flags-cuda: FORCE
+$(BUILD)/flags $(BUILD)/flags-cuda $(WASM)/flags: FORCE
 	@mkdir -p $(@D); echo $(call quote,$(FLAGS)) | cmp -s - $@ || echo $(call quote,$(FLAGS)) >$@
 FORCE:
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(WASM)/obj -name '*.d' 2>/dev/null)
 
 # ---------------------------------------------------------------------------------------------------------------- tests
 
@@ -477,7 +522,8 @@ $(BUILD)/tally.pc: FORCE
 
 INSTALLED = $(BINDIR)/tally $(INCLUDEDIR)/tally.h $(LIBDIR)/libtally.so $(LIBDIR)/$(SONAME) \
             $(LIBDIR)/libtally.so.$(VERSION) $(LIBDIR)/libtally.a $(LIBDIR)/libtally_cuda.so \
-            $(LIBDIR)/libtally_openmpi.so $(LIBDIR)/libtally_mpich.so $(LIBDIR)/pkgconfig/tally.pc
+            $(LIBDIR)/libtally_openmpi.so $(LIBDIR)/libtally_mpich.so $(LIBDIR)/pkgconfig/tally.pc \
+            $(DOCDIR)/planner.html
 
 install: all
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig)
@@ -490,6 +536,7 @@ install: all
 	$(if $(CLI_SRC),$(INSTALL) -m 755 $(BUILD)/tally $(DESTDIR)$(BINDIR)/)
 	$(if $(NO_CUDA),,$(INSTALL) -m 755 $(BUILD)/libtally_cuda.so $(DESTDIR)$(LIBDIR)/)
 	$(if $(MPIS),$(INSTALL) -m 755 $(MPIS:%=$(BUILD)/libtally_%.so) $(DESTDIR)$(LIBDIR)/)
+	$(if $(wildcard $(BUILD)/planner.html),$(INSTALL) -D -m 644 $(BUILD)/planner.html $(DESTDIR)$(DOCDIR)/planner.html)
 	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig 2>/dev/null || true
 
 uninstall:

@@ -56,7 +56,8 @@ const char help_plan[] =
     "  tally plan --model qwen2.5-1.5b --device 'RTX 4090' --sweep batch=1,2,4,8 --sweep seq=1024,2048\n"
     "  tally plan --inference --model llama-3-8b --recipe bf16 --batch 32 --seq 2048 --new-tokens 512 --device H100\n"
     "\n"
-    "The exit code is 0 if the plan was made, whether the run fits or not.\n";
+    "The exit code is 0 if the plan was made, whether the run fits or not.\n"
+    "`make planner-page` makes a web page of this command, with sliders and pictures, which works offline.\n";
 
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
