@@ -231,6 +231,11 @@ rpaths       = $(sort $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(1
 LINK_LIBS   := $(LIBS) $(call rpaths,$(LIBS)) -fopenmp -lm -ldl -lpthread
 ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,$(NEEDED)) \
                $(BLAS_CFLAGS)
+# The server of `tally watch`; a build without it has no such command.
+ifneq ($(call has,libmicrohttpd),)
+WATCH_LIBS  := $(shell $(pkg) --libs libmicrohttpd)
+FLAGS_src/cli/cmd_watch.c := -DTALLY_MICROHTTPD=1 $(call cflags,libmicrohttpd)
+endif
 CMOCKA_CFLAGS = $(call cflags,cmocka)
 CMOCKA_LIBS = $(or $(shell $(pkg) --libs cmocka 2>/dev/null),$(error The library cmocka (tests) was not found. \
               Debian, Ubuntu: apt install libcmocka-dev, or run scripts/install-deps --tests))
@@ -335,7 +340,8 @@ $(BUILD)/libtally.a: $(BUILD)/tally.o
 	$(call say,AR,$@)$(OBJCOPY) --localize-hidden $< $(BUILD)/libtally.o && rm -f $@ && $(AR) rcs $@ $(BUILD)/libtally.o
 
 $(BUILD)/tally: $(call objects,$(CLI_SRC)) $(BUILD)/tally.o
-	$(call say,LINK,$@)$(CC) $(LINKSAFE) $(call ORIGIN,) $(call ORIGIN,/../lib) -o $@ $^ $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
+	$(call say,LINK,$@)$(CC) $(LINKSAFE) $(call ORIGIN,) $(call ORIGIN,/../lib) -o $@ $^ $(SANLINK) $(LDFLAGS) \
+	    $(LINK_LIBS) $(WATCH_LIBS)
 
 $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.c.o $(call objects,$(SUPPORT_SRC)) $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) \

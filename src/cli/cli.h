@@ -39,6 +39,7 @@ int cmd_generate(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_watch(int argc, char **argv);
 int cmd_ops(int argc, char **argv);
 int cmd_napkin(int argc, char **argv);
 int cmd_roofline(int argc, char **argv);
@@ -50,9 +51,10 @@ int cmd_inspect(int argc, char **argv);
 int cmd_tokenizer(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_data(int argc, char **argv);
-extern const char help_report[], help_train[], help_launch[], help_plan[], help_fit[], help_generate[], help_eval[],
-    help_diff[], help_ops[], help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[],
-    help_export[], help_inspect[], help_tokenizer[], help_tokenize[], help_data[];
+extern const char help_report[], help_watch[];
+extern const char help_train[], help_launch[], help_plan[], help_fit[], help_generate[], help_eval[], help_diff[],
+    help_ops[], help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[], help_export[],
+    help_inspect[], help_tokenizer[], help_tokenize[], help_data[];
 
 /* A flag that is a setting of a run: --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true; --config FILE
  * sets many. *taken: how many arguments it had. 0, or the exit code after words on stderr; a flag that is no setting

@@ -18,6 +18,7 @@ static const struct command commands[] = {
     {"eval", "the loss of a trained model on a text: nats, perplexity, bits per byte", help_eval, cmd_eval},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"report", "draw runs as one HTML file: curves, memory, time, samples", help_report, cmd_report},
+    {"watch", "the same as a live page on this machine", help_watch, cmd_watch},
     {"ops", "list every op with its kind, cost rule and saved tensors", help_ops, cmd_ops},
     {"napkin", "closed forms: time, memory, FLOPs, utilisation, scaling laws", help_napkin, cmd_napkin},
     {"roofline", "the ops of a step under this machine's roofline", help_roofline, cmd_roofline},

@@ -60,8 +60,10 @@ static void put_file(struct text *t, const char *name) {
 }
 
 static void put_head(struct text *t, const char *title, bool is_live) {
+    put_text(t, "<!doctype html>\n<html lang=\"en\"");
+    if (is_live) put_text(t, " data-live=\"/data\"");
     put_text(
-        t, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+        t, ">\n<head>\n<meta charset=\"utf-8\">\n"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
            "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'");

@@ -491,7 +491,7 @@
         let stamp = data.stamp;
         const poll = async () => {
             try {
-                const answer = await fetch(live + "&after=" + encodeURIComponent(stamp));
+                const answer = await fetch(live + location.search + "&after=" + encodeURIComponent(stamp));
                 if (answer.ok && answer.status === 200) {
                     data = await answer.json();
                     stamp = data.stamp;

@@ -188,7 +188,7 @@ static bool link_end(tl_device *device, void *link, void *begun, struct link_sec
               cuda_check(cudaStreamWaitEvent(state->stream, x->event[SENT_TO], 0), "cudaStreamWaitEvent", error) &&
               cuda_check(cudaEventRecord(x->event[WAITED_TO], state->stream), "cudaEventRecord", error);
     x->is_ended = ok;
-    times_take(link, done); /* may be done with x already */
+    times_take(link, done);   /* may be done with x already */
     (void)cudaGetLastError(); /* of a query: not ready yet */
     pthread_mutex_unlock(&cuda_run_lock);
     return ok;
