@@ -18,7 +18,8 @@ TALLY = LIBRARY.parent / "tally"
 
 @contextlib.contextmanager
 def watching(*runs, cwd):
-    server = subprocess.Popen([TALLY, "watch", *runs], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen([TALLY, "watch", *runs], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True)
     try:
         line = server.stdout.readline().strip()
         if not line and "no HTTP server" in server.stderr.read():
