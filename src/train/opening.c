@@ -1,7 +1,12 @@
 #include "train/opening.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/error.h"
+#include "base/json.h"
 #include "base/number.h"
+#include "step/price.h"
 
 static double number_of(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
@@ -12,11 +17,39 @@ static void most(uint64_t *so_far, double value) {
     if (value > (double)*so_far) *so_far = (uint64_t)value;
 }
 
+/* The kinds of one rank's price, of which there are n like it. `counts` has how often they come. */
+static void ledgers_add(struct opening *o, const json_t *kinds, const json_t *counts, double n) {
+    const char *name;
+    json_t *kind;
+    bool is_step = true; /* the first kind */
+    json_object_foreach((json_t *)(uintptr_t)kinds, name, kind) {
+        const json_t *ledger = json_object_get(kind, "ledger"), *memory = json_object_get(ledger, "memory");
+        double flops = number_of(json_object_get(ledger, "totals"), "flops") * n;
+        if (is_step) o->step_flops += flops;
+        is_step = false;
+        o->flops += flops * (double)json_integer_value(json_object_get(json_object_get(counts, name), "count"));
+        most(&o->held_bytes, number_of(memory, "peak_bytes"));
+        most(&o->reserved_bytes, number_of(memory, "peak_reserved_bytes"));
+    }
+}
+
+/* The ranks of a stage do the same, and other stages something else. */
+static bool stages_add(struct opening *o, const struct settings *s, const json_t *counts) {
+    bool ok = true;
+    for (int stage = 1; ok && stage < s->pp; stage++) {
+        char *text = price_text_of(s, stage * (o->n_ranks / (int)s->pp));
+        json_t *price = text ? json_parse(text, NULL) : NULL;
+        ok = price || (text && error_memory(strlen(text), "the price of a stage"));
+        if (ok) ledgers_add(o, json_object_get(price, "kinds"), counts, o->n_ranks / (double)s->pp);
+        json_decref(price);
+        free(text);
+    }
+    return ok;
+}
+
 bool opening_make(struct opening *o, const struct settings *s, const tl_model_config *config,
                   const struct source *source, const json_t *price) {
     const json_t *kinds = json_object_get(price, "kinds");
-    const char *name;
-    json_t *kind;
     *o = (struct opening){.settings = s, .config = *config, .n_parameters = tl_model_config_parameters(config)};
     o->n_ranks = (int)((s->dp ? s->dp : 1) * s->tp * s->cp * s->pp);
     if (__builtin_mul_overflow(s->accum * s->batch, s->seq, &o->step_tokens))
@@ -24,13 +57,6 @@ bool opening_make(struct opening *o, const struct settings *s, const tl_model_co
     o->n_train = source->train.last - source->train.first;
     o->n_held_out = source->held_out.last - source->held_out.first;
     o->are_bytes = !source->train.file && !source->is_bytes;
-    json_object_foreach((json_t *)(uintptr_t)kinds, name, kind) {
-        const json_t *ledger = json_object_get(kind, "ledger"), *memory = json_object_get(ledger, "memory");
-        double flops = number_of(json_object_get(ledger, "totals"), "flops") * o->n_ranks; /* ranks do the same */
-        if (o->step_flops == 0) o->step_flops = flops; /* a step is the first kind */
-        o->flops += flops * (double)json_integer_value(json_object_get(kind, "count"));
-        most(&o->held_bytes, number_of(memory, "peak_bytes"));
-        most(&o->reserved_bytes, number_of(memory, "peak_reserved_bytes"));
-    }
-    return true;
+    ledgers_add(o, kinds, kinds, o->n_ranks / (double)s->pp);
+    return stages_add(o, s, kinds);
 }
