@@ -382,7 +382,7 @@ $(BUILD)/python/_native.abi3.so: $(BUILD)/python/_native_all.c
 wheel:
 	@$(PYTHON) tools/python_wheel.py $(BUILD)/dist
 
-# ---------------------------------------------------------------------------------------------------- the planner's page
+# --------------------------------------------------------------------------------------------------- the planner's page
 
 # The same sources, compiled to WebAssembly: the program of wasm/planner.c with all of the library that a browser can
 # have: no kernels, no runs in folders, no other processes, no patterns, no compression. The linker leaves out what the
