@@ -37,6 +37,8 @@ int cmd_plan(int argc, char **argv);
 int cmd_fit(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
+int cmd_runs(int argc, char **argv);
+int cmd_compare(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_watch(int argc, char **argv);
@@ -51,7 +53,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_tokenizer(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_data(int argc, char **argv);
-extern const char help_report[], help_watch[];
+extern const char help_report[], help_watch[], help_runs[], help_compare[];
 extern const char help_train[], help_launch[], help_plan[], help_fit[], help_generate[], help_eval[], help_diff[],
     help_ops[], help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[], help_export[],
     help_inspect[], help_tokenizer[], help_tokenize[], help_data[];

@@ -45,6 +45,7 @@ const char help_generate[] =
     "  --ignore-eos       go on after an end-of-text token; without this flag a text ends before one\n"
     "  --seed N           seed of the random numbers (default 1): the same seed gives the same text. The second of\n"
     "                     several prompts has the seed N + 1, the third N + 2, ...\n"
+    "  --samples N        N texts for each prompt (default 1), each with a seed of its own\n"
     "  --dtype f32|f16|bf16   dtype of the weights (default: the run's recipe, f32 for other folders). bf16 takes\n"
     "                     half the memory and decodes up to twice as fast\n"
     "  --step N, --best   another checkpoint of the run\n"
@@ -78,8 +79,10 @@ static int request_check(const struct generate_request *r) {
     int n_sources = (r->prompts.n > 0) + (r->ids.n > 0) + (r->file != NULL);
     if (n_sources > 1) return usage("give --prompt, --ids or --prompts, not both");
     if (r->field && !r->file) return usage("--field names the field of --prompts FILE, which is not given");
-    if (r->is_interactive && (r->model.is_json || r->file || r->ids.n || r->prompts.n > 1 || r->shows_speed))
-        return usage("--interactive takes one --prompt to begin with, and no --prompts, --ids, --json or --speed");
+    if (r->is_interactive &&
+        (r->model.is_json || r->samples > 1 || r->file || r->ids.n || r->prompts.n > 1 || r->shows_speed))
+        return usage("--interactive takes one --prompt to begin with, and no --prompts, --ids, --samples, --json or "
+                     "--speed");
     return 0;
 }
 
@@ -102,11 +105,15 @@ static int request_read(struct generate_request *r, int argc, char **argv) {
         {"--ignore-eos", OPTION_FLAG, &r->ignores_eos, 0, 0, false},
         {"--speed", OPTION_FLAG, &r->shows_speed, 0, 0, false},
         {"--seed", OPTION_INTEGER, &r->seed, 0, 9e15, false},
+        {"--samples", OPTION_INTEGER, &r->samples, 1, 1e6, false},
         {"--dtype", OPTION_TEXT, &r->dtype, 0, 0, false},
         {0},
     };
-    *r = (struct generate_request){
-        .tokens = 200, .batch = 8, .seed = 1, .options = {.temperature = 0.8, .top_p = 1, .repetition_penalty = 1}};
+    *r = (struct generate_request){.tokens = 200,
+                                   .batch = 8,
+                                   .seed = 1,
+                                   .samples = 1,
+                                   .options = {.temperature = 0.8, .top_p = 1, .repetition_penalty = 1}};
     int code = trained_flags_read(&r->model, "generate", "--model", table, argc, argv);
     return code ? code : request_check(r);
 }
@@ -324,6 +331,7 @@ static int request_run(struct generate_request *r, struct opened *o, tl_tokenize
     if (!r->ignores_eos && !ends_of_model(&r->ends, o->folder, o->is_run, tokenizer)) return cli_error_of("generate");
     if (r->is_interactive) return generate_chat(r, o, tokenizer);
     int code = prompts_read(&prompts, &source);
+    if (!code && r->samples > 1) code = prompts_repeat(&prompts, r->samples);
     if (code) return code;
     code = generate(r, o, tokenizer, &prompts, device);
     prompts_free(&prompts);

@@ -149,6 +149,22 @@ int prompts_read(struct prompts *p, const struct prompts_source *from) {
     return code;
 }
 
+int prompts_repeat(struct prompts *p, int64_t n) {
+    struct prompts all = {0};
+    int code = 0;
+    for (size_t i = 0; i < p->n; i++)
+        for (int64_t k = 0; !code && k < n; k++) {
+            size_t bytes = (size_t)p->at[i].n * sizeof *p->at[i].ids;
+            int64_t *ids = memory_new(bytes + 1);
+            if (ids) memcpy(ids, p->at[i].ids, bytes);
+            code = prompt_add(&all, ids, p->at[i].n);
+        }
+    prompts_free(p);
+    if (code) prompts_free(&all);
+    *p = all;
+    return code;
+}
+
 void prompts_free(struct prompts *p) {
     for (size_t i = 0; i < p->n; i++) memory_free(p->at[i].ids);
     memory_free(p->at);

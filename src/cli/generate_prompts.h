@@ -26,6 +26,8 @@ struct prompts_source {
 
 /* 0, or the exit code after a message on stderr. */
 int prompts_read(struct prompts *p, const struct prompts_source *from);
+/* Each prompt n times, one after the other. 0, or the exit code, and there are none. */
+int prompts_repeat(struct prompts *p, int64_t n);
 void prompts_free(struct prompts *p);
 
 #endif

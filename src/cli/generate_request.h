@@ -9,7 +9,7 @@ struct generate_request {
     struct trained_flags model;
     struct texts prompts, ids, stops;
     const char *file, *field, *tokenizer, *dtype;
-    int64_t tokens, batch, seed;
+    int64_t tokens, batch, seed, samples;
     tl_generate_options options;
     struct ends ends; /* the tokens that end a text */
     bool shows_speed, is_interactive, ignores_eos;

@@ -5,9 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/near.h"
 #include "cli/output.h"
+#include "tensor/device.h"
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
@@ -16,6 +19,8 @@ static const struct command commands[] = {
     {"fit", "the largest batch, context, depth, width or model that fits a device or a budget", help_fit, cmd_fit},
     {"generate", "continue a text with a trained model", help_generate, cmd_generate},
     {"eval", "the loss of a trained model on a text: nats, perplexity, bits per byte", help_eval, cmd_eval},
+    {"runs", "list training runs: state, steps, loss, speed", help_runs, cmd_runs},
+    {"compare", "compare runs: settings that differ, losses, speed", help_compare, cmd_compare},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"report", "draw runs as one HTML file: curves, memory, time, samples", help_report, cmd_report},
     {"watch", "the same as a live page on this machine", help_watch, cmd_watch},
@@ -50,21 +55,53 @@ static void usage(FILE *to) {
             exit_codes);
 }
 
+static bool is_help_word(const char *word) {
+    return !strcmp(word, "--help") || !strcmp(word, "help") || !strcmp(word, "-h");
+}
+
+/* The version on the first line, for programs; then what a report of a problem should have. */
+static int version_print(void) {
+    const tl_device *cpu = tl_device_find("cpu");
+    int n = printf("tally %s\n", tl_version());
+#if defined __clang__
+    const char *compiler = "clang " __clang_version__;
+#else
+    const char *compiler = "gcc " __VERSION__;
+#endif
+#if defined TALLY_BLAS_BLIS
+    const char *blas = "BLIS";
+#else
+    const char *blas = "OpenBLAS";
+#endif
+    if (n > 0) n = printf("  compiler     %s\n  matrices     %s\n", compiler, blas);
+    if (n > 0)
+        n = printf("  processor    %s, %d threads\n", cpu && cpu->isa ? cpu->isa : "baseline", process_threads());
+    bool has_cuda = tl_device_find("cuda") != NULL;
+    if (n > 0) n = printf("  CUDA         %s\n", has_cuda ? "yes" : tl_error_message());
+    tl_error_clear();
+    return n < 0 ? EXIT_IO : 0;
+}
+
 static int command_run(int argc, char **argv) {
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help") || !strcmp(argv[1], "-h")) return usage(stdout), 0;
-    if (!strcmp(argv[1], "--version")) return printf("tally %s\n", tl_version()) < 0 ? EXIT_IO : 0;
-    const char *names[N_COMMANDS];
+    bool is_help = is_help_word(argv[1]);
+    if (is_help && argc == 2) return usage(stdout), 0;
+    if (!strcmp(argv[1], "--version")) return version_print();
+    const char *names[N_COMMANDS], *name = argv[1 + is_help]; /* help train, --help train */
     for (int i = 0; i < N_COMMANDS; i++) {
         names[i] = commands[i].name;
-        if (strcmp(argv[1], commands[i].name)) continue;
+        if (strcmp(name, commands[i].name)) continue;
+        bool wants_help = is_help || (argc == 3 && !strcmp(argv[2], "help"));
         for (int k = 2; k < argc && strcmp(argv[k], "--"); k++) /* after it, words are another program's */
-            if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
-                return printf("%s%s", commands[i].help, exit_codes) < 0 ? EXIT_IO : 0;
+            wants_help = wants_help || !strcmp(argv[k], "--help") || !strcmp(argv[k], "-h");
+        if (wants_help) return printf("%s%s", commands[i].help, exit_codes) < 0 ? EXIT_IO : 0;
         return commands[i].run(argc - 1, argv + 1);
     }
-    char meant[TEXT_MEANT];
-    fprintf(stderr, "tally: there is no command \"%s\"%s (`tally --help` lists them)\n", argv[1],
-            text_meant(meant, text_nearest(argv[1], names, N_COMMANDS)));
+    const char *near = near_command(name);
+    char meant[TEXT_MEANT], shown[64];
+    if (near) snprintf(meant, sizeof meant, ", did you mean `tally %s`?", near);
+    else text_meant(meant, text_nearest(name, names, N_COMMANDS));
+    fprintf(stderr, "tally: there is no command \"%s\"%s (`tally --help` lists them)\n",
+            text_show(shown, sizeof shown, name), meant);
     return EXIT_USAGE;
 }
 

@@ -9,6 +9,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/near.h"
 
 bool number_read(const char *text, double *value) {
     static const struct {
@@ -77,9 +78,16 @@ static int value_take(const char *command, const struct option *o, const char *v
 
 int option_unknown(const char *command, const char *flag, const char *const *names, int n) {
     char shown[64], name[64], meant[TEXT_MEANT];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(flag, "="), flag);
-    fprintf(stderr, "tally %s: there is no option %s%s (see `tally %s --help`)\n", command,
-            text_show(shown, sizeof shown, flag), text_meant(meant, text_nearest(name, names, n)), command);
+    const char *words, *found;
+    /* -lr, --lr: one dash or two */
+    snprintf(name, sizeof name, "%s%.*s", strncmp(flag, "--", 2) ? "-" : "", (int)strcspn(flag, "="), flag);
+    found = near_option(command, name, names, n, &words);
+    for (int i = 0; i < n && !found; i++)
+        if (near_same(names[i], name)) found = names[i];
+    if (!found && !words) found = text_nearest(name, names, n);
+    fprintf(stderr, "tally %s: there is no option %s%s%s%s (see `tally %s --help`)\n", command,
+            text_show(shown, sizeof shown, flag), text_meant(meant, found), words ? ": " : "", words ? words : "",
+            command);
     return EXIT_USAGE;
 }
 
@@ -89,10 +97,14 @@ int option_lacks(const char *command, const char *flag) {
 }
 
 int option_surplus(const char *command, const char *word, const char *meant) {
-    char shown[64];
-    text_show(shown, sizeof shown, word);
-    fprintf(stderr, "tally %s: unexpected argument \"%s\"", command, shown);
-    if (meant) fprintf(stderr, ", did you mean %s %s?", meant, shown);
+    return option_meant(command, word, meant, word);
+}
+
+int option_meant(const char *command, const char *word, const char *meant, const char *value) {
+    char shown[64], as[64];
+    fprintf(stderr, "tally %s: unexpected argument \"%s\"", command, text_show(shown, sizeof shown, word));
+    const char *quote = value[strcspn(value, " ")] ? "\"" : "";
+    if (meant) fprintf(stderr, ", did you mean %s %s%s%s?", meant, quote, text_show(as, sizeof as, value), quote);
     fprintf(stderr, " (see `tally %s --help`)\n", command);
     return EXIT_USAGE;
 }
@@ -106,9 +118,7 @@ static int unknown(const char *command, const struct option *table, const char *
 
 /* The option that an argument names, up to its '='; the end of the table if none. */
 static const struct option *find(const struct option *table, const char *argument) {
-    size_t length = strcspn(argument, "=");
-    while (table->kind != OPTION_END && (strlen(table->name) != length || strncmp(table->name, argument, length)))
-        table++;
+    while (table->kind != OPTION_END && !near_same(table->name, argument)) table++;
     return table;
 }
 
@@ -117,7 +127,9 @@ int options_read(const char *command, const struct option *table, int argc, char
     int n = 0;
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i], *equals = strchr(argument, '=');
-        if (strncmp(argument, "--", 2) && find(table, argument)->kind == OPTION_END) { /* -o may be in the table */
+        bool is_known = find(table, argument)->kind != OPTION_END; /* -o may be in the table */
+        if (argument[0] == '-' && text_is_letter(argument[1]) && !is_known) return unknown(command, table, argument);
+        if (strncmp(argument, "--", 2) && !is_known) {
             if (n >= n_words) return option_surplus(command, argument, NULL);
             words[n++] = argument;
             continue;

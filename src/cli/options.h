@@ -34,10 +34,11 @@ struct option {
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words);
 
-/* Reports a missing value, or an unexpected argument; `meant` is the option that it may have been for, or NULL.
- * Returns the exit code. */
+/* Reports a missing value, or an unexpected argument; `meant` is the option that it may have been for, or NULL, with
+ * another value than the word in option_meant. Returns the exit code. */
 int option_lacks(const char *command, const char *flag);
 int option_surplus(const char *command, const char *word, const char *meant);
+int option_meant(const char *command, const char *word, const char *meant, const char *value);
 /* Reports an unknown option and suggests the nearest of `names`. Returns the exit code. */
 int option_unknown(const char *command, const char *flag, const char *const *names, int n);
 

@@ -6,11 +6,11 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/learning.h"
+#include "cli/near.h"
 
 static const struct option *option_of(const struct option *table, const char *flag) {
-    size_t length = strcspn(flag, "=");
     for (; table->kind != OPTION_END; table++)
-        if (strlen(table->name) == length && !strncmp(table->name, flag, length)) return table;
+        if (near_same(table->name, flag)) return table;
     return NULL;
 }
 
@@ -32,7 +32,8 @@ int plan_flags_read(struct plan_flags *f, const char *command, const struct opti
         const struct option *o = option_of(table, argv[i]);
         bool has_value = i + 1 < argc;
         taken = 1;
-        if (strncmp(argv[i], "--", 2) && !n_words) code = option_surplus(command, argv[i], "--model");
+        if (strncmp(argv[i], "--", 2) && (!n_words || argv[i][0] == '-'))
+            code = settings_flag(&f->settings, command, table, argv + i, argc - i, &taken);
         else if (strncmp(argv[i], "--", 2)) own[n++] = argv[i];
         else if (o) {
             taken = o->kind == OPTION_FLAG || strchr(argv[i], '=') || !has_value ? 1 : 2;

@@ -39,12 +39,27 @@ static int unknown(const char *command, const struct option *table, const char *
     return option_unknown(command, flag, names, n);
 }
 
+/* A word without dashes: "lr=3e-4" is a setting, "train.txt" a file of data, anything else a model. */
+static int surplus(const char *command, const char *word) {
+    char name[64], meant[128];
+    const char *value = flag_name(word, name, sizeof name), *dot = strrchr(word, '.');
+    static const char *const texts[] = {".txt", ".bin", ".tok", ".jsonl", ".gz", ".zst", ".npy"};
+    if (value && row_of(name)) {
+        snprintf(meant, sizeof meant, "--%.*s", (int)strcspn(word, "="), word);
+        return option_meant(command, word, meant, value);
+    }
+    for (size_t i = 0; dot && i < sizeof texts / sizeof *texts; i++)
+        if (!strcmp(dot, texts[i])) return option_surplus(command, word, "--data");
+    return option_surplus(command, word, "--model");
+}
+
 int settings_flag(struct settings *s, const char *command, const struct option *table, char **argv, int left,
                   int *taken) {
     char name[64];
     const char *flag = argv[0];
     *taken = 1;
-    if (strncmp(flag, "--", 2)) return option_surplus(command, flag, "--model");
+    if (flag[0] == '-' && flag[1] != '-') return unknown(command, table, flag);
+    if (strncmp(flag, "--", 2)) return surplus(command, flag);
     const char *value = flag_name(flag + 2, name, sizeof name);
     const struct setting_row *row = row_of(name);
     bool is_file = !strcmp(name, "config"), is_truth = row && !*row->kind;

@@ -1,8 +1,10 @@
 #include "cli/trained_options.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -30,17 +32,34 @@ int trained_flags_read(struct trained_flags *f, const char *command, const char 
     const char *word = NULL;
     int code = options_read(command, table, argc, argv, &word, 1);
     if (code) return code;
-    if (word) return option_surplus(command, word, needed);
+    if (word) {
+        bool has_prompt = false;
+        for (int i = 0; own[i].kind != OPTION_END; i++) has_prompt = has_prompt || !strcmp(own[i].name, "--prompt");
+        return option_surplus(command, word, has_prompt && access(word, F_OK) ? "--prompt" : needed);
+    }
     if (f->is_best) f->step = STEP_BEST;
     if (f->folder) return 0;
     fprintf(stderr, "tally %s: %s is required (see `tally %s --help`)\n", command, needed, command);
     return EXIT_USAGE;
 }
 
+static int n_passed_over; /* newer checkpoints that are damaged */
+static void log_tell(const char *line, void *context) {
+    (void)context;
+    if (strncmp(line, "checkpoint ", 11)) return;
+    fprintf(stderr, "tally: %s\n", line);
+    n_passed_over++;
+}
+
 int trained_open(const struct trained_flags *f, struct opened *o, tl_device **device) {
     if (f->threads) tl_set_threads((int)f->threads);
     *device = tl_device_find(f->device);
-    if (!*device || !opened_open(o, f->folder, f->step, *device)) return cli_error();
+    tl_set_log_hook(log_tell, NULL); /* a damaged checkpoint is passed over */
+    bool ok = *device && opened_open(o, f->folder, f->step, *device);
+    tl_set_log_hook(NULL, NULL);
+    if (ok && n_passed_over)
+        fprintf(stderr, "tally: the model is that of step %" PRId64 ", an older checkpoint\n", o->step);
+    if (!ok) return cli_error();
     if (f->dtype == TL_DTYPE_COUNT || opened_cast(o, f->dtype)) return 0;
     int code = cli_error();
     opened_close(o);

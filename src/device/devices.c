@@ -117,11 +117,28 @@ static bool open_driver(tl_device *d, const struct device_driver *driver, const 
     return true;
 }
 
+/* What others call them: "GPU", "CUDA:1", "cuda1", "gpu:0"; a chip that runs are only priced for. NULL: no idea. */
+static const char *device_meant(const char *name, char *near, size_t size) {
+    char lower[32];
+    text_copy(lower, sizeof lower, name);
+    for (char *at = lower; *at; at++) *at = text_lower(*at);
+    if (!strcmp(lower, "cpu") || !strcmp(lower, "host") || !strcmp(lower, "mps")) return "cpu";
+    size_t n = !strncmp(lower, "cuda", 4) ? 4 : !strncmp(lower, "gpu", 3) ? 3 : !strncmp(lower, "nvidia", 6) ? 6 : 0;
+    const char *number = lower + n + (lower[n] == ':' || lower[n] == '-');
+    if (n && !*number) return "cuda";
+    if (n && strspn(number, "0123456789") == strlen(number)) return snprintf(near, size, "cuda:%s", number), near;
+    if (target_find(lower)) return snprintf(near, size, "meta:%s", lower), near;
+    return NULL;
+}
+
 static bool open_by_name(tl_device *d, const char *name) {
     const struct device_driver *driver = driver_find(name, strcspn(name, ":@"));
     if (!strncmp(name, "meta:", 5)) return open_meta(d, name, name + 5);
     if (driver) return open_driver(d, driver, name, name + strlen(driver->name));
-    return error_set(TL_ERROR_DEVICE, "%s: no such device; there are cpu, meta, meta:TARGET, cuda, cuda:N", name);
+    char near[64];
+    const char *meant = device_meant(name, near, sizeof near);
+    return error_set(TL_ERROR_DEVICE, "%s: no such device%s%s%s; there are cpu, meta, meta:TARGET, cuda, cuda:N", name,
+                     meant ? ", did you mean " : "", meant ? meant : "", meant ? "?" : "");
 }
 
 /* A device that runs as another has no more memory than that one gives a pool. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "tally.h"
 
 #define GPT2(L, H, C)                                                                                            \
@@ -90,5 +91,12 @@ bool tl_model_preset(const char *name, tl_model_config *config) {
     char known[400] = "";
     for (int i = 0; i < N_PRESETS; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", presets[i].name);
-    return error_set(TL_ERROR_USE, "there is no model \"%s\" (there are %s)", name ? name : "", known);
+    const char *names[N_PRESETS], *near = NULL;
+    char meant[TEXT_MEANT];
+    for (int i = 0; i < N_PRESETS; i++) names[i] = presets[i].name;
+    for (int i = N_PRESETS - 1; name && *name && i >= 0; i--) /* the smallest of its name: gpt2 */
+        if (!strncmp(names[i], name, strlen(name))) near = names[i];
+    if (name && !near) near = text_nearest(name, names, N_PRESETS);
+    return error_set(TL_ERROR_USE, "there is no model \"%s\"%s (there are %s)", name ? name : "",
+                     text_meant(meant, near), known);
 }

@@ -40,9 +40,14 @@ static const struct setting table[] = {
 };
 enum { N_TABLE = sizeof table / sizeof *table };
 
+/* weight_decay and weight-decay are the same. */
 static const struct setting *setting_find(const char *name) {
+    char plain[64];
+    text_copy(plain, sizeof plain, name);
+    for (char *at = plain; *at; at++)
+        if (*at == '-') *at = '_';
     for (int i = 0; i < N_TABLE; i++)
-        if (table[i].kind != IS_GROUP && !strcmp(table[i].name, name)) return &table[i];
+        if (table[i].kind != IS_GROUP && !strcmp(table[i].name, plain)) return &table[i];
     return NULL;
 }
 
@@ -86,11 +91,29 @@ static bool refuse(const struct setting *row, const char *value, const char *nee
     return error_set(TL_ERROR_USE, "%s: \"%s\" is not %s", row->name, value, need);
 }
 
+/* "1e4", "10k", "10,000" and "10_000" are 10000; -1: no such number. */
+static int64_t whole_meant(const char *value) {
+    static const char suffixes[] = "kKmMbB";
+    static const double factors[] = {1e3, 1e3, 1e6, 1e6, 1e9, 1e9};
+    char digits[32], *end;
+    size_t n = 0;
+    for (; *value && n < sizeof digits - 1; value++)
+        if (*value != ',' && *value != '_') digits[n++] = *value;
+    digits[n] = 0;
+    double x = number_parse(digits, &end);
+    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
+    if (suffix) x *= factors[suffix - suffixes], end++;
+    return n && !*end && x >= 0 && x < 9e15 && x == floor(x) ? (int64_t)x : -1;
+}
+
 static bool set_integer(struct settings *s, const struct setting *row, const char *value) {
-    char *end, need[96];
+    char *end, need[160];
     errno = 0;
     long long n = strtoll(value, &end, 10);
     number_print(need, sizeof need, "a whole number from %.0f to %.0f", row->least, row->most);
+    int64_t meant = whole_meant(value);
+    if (meant >= 0 && *end && (double)meant >= row->least && (double)meant <= row->most)
+        number_print(need + strlen(need), sizeof need - strlen(need), " (write %" PRId64 ")", meant);
     if (!*value || *end || errno || (double)n < row->least || (double)n > row->most) return refuse(row, value, need);
     *(int64_t *)field(s, row) = n;
     return true;
@@ -112,10 +135,39 @@ static bool set_text(struct settings *s, const struct setting *row, const char *
     return true;
 }
 
+/* What others call it, or the nearest: ", did you mean ...?" */
+struct meant {
+    char text[TEXT_MEANT];
+};
+static struct meant choice_meant(const struct setting *row, const char *value) {
+    static const char *const aliases[][2] = {
+        {"bf16", "bfloat16"}, {"fp32", "float32"}, {"fp32", "f32"},      {"fp32", "float"},     {"fp16", "float16"},
+        {"fp16", "f16"},      {"fp16", "half"},    {"amp", "mixed"},     {"amp", "tf32"},       {"fp8", "float8"},
+        {"zero1", "1"},       {"zero2", "2"},      {"zero3", "3"},       {"zero3", "fsdp"},     {"full", "true"},
+        {"full", "all"},      {"cosine", "cos"},   {"constant", "none"}, {"bf16", "bf16-mixed"}};
+    char lower[32], known[16][32];
+    const char *names[16], *near = NULL;
+    int n = 0;
+    struct meant m;
+    text_copy(lower, sizeof lower, value);
+    for (char *at = lower; *at; at++) *at = text_lower(*at);
+    for (const char *at = row->choices; *at && n < 16; n++) {
+        size_t length = strcspn(at, "|");
+        snprintf(known[n], sizeof known[n], "%.*s", (int)length, at);
+        names[n] = known[n];
+        at += length + (at[length] == '|');
+    }
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!strcmp(aliases[i][1], lower) && choice_find(row->choices, aliases[i][0], strlen(aliases[i][0])) >= 0)
+            near = aliases[i][0];
+    text_meant(m.text, near ? near : text_nearest(lower, names, n));
+    return m;
+}
+
 static bool set_choice(struct settings *s, const struct setting *row, const char *value) {
     char need[160];
     int place = choice_find(row->choices, value, strlen(value));
-    snprintf(need, sizeof need, "one of %s", row->choices);
+    snprintf(need, sizeof need, "one of %s%s", row->choices, place < 0 ? choice_meant(row, value).text : "");
     if (place < 0) return refuse(row, value, need);
     *(int *)field(s, row) = place;
     return true;

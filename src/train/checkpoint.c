@@ -285,6 +285,21 @@ bool checkpoint_any(const struct checkpoints *all, bool *any) {
     return ok;
 }
 
+bool checkpoint_steps_print(const struct checkpoints *all, char *text, size_t size) {
+    struct steps list = {0};
+    bool ok = steps_list(all, &list);
+    size_t n = 0;
+    for (size_t i = 0; ok && i < list.n; i++) {
+        bool is_finished = false, is_folder;
+        ok = step_look(all, list.step[i], &is_finished, &is_folder);
+        if (ok && is_finished && n + 32 < size)
+            n += (size_t)snprintf(text + n, size - n, "%s%" PRId64, n ? ", " : "", list.step[i]);
+    }
+    if (!n) snprintf(text, size, "none");
+    memory_free(list.step);
+    return ok;
+}
+
 /* Renames a damaged checkpoint, so that it no longer counts. */
 static bool step_set_aside(const struct checkpoints *all, int64_t step, const char *why) {
     char name[NAME_BYTES], aside[FILE_ASIDE], path[FILE_TEXT];

@@ -48,6 +48,10 @@ bool checkpoint_confirm(struct checkpoints *all, int64_t step, const json_t *fil
  * damaged-step-N. One that cannot be read is an error, not damaged. */
 int64_t checkpoint_newest(struct checkpoints *all, bool set_aside);
 
+/* The steps that have a finished checkpoint, as words, newest first: "600, 300"; "none". Those that do not fit are left
+ * out. False: recorded. */
+bool checkpoint_steps_print(const struct checkpoints *all, char *text, size_t size);
+
 /* Whether there is one that was finished, whole or damaged since. */
 bool checkpoint_any(const struct checkpoints *all, bool *any);
 

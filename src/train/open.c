@@ -100,9 +100,24 @@ static bool model_open(struct opened *o, const struct file_folder *run, const st
     return weights_load(o, c);
 }
 
+/* Whether there is such a step; an error that lists those there are. */
+static bool step_check(const struct checkpoints *all, const char *folder, int64_t step) {
+    char steps[200];
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    bool is_good = checkpoint_check(all, step);
+    tl_set_error_policy(policy);
+    if (is_good || tl_error() == TL_ERROR_MEMORY) return is_good;
+    tl_error_clear();
+    return checkpoint_steps_print(all, steps, sizeof steps) &&
+           error_set(TL_ERROR_USE,
+                     "%s: there is no whole checkpoint of step %" PRId64 " (there are: %s; give --step N)", folder,
+                     step, steps);
+}
+
 static struct checkpoint *step_open(struct checkpoints *all, const char *run, int64_t step) {
     const char *folder = all->folder ? all->folder->path : run;
     if (step == STEP_BEST && !best_step(all, folder, &step)) return NULL;
+    if (step >= 0 && !step_check(all, folder, step)) return NULL;
     struct checkpoint *c = step == STEP_NEWEST ? checkpoint_open_newest(all, false) : checkpoint_open(all, step);
     if (!c && tl_error() == TL_OK) error_set(TL_ERROR_USE, "%s: has no whole checkpoint", folder);
     return c;
@@ -165,6 +180,9 @@ bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *de
     strcpy(o->folder, run);
     if (ok && step != STEP_NEWEST && !o->is_run)
         ok = error_set(TL_ERROR_USE, "%s: is not a run's folder, so there is no other step to choose", path);
+    if (ok && !o->is_run && access(run, F_OK))
+        ok = error_set(TL_ERROR_IO,
+                       "%s: there is no run and no model (`tally runs` lists runs, `tally train` makes one)", path);
     ok = ok && (o->is_run          ? run_open(o, run, step, device)
                 : gguf_is_one(run) ? gguf_open(o, run, device)
                                    : model_folder_open(o, run, device));
