@@ -428,6 +428,9 @@ $(WASM)/flags: FLAGS = $(EMCC) $(WASM_CFLAGS)
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) $(FLAGS_$<) -MMD -MP -c -o $@ $<
 
+# Without optimisation, ptxas crashes on warpgroup products.
+$(BUILD)/obj/src/device/cuda/ops/attention_hopper.cu.o: override NVCCFLAGS := -O3
+
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 

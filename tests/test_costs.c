@@ -427,30 +427,30 @@ static void attention_bills_its_recomputed_product_to_recompute(void **state) {
     end();
 }
 
-/* The peak workspace of attention and its gradient on the h200 target. FLOPs are those of the definition. */
+/* The peak workspace of attention and its gradient on a target. FLOPs are those of the definition. */
 struct attention_case {
     tl_dtype dtype;
     int64_t B, T, S, H, H_kv, D;
     bool causal, fast;
     uint64_t workspace;
 };
-static uint64_t attention_held(const struct attention_case *c, double dropout) {
-    tl_device *h200 = tl_device_find("meta:h200");
+static uint64_t attention_held(const char *target, const struct attention_case *c, double dropout) {
+    tl_device *device = tl_device_find(target);
     const int64_t q_shape[4] = {c->B, c->T, c->H, c->D}, k_shape[4] = {c->B, c->S, c->H_kv, c->D};
     const bool before = tl_set_fast(c->fast);
     tl_scope inner = tl_scope_begin();
-    tl_tensor *q = leaf(tl_empty(4, q_shape, c->dtype, h200)), *k = leaf(tl_empty(4, k_shape, c->dtype, h200));
-    tl_tensor *v = leaf(tl_empty(4, k_shape, c->dtype, h200));
+    tl_tensor *q = leaf(tl_empty(4, q_shape, c->dtype, device)), *k = leaf(tl_empty(4, k_shape, c->dtype, device));
+    tl_tensor *v = leaf(tl_empty(4, k_shape, c->dtype, device));
     begin();
     tl_backward(tl_attention(q, k, v, &(tl_attention_options){.causal = c->causal, .dropout = dropout}, NULL),
-                tl_empty(4, q_shape, c->dtype, h200), 0);
+                tl_empty(4, q_shape, c->dtype, device), 0);
     tl_ledger_end(ledger);
     tl_set_fast(before);
     if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
     const uint64_t pairs = (uint64_t)(c->causal ? c->T * (c->S - c->T) + c->T * (c->T + 1) / 2 : c->T * c->S),
                    gemm = 2 * (uint64_t)(c->B * c->H * c->D) * pairs,
                    flops = tl_ledger_total(ledger, TL_ALL, NULL).flops.low,
-                   held = tl_ledger_peak(ledger, h200, TL_WORKSPACE);
+                   held = tl_ledger_peak(ledger, device, TL_WORKSPACE);
     tl_ledger_free(ledger);
     tl_scope_end(inner);
     if (flops != 7 * gemm)
@@ -459,8 +459,8 @@ static uint64_t attention_held(const struct attention_case *c, double dropout) {
     return held;
 }
 
-static void expect_workspace(const struct attention_case *c, double dropout) {
-    const uint64_t held = attention_held(c, dropout);
+static void expect_workspace(const char *target, const struct attention_case *c, double dropout) {
+    const uint64_t held = attention_held(target, c, dropout);
     if (held != c->workspace)
         fail_msg("T %lld, S %lld, fast %d, dropout %g: workspace %llu; expected %llu", (long long)c->T, (long long)c->S,
                  c->fast, dropout, (unsigned long long)held, (unsigned long long)c->workspace);
@@ -496,8 +496,8 @@ static void dropout_inside_attention_is_free(void **state) {
     ROW("random", TL_ALL, 0, 0, 0, 0);
     end();
     /* on a GPU our own kernels do it, which need row sums alone: 8 x 12 heads of 960 queries */
-    expect_workspace(&(struct attention_case){TL_BF16, 8, 960, 960, 12, 12, 64, true, false, 4 * 96 * 960}, 0.1);
-    expect_workspace(&(struct attention_case){TL_F32, 8, 960, 960, 12, 12, 64, true, true, 4 * 96 * 960}, 0.1);
+    expect_workspace("meta:h200", &(struct attention_case){TL_BF16, 8, 960, 960, 12, 12, 64, true, false, 4 * 96 * 960}, 0.1);
+    expect_workspace("meta:h200", &(struct attention_case){TL_F32, 8, 960, 960, 12, 12, 64, true, true, 4 * 96 * 960}, 0.1);
 }
 
 /* Row sums, rounded up to 512 bytes; f32 sums of dq over whole tiles of 128 queries; where the last tile of 128 keys is
@@ -534,7 +534,28 @@ static void attention_gets_whole_tiles_on_a_gpu(void **state) {
         {TL_BF16, 8, 960, 1024, 12, 12, 64, true, false, 384 * 960},
         {TL_BF16, 8, 1, 960, 12, 12, 64, false, false, 512},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_workspace(&cases[i], 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_workspace("meta:a100-80", &cases[i], 0);
+}
+
+/* On Hopper our own kernel: row sums, rounded up to 256 bytes, then slabs of f32: of at most 132 blocks that have whole
+ * heads, or, where there are few, of parts of a head. Tiles of 128 keys, and of 128 queries (heads of up to 64) or 64. */
+static void attention_gets_slabs_on_hopper(void **state) {
+    (void)state;
+    const uint64_t row = 4 * 64; /* bytes of a row of a head of 64 */
+    const struct attention_case cases[] = {
+        /* 768 key heads: 132 blocks, with a sum of dq each */
+        {TL_BF16, 64, 1024, 1024, 12, 12, 64, true, false, 768 * 4096 + 132 * row * 1024},
+        {TL_F16, 64, 1000, 1000, 12, 12, 40, true, true, 768 * 4000 + 132 * row * 1024},
+        /* 128 key heads of 4 query heads: dq of one, and dk and dv */
+        {TL_BF16, 16, 2048, 2048, 32, 8, 64, true, false, 512 * 8192 + 128 * 3 * row * 2048},
+        /* 4 key heads in 132 / 4 = 33 parts, but there are only 8 tiles of keys: dq of both query heads in each */
+        {TL_BF16, 2, 1000, 1000, 4, 2, 64, true, false, 8 * 4000 + 4 * 8 * 2 * row * 1024},
+        /* one tile of keys cannot be cut; heads of 128 have tiles of 64 queries */
+        {TL_BF16, 1, 100, 100, 2, 2, 128, false, false, 1024 + 2 * 2 * row * 128},
+        /* 400 = 3 x 132 + 4: whole heads need more than 4 heads in 8 parts */
+        {TL_BF16, 16, 1024, 1024, 25, 25, 64, true, false, 400 * 4096 + 132 * row * 1024},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_workspace("meta:h200", &cases[i], 0);
 }
 
 /* The workspace that cuDNN 9.14 asked for on an H200, for a slice of n_batch entries and n_kv key heads. Before it
@@ -573,7 +594,7 @@ static void attention_has_room_for_the_plans_of_a_gpu(void **state) {
         const int64_t rows = plans[i].n_batch * plans[i].n_kv * (c->H / c->H_kv) * c->T;
         const uint64_t lengths = c->S % 128 ? 2 * (((uint64_t)plans[i].n_batch * 4 + 255) / 256 * 256) : 0;
         const uint64_t before = ((uint64_t)rows * 4 + 255) / 256 * 256 + (c->fast ? (uint64_t)(rows * c->D) * 4 : 0);
-        const uint64_t held = attention_held(c, 0), wanted = before + lengths + c->workspace;
+        const uint64_t held = attention_held("meta:a100-80", c, 0), wanted = before + lengths + c->workspace;
         if (held < wanted)
             fail_msg("T %lld, S %lld, H %lld/%lld, fast %d: workspace %llu, a plan wants %llu", (long long)c->T,
                      (long long)c->S, (long long)c->H, (long long)c->H_kv, c->fast, (unsigned long long)held,
@@ -1169,6 +1190,7 @@ int main(void) {
         TEST(dropout_inside_attention_is_free),
         TEST(attention_bills_its_recomputed_product_to_recompute),
         TEST(attention_gets_whole_tiles_on_a_gpu),
+        TEST(attention_gets_slabs_on_hopper),
         TEST(attention_has_room_for_the_plans_of_a_gpu),
         TEST(updates_are_billed_to_their_phase),
         TEST(norms_of_gradients_are_billed_to_the_update),
