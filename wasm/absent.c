@@ -10,8 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "base/error.h"
+#include "cli/cli.h"
+#include "cli/learning.h"
+#include "comm/rendezvous.h"
 #include "comm/watch.h"
 #include "device/cpu/device.h"
 #include "device/cpu/rules.h"
@@ -59,7 +63,11 @@ static bool cpu_open(tl_device *d, int index, const struct target *as, char *err
 
 const struct device_driver cpu_driver = {.name = "cpu", .targets = cpu_targets, .open = cpu_open};
 
-/* ---- src/comm/watch.c: other processes ---- */
+/* ---- src/comm/rendezvous.c and src/comm/watch.c: other processes ---- */
+
+bool rendezvous_is_due(void) { return false; }
+bool rendezvous_begin(void) { return error_set(TL_ERROR_SYSTEM, "a browser starts no processes"); }
+void rendezvous_end(void) {}
 
 bool watch_begin(tl_comm *world, char *error) {
     (void)world;
@@ -69,6 +77,10 @@ void watch_enter(tl_comm *comm, const char *op, tl_dtype dtype, int64_t count, i
     (void)comm, (void)op, (void)dtype, (void)count, (void)peer;
 }
 void watch_leave(tl_comm *comm) { (void)comm; }
+struct call watch_call(void) {
+    return (struct call){0};
+}
+void watch_wait(const tl_comm *comm, const struct call *call) { (void)comm, (void)call; }
 uint64_t watch_group_id(const tl_comm *parent, const int *ranks, int n) {
     (void)parent, (void)ranks, (void)n;
     return 0;
@@ -89,10 +101,24 @@ bool regex_next(const struct regex *r, void **data, const uint8_t *text, size_t 
 }
 void regex_data_free(void *data) { (void)data; }
 
+/* ---- src/cli/learning.c: tokenizers that are learnt ---- */
+
+int learning_ready(const char *command, struct settings *s, tl_tokenizer **made) {
+    *made = NULL;
+    if (s->ready || !tokens_are_made(s)) return 0;
+    fprintf(stderr, "tally %s: tokenizer: the planner's page learns none (use the program)\n", command);
+    return EXIT_INPUT;
+}
+
 /* ---- The C library ---- */
 
 int sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *cores) {
     (void)process, (void)bytes, (void)cores;
+    errno = ENOSYS;
+    return -1;
+}
+int prctl(int option, ...) {
+    (void)option;
     errno = ENOSYS;
     return -1;
 }
