@@ -496,8 +496,10 @@ static void dropout_inside_attention_is_free(void **state) {
     ROW("random", TL_ALL, 0, 0, 0, 0);
     end();
     /* on a GPU our own kernels do it, which need row sums alone: 8 x 12 heads of 960 queries */
-    expect_workspace("meta:h200", &(struct attention_case){TL_BF16, 8, 960, 960, 12, 12, 64, true, false, 4 * 96 * 960}, 0.1);
-    expect_workspace("meta:h200", &(struct attention_case){TL_F32, 8, 960, 960, 12, 12, 64, true, true, 4 * 96 * 960}, 0.1);
+    expect_workspace("meta:h200", &(struct attention_case){TL_BF16, 8, 960, 960, 12, 12, 64, true, false, 4 * 96 * 960},
+                     0.1);
+    expect_workspace("meta:h200", &(struct attention_case){TL_F32, 8, 960, 960, 12, 12, 64, true, true, 4 * 96 * 960},
+                     0.1);
 }
 
 /* Row sums, rounded up to 512 bytes; f32 sums of dq over whole tiles of 128 queries; where the last tile of 128 keys is
@@ -537,8 +539,9 @@ static void attention_gets_whole_tiles_on_a_gpu(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_workspace("meta:a100-80", &cases[i], 0);
 }
 
-/* On Hopper our own kernel: row sums, rounded up to 256 bytes, then slabs of f32: of at most 132 blocks that have whole
- * heads, or, where there are few, of parts of a head. Tiles of 128 keys, and of 128 queries (heads of up to 64) or 64. */
+/* On Hopper our own kernel: row sums, rounded up to 256 bytes, then slabs of f32: of at most 132 blocks that have
+ * whole heads, or, where there are few, of parts of a head. Tiles of 128 keys, and of 128 queries (heads of up to
+ * 64) or 64. */
 static void attention_gets_slabs_on_hopper(void **state) {
     (void)state;
     const uint64_t row = 4 * 64; /* bytes of a row of a head of 64 */

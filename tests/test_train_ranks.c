@@ -343,7 +343,8 @@ static void weights_are_the_same(const char *a, const char *b) {
 /* The next line of a log that has figures: a divided model writes no samples. */
 static char *figures_next(char **rest) {
     char *line;
-    while ((line = strtok_r(*rest, "\n", rest)) && strstr(line, "\"sample\"")) {}
+    while ((line = strtok_r(*rest, "\n", rest)) && strstr(line, "\"sample\"")) {
+    }
     return line;
 }
 
@@ -367,7 +368,7 @@ static double losses_compare(const char *a, const char *b) {
         json_decref(two);
         lines++;
     }
-    assert_true(lines >= 13);                                   /* 10 steps, 3 evaluations */
+    assert_true(lines >= 13);                         /* 10 steps, 3 evaluations */
     assert_true(p == NULL && !figures_next(&rest_y)); /* both have as many */
     memory_free(x);
     memory_free(y);
