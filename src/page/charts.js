@@ -140,6 +140,20 @@ const Tally = (() => {
         window.addEventListener("beforeprint", redraw);
         return redraw;
     }
+
+    // A chart with a legend of spec[name]: it is drawn again when its width or its spec changes.
+    function chartOf(frame, spec, name, draw) {
+        const redraw = watchWidth(frame, draw);
+        legendOf(frame, spec[name], redraw);
+        return {
+            node: frame.node,
+            update(change) {
+                Object.assign(spec, change);
+                if (change[name]) legendOf(frame, spec[name], redraw);
+                redraw();
+            },
+        };
+    }
     function setDrawing(frame, drawing) {
         const before = frame.plot.querySelector("svg");
         if (before) before.replaceWith(drawing);
@@ -373,16 +387,7 @@ const Tally = (() => {
             cursorIndex = Math.max(0, Math.min(main.x.length - 1, cursorIndex + moves[event.key]));
             frame.said.textContent = (main.titles ? showPoint(main, cursorIndex) : show(main.x[cursorIndex])) || "";
         }
-        const redraw = watchWidth(frame, draw);
-        legendOf(frame, spec.series, redraw);
-        return {
-            node: frame.node,
-            update(change) {
-                Object.assign(spec, change);
-                if (change.series) legendOf(frame, spec.series, redraw);
-                redraw();
-            },
-        };
+        return chartOf(frame, spec, "series", draw);
     }
 
     // ---- Stacked areas over a sequence of moments ----
@@ -502,16 +507,7 @@ const Tally = (() => {
             moment = Math.max(0, Math.min(n - 1, moment + moves[event.key]));
             frame.said.textContent = show(moment, -1);
         }
-        const redraw = watchWidth(frame, draw);
-        legendOf(frame, spec.layers, redraw);
-        return {
-            node: frame.node,
-            update(change) {
-                Object.assign(spec, change);
-                if (change.layers) legendOf(frame, spec.layers, redraw);
-                redraw();
-            },
-        };
+        return chartOf(frame, spec, "layers", draw);
     }
 
     // ---- Areas in proportion ----
