@@ -1837,6 +1837,44 @@ TL_API void tl_bpe_free(tl_bpe *bpe); /* NULL allowed */
  * merges; the list that is written has the one that each token is really made by. Others are refused by name. */
 TL_API bool tl_tokenizer_save(const tl_tokenizer *tokenizer, const char *folder, const char *format);
 
+/* Texts to a token file that records their documents, as `tally tokenize` makes it. Paths are files and folders: texts,
+ * and JSON lines with the text in a field, each also compressed with gzip or zstd; "-" is standard input. A file that
+ * is stopped, by an error, a signal or `progress`, is continued by the next call with the same arguments; the result is
+ * the same, byte for byte. It does not depend on the number of threads. */
+typedef struct tl_tokenize_figures {
+    uint64_t documents, text_bytes;  /* begun so far, and their bytes */
+    uint64_t bad;                    /* lines that were skipped */
+    int64_t tokens[2], recorded[2];  /* and documents, in `out` and in val_out */
+    int64_t longest;                 /* document, in tokens */
+    int64_t files, ignored;          /* inputs; files in folders whose names have no known ending */
+    uint64_t used, total;            /* bytes of the inputs; total 0: not known */
+    uint64_t used_before, text_before; /* by earlier calls that were stopped */
+    double seconds;                  /* of this call */
+    bool is_resumed, is_kept;        /* is_kept: what is done can be continued (not with standard input) */
+} tl_tokenize_figures;
+typedef struct tl_tokenize_options {
+    const char *val_out;   /* a second file, for some of the documents; NULL: none */
+    double val_share;      /* its share: documents whose number, hashed with the seed, is below it */
+    uint64_t seed;
+    const char *field;     /* of JSON lines; NULL: text */
+    const char *format;    /* of all inputs: text or jsonl; NULL: by their names */
+    const char *separator; /* cuts texts into documents: blank-line, or any text; NULL: each file is one */
+    int64_t end_token;     /* after each document; -1: none */
+    tl_special special;    /* special tokens inside documents */
+    bool skips_bad;        /* lines that are not JSON or lack the field are counted, not errors */
+    bool restarts;         /* forget what a stopped call has done */
+    int threads;           /* that encode; 0: all. One more reads */
+    double save_every_s;   /* how often the work so far is saved */
+    /* After every batch, and while waiting. False stops: an error, "stopped". NULL: none. */
+    bool (*progress)(const tl_tokenize_figures *figures, void *context);
+    void *context;
+} tl_tokenize_options;
+/* nothing held out (share 0.01), seed 1, the tokenizer's end of text, special tokens are text, saved every 15 s */
+TL_API tl_tokenize_options tl_tokenize_defaults(const tl_tokenizer *tokenizer);
+/* NULL options: the defaults. figures (may be NULL) is filled on failure too. */
+TL_API bool tl_tokenize_files(tl_tokenizer *tokenizer, const char *const *paths, int n, const char *out,
+                              const tl_tokenize_options *options, tl_tokenize_figures *figures);
+
 /* tl_model_open, with the model's tokenizer: the one in the folder or the file; bytes, if a model without one has 256
  * tokens; NULL in *tokenizer if there is none. has_template: prompts are encoded with the tokenizer's template
  * (tl_encode_options), which runs are not trained with. Either may be NULL, and is then not read. */

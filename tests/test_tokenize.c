@@ -354,7 +354,7 @@ struct job {
     int stop_after, kill_after, calls; /* batches; 0: never */
 };
 
-static bool job_tell(const struct tokenize_figures *f, void *context) {
+static bool job_tell(const tl_tokenize_figures *f, void *context) {
     struct job *job = context;
     (void)f;
     job->calls++;
@@ -362,9 +362,8 @@ static bool job_tell(const struct tokenize_figures *f, void *context) {
     return !job->stop_after || job->calls < job->stop_after;
 }
 
-static enum tokenize_end job_run(struct job *job, const char *input, const char *out,
-                                 struct tokenize_figures *figures) {
-    struct tokenize_figures unused;
+static enum tokenize_end job_run(struct job *job, const char *input, const char *out, tl_tokenize_figures *figures) {
+    tl_tokenize_figures unused;
     job->inputs = (struct inputs){0};
     job->calls = 0;
     if (!inputs_add(&job->inputs, input)) return inputs_free(&job->inputs), TOKENIZE_FAILED;
@@ -397,7 +396,7 @@ static void expect_gone(const char *out) {
 static void tokens_are_those_of_each_document(void **state) {
     (void)state;
     static char text[1 << 16];
-    struct tokenize_figures figures;
+    tl_tokenize_figures figures;
     struct job job = job_of(0);
     const char *out = path_of("whole.tok");
     assert_int_equal(job_run(&job, corpus_jsonl, out, &figures), TOKENIZE_DONE);
@@ -465,7 +464,7 @@ static void threads_batches_and_packing_change_no_byte(void **state) {
 /* The same documents, in the two files together, in order. */
 static void documents_are_split_by_their_number(void **state) {
     (void)state;
-    struct tokenize_figures figures, again;
+    tl_tokenize_figures figures, again;
     struct job job = job_of(500);
     job.o.val_out = path_of("split-val.tok");
     job.o.val_share = 0.2;
@@ -617,7 +616,7 @@ static void failed_work_leaves_what_was_good(void **state) {
     expect_error(TL_ERROR_USE, "h.jsonl: line 1, column 1: not JSON");
     expect_gone(first); /* nothing was done */
     for (size_t batch = 0; batch < 2; batch++) {
-        struct tokenize_figures figures;
+        tl_tokenize_figures figures;
         job = job_of(batch);
         assert_int_equal(job_run(&job, good, out, &figures), TOKENIZE_FAILED);
         expect_error(TL_ERROR_USE, "g.jsonl: line 3");

@@ -17,6 +17,7 @@ import numpy as np
 
 from . import _errors
 from ._library import c, constants, structs
+from ._train import _Deferred
 
 _Options, _Encoding = structs["tl_encode_options"], structs["tl_encoding"]
 # The generated prototypes have texts as char *, which would stop at a zero byte: here, texts are addresses and lengths.
@@ -109,6 +110,16 @@ class _Bpe:
         c.tl_bpe_free(self.address)
 
 
+def _figures(f):
+    """Of a tl_tokenize_figures."""
+    tokens = f.tokens[0] + f.tokens[1]
+    return {"tokens": f.tokens[0], "documents": f.recorded[0], "val_tokens": f.tokens[1],
+            "val_documents": f.recorded[1], "longest_document": f.longest, "text_bytes": f.text_bytes,
+            "bytes_per_token": f.text_bytes / tokens if tokens else 0.0, "input_files": f.files,
+            "ignored_files": f.ignored, "skipped_lines": f.bad, "used_bytes": f.used, "total_bytes": f.total,
+            "resumed": f.is_resumed, "seconds": f.seconds}
+
+
 class Tokenizer:
     """A tokenizer from a file or a folder: Hugging Face's tokenizer.json, Mistral's tekken.json, GPT-2's vocab.json
     and merges.txt, or tiktoken's ranks, for which `encoding` names pattern and special tokens (`encodings()`)."""
@@ -163,6 +174,51 @@ class Tokenizer:
         folder. For bytes, characters and byte-level BPE with a well-known pattern, whatever file it was read from."""
         if not c.tl_tokenizer_save(self._address, os.fsencode(folder), format.encode()):
             _raise()
+
+    def encode_files(self, files, out, *, val_out=None, val_share=0.01, seed=1, field="text", format=None,
+                     separator=None, end_token="default", special="text", skip_bad=False, restart=False, threads=0,
+                     save_every=15.0, progress=None):
+        """Writes the tokens of files to the token file `out`, as `tally tokenize` does, and returns the figures.
+
+        `files`: a path or several, of texts, JSON lines (the text is in `field`), either of them with gzip or zstd,
+        and folders of such files. `format`: "text" or "jsonl", if the names do not say it. `separator` cuts texts into
+        documents: "blank-line" or any text. `end_token`, an id, follows each document; the default is the tokenizer's
+        end of text, None is no token. Special tokens inside documents are ordinary text (`special`="text"), tokens
+        ("allow"), or an error ("refuse"). With `val_out`, the share `val_share` of the documents goes to that file.
+
+        `progress(figures)` is called after each batch. If it returns False or raises, or a signal's handler raises,
+        such as KeyboardInterrupt on Ctrl-C, the work so far is saved, and the same call continues it, unless
+        restart=True; the final file is the same."""
+        paths = [os.fsencode(path) for path in ([files] if isinstance(files, (str, os.PathLike)) else files)]
+        o = c.tl_tokenize_defaults(self._address)
+        o.val_out = None if val_out is None else os.fsencode(val_out)
+        o.val_share, o.seed, o.field, o.threads, o.save_every_s = val_share, seed, field.encode(), threads, save_every
+        o.format, o.separator = (None if text is None else text.encode() for text in (format, separator))
+        if end_token != "default":
+            o.end_token = -1 if end_token is None else end_token
+        o.special, o.skips_bad, o.restarts = _POLICY[special], skip_bad, restart
+        figures = structs["tl_tokenize_figures"]()
+
+        @ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.POINTER(structs["tl_tokenize_figures"]), ctypes.c_void_p)
+        def tell(now, _):
+            try:
+                if not deferred.raised and progress is not None and progress(_figures(now.contents)) is False:
+                    return False
+            except BaseException as error:
+                deferred.raised.append(error)
+            return not deferred.raised
+
+        o.progress = ctypes.cast(tell, ctypes.c_void_p)
+        with _Deferred() as deferred:
+            array = (ctypes.c_char_p * len(paths))(*paths)
+            ok = c.tl_tokenize_files(self._address, array, len(paths), os.fsencode(out), ctypes.byref(o),
+                                     ctypes.byref(figures))
+        if deferred.raised:
+            c.tl_error_clear()
+            raise deferred.raised[0]
+        if not ok:
+            _raise()
+        return _figures(figures)
 
     @staticmethod
     def encodings():

@@ -1,17 +1,15 @@
 /* cmd_tokenize.c: tally tokenize */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "data/tokenize.h"
+#include "cli/progress.h"
 #include "step/tokens.h"
 
 const char help_tokenize[] =
@@ -52,41 +50,34 @@ const char help_tokenize[] =
     "  xz -dc dump.jsonl.xz | tally tokenize - --format jsonl --field content --tokenizer tok/ --out dump.tok\n"
     "  tally train --data corpus.tok --val-data corpus-val.tok --tokenizer tokenizer.json --out runs/a\n";
 
-/* ---- Progress: a line that is rewritten on a terminal, one every ten seconds elsewhere ---- */
+/* ---- Progress ---- */
 
-struct progress {
-    double shown_s;
-    bool is_terminal, has_shown;
-};
-
-static bool progress_tell(const struct tokenize_figures *f, void *context) {
+static bool tell(const tl_tokenize_figures *f, void *context) {
     struct progress *p = context;
-    double now = now_s();
-    if (now - p->shown_s >= (p->is_terminal ? 0.2 : 10)) {
-        double rate = (double)(f->text_bytes - f->text_before) / f->seconds, left_s;
-        double per_s = (double)(f->used - f->used_before) / f->seconds;
-        left_s = per_s > 0 && f->total ? (double)(f->total - (f->used < f->total ? f->used : f->total)) / per_s : 0;
-        char total[32], documents[32];
-        if (p->is_terminal) output_wipe();
-        fprintf(stderr, "tokenize: %s documents, %.1f MB/s", grouped_text(f->documents, documents), 1e-6 * rate);
-        if (f->total)
-            fprintf(stderr, ", %.1f%% of %sB, %.0f s left", 100 * (double)f->used / (double)f->total,
-                    count_text((double)f->total, total), left_s);
-        if (!p->is_terminal) fputc('\n', stderr);
-        p->shown_s = now;
-        p->has_shown = true;
-    }
+    if (!progress_is_due(p)) return !is_interrupted;
+    double rate = (double)(f->text_bytes - f->text_before) / f->seconds, left_s;
+    double per_s = (double)(f->used - f->used_before) / f->seconds;
+    left_s = per_s > 0 && f->total ? (double)(f->total - (f->used < f->total ? f->used : f->total)) / per_s : 0;
+    char total[32], documents[32], line[160];
+    int n = snprintf(line, sizeof line, "tokenize: %s documents, %.1f MB/s", grouped_text(f->documents, documents),
+                     1e-6 * rate);
+    if (f->total)
+        snprintf(line + n, sizeof line - (size_t)n, ", %.1f%% of %sB, %.0f s left",
+                 100 * (double)f->used / (double)f->total, count_text((double)f->total, total), left_s);
+    progress_line(p, line);
     return !is_interrupted;
 }
 
 /* ---- The command line ---- */
 
 struct request {
-    struct tokenize_options o;
-    struct inputs inputs;
+    tl_tokenizer *t;
+    tl_tokenize_options o;
     const char **words;
-    const char *tokenizer, *separator, *format, *special, *end_token;
+    int n_words;
+    const char *out, *tokenizer, *separator, *special, *end_token;
     char *val_out, *separator_text; /* made here */
+    double val_share;               /* 0: not given */
     int64_t seed, threads;
     bool wants_json;
 };
@@ -111,7 +102,7 @@ static bool word_read(const char *text, const char *const *words, int n, int *fo
 /* "blank-line", or a text in which \n, \t and \\ are what they are in C. */
 static int separator_read(struct request *r) {
     if (!r->separator) return 0;
-    if (!strcmp(r->separator, "blank-line")) return r->o.documents.separator = DOCUMENTS_BLANK, 0;
+    if (!strcmp(r->separator, "blank-line")) return r->o.separator = r->separator, 0;
     char *to = r->separator_text = strdup(r->separator);
     if (!to) return error_memory(strlen(r->separator), "a separator"), cli_error_of("tokenize");
     for (const char *from = r->separator; *from; from++) {
@@ -120,7 +111,7 @@ static int separator_read(struct request *r) {
         *to++ = !is_escape ? *from : *from == 'n' ? '\n' : *from == 't' ? '\t' : '\\';
     }
     *to = 0;
-    r->o.documents.separator = r->separator_text;
+    r->o.separator = r->separator_text;
     return *r->separator_text ? 0 : value_error("--document-separator", r->separator, "blank-line or a text");
 }
 
@@ -135,30 +126,28 @@ static char *val_name(const char *out) {
 }
 
 static int split_read(struct request *r) {
-    bool has_share = r->o.val_share > 0;
-    if (!has_share && !r->o.val_out) return 0;
-    if (!has_share) r->o.val_share = 0.01;
-    if (!r->o.val_out && !(r->o.val_out = r->val_out = val_name(r->o.out))) return cli_error_of("tokenize");
-    if (!*r->o.val_out || !strcmp(r->o.val_out, r->o.out))
+    if (!(r->val_share > 0) && !r->o.val_out) return 0;
+    if (r->val_share > 0) r->o.val_share = r->val_share;
+    if (!r->o.val_out && !(r->o.val_out = r->val_out = val_name(r->out))) return cli_error_of("tokenize");
+    if (!*r->o.val_out || !strcmp(r->o.val_out, r->out))
         return value_error("--val-out", r->o.val_out, "another file than --out");
     return 0;
 }
 
 static int request_check(struct request *r) {
     static const char *const formats[] = {"auto", "text", "jsonl"}, *const specials[] = {"refuse", "allow", "text"};
-    int format = 0, special = TL_SPECIAL_TEXT;
+    int format, special = TL_SPECIAL_TEXT;
     if (!r->words[0]) return usage_error("no INPUT is given");
     if (!r->tokenizer || !*r->tokenizer) return usage_error("--tokenizer is missing");
     if (!strcmp(r->tokenizer, "chars") || !strncmp(r->tokenizer, "train:", 6))
         return value_error("--tokenizer", r->tokenizer,
                            "bytes or a path: `tally train` makes this one from its data, `tally tokenizer train` makes "
                            "one from texts");
-    if (!r->o.out || !*r->o.out) return usage_error("--out FILE is missing");
-    if (r->format && !word_read(r->format, formats, 3, &format))
-        return value_error("--format", r->format, "auto, text or jsonl");
+    if (!r->out || !*r->out) return usage_error("--out FILE is missing");
+    if (r->o.format && !word_read(r->o.format, formats, 3, &format))
+        return value_error("--format", r->o.format, "auto, text or jsonl");
     if (r->special && !word_read(r->special, specials, 3, &special))
         return value_error("--special", r->special, "text, allow or refuse");
-    r->o.documents.format = (enum documents_format)format;
     r->o.special = (tl_special)special;
     r->o.seed = (uint64_t)r->seed;
     r->o.threads = (int)r->threads;
@@ -169,19 +158,19 @@ static int request_check(struct request *r) {
 static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
         {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
-        {"--out", OPTION_TEXT, &r->o.out, 0, 0, false},
-        {"--val-share", OPTION_NUMBER, &r->o.val_share, 0, 0.999, true},
+        {"--out", OPTION_TEXT, &r->out, 0, 0, false},
+        {"--val-share", OPTION_NUMBER, &r->val_share, 0, 0.999, true},
         {"--val-out", OPTION_TEXT, &r->o.val_out, 0, 0, false},
         {"--seed", OPTION_INTEGER, &r->seed, 0, 9.2e18, false},
-        {"--field", OPTION_TEXT, &r->o.documents.field, 0, 0, false},
-        {"--format", OPTION_TEXT, &r->format, 0, 0, false},
+        {"--field", OPTION_TEXT, &r->o.field, 0, 0, false},
+        {"--format", OPTION_TEXT, &r->o.format, 0, 0, false},
         {"--document-separator", OPTION_TEXT, &r->separator, 0, 0, false},
         {"--end-token", OPTION_TEXT, &r->end_token, 0, 0, false},
         {"--special", OPTION_TEXT, &r->special, 0, 0, false},
-        {"--skip-bad", OPTION_FLAG, &r->o.documents.skips_bad, 0, 0, false},
+        {"--skip-bad", OPTION_FLAG, &r->o.skips_bad, 0, 0, false},
         {"--threads", OPTION_INTEGER, &r->threads, 1, 1024, false},
         {"--save-every", OPTION_NUMBER, &r->o.save_every_s, 0, 1e9, false},
-        {"--restart", OPTION_FLAG, &r->o.restart, 0, 0, false},
+        {"--restart", OPTION_FLAG, &r->o.restarts, 0, 0, false},
         {"--json", OPTION_FLAG, &r->wants_json, 0, 0, false},
         {0},
     };
@@ -189,106 +178,93 @@ static int request_read(struct request *r, int argc, char **argv) {
     if (!r->words) return error_memory((size_t)argc * sizeof *r->words, "arguments"), cli_error_of("tokenize");
     for (int i = 0; i <= argc; i++) r->words[i] = NULL;
     int code = options_read("tokenize", table, argc, argv, r->words, argc);
+    while (r->words[r->n_words]) r->n_words++;
     return code ? code : request_check(r);
 }
 
 /* ---- The end ---- */
 
 static int end_token_read(struct request *r) {
-    if (!r->end_token) return r->o.end_token = (int32_t)tl_tokenizer_end_of_text(r->o.tokenizer), 0;
-    r->o.end_token = -1;
+    r->o.end_token = r->end_token ? -1 : tl_tokenizer_end_of_text(r->t);
+    if (!r->end_token) return 0;
     if (!strcmp(r->end_token, "none")) return 0;
-    int64_t id = tl_tokenizer_find(r->o.tokenizer, r->end_token, strlen(r->end_token));
-    if (id < 0) return value_error("--end-token", r->end_token, "a token that the tokenizer has, or none");
-    r->o.end_token = (int32_t)id;
-    return 0;
+    r->o.end_token = tl_tokenizer_find(r->t, r->end_token, strlen(r->end_token));
+    return r->o.end_token >= 0 ? 0
+                               : value_error("--end-token", r->end_token, "a token that the tokenizer has, or none");
 }
 
 static const char *name_of(const char *file) { return text_is_utf8(file) ? file : "?"; }
 
 static double per(double a, double b) { return b > 0 ? a / b : 0; }
 
-static int figures_json(const struct request *r, const struct tokenize_figures *f) {
+static int figures_json(const struct request *r, const tl_tokenize_figures *f) {
     char hash[20];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tl_tokenizer_hash(r->o.tokenizer));
-    int64_t tokens = f->tokens[TOKENIZE_TRAIN] + f->tokens[TOKENIZE_VAL];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tl_tokenizer_hash(r->t));
+    int64_t tokens = f->tokens[0] + f->tokens[1];
     json_t *end = r->o.end_token >= 0 ? json_integer(r->o.end_token) : json_null();
-    json_t *all = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:s, s:o, s:I, s:b, s:f, s:f}", "file", name_of(r->o.out),
-        "tokens", (json_int_t)f->tokens[TOKENIZE_TRAIN], "documents", (json_int_t)f->recorded[TOKENIZE_TRAIN],
-        "longest_document", (json_int_t)f->longest, "text_bytes", (json_int_t)f->text_bytes, "bytes_per_token",
-        per((double)f->text_bytes, (double)tokens), "input_files", (json_int_t)r->inputs.n, "skipped_lines",
-        (json_int_t)f->bad, "vocabulary", (json_int_t)tl_tokenizer_size(r->o.tokenizer), "vocabulary_hash", hash,
-        "end_token", end, "ignored_files", (json_int_t)r->inputs.n_ignored, "resumed", f->is_resumed, "seconds",
-        f->seconds, "mb_per_s", 1e-6 * per((double)(f->text_bytes - f->text_before), f->seconds));
+    json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:s, s:o, s:I, s:b, s:f, s:f}", "file",
+                            name_of(r->out), "tokens", (json_int_t)f->tokens[0], "documents",
+                            (json_int_t)f->recorded[0], "longest_document", (json_int_t)f->longest, "text_bytes",
+                            (json_int_t)f->text_bytes, "bytes_per_token", per((double)f->text_bytes, (double)tokens),
+                            "input_files", (json_int_t)f->files, "skipped_lines", (json_int_t)f->bad, "vocabulary",
+                            (json_int_t)tl_tokenizer_size(r->t), "vocabulary_hash", hash, "end_token", end,
+                            "ignored_files", (json_int_t)f->ignored, "resumed", f->is_resumed, "seconds", f->seconds,
+                            "mb_per_s", 1e-6 * per((double)(f->text_bytes - f->text_before), f->seconds));
     if (all && r->o.val_out)
         json_object_set_new(all, "validation",
                             json_pack("{s:s, s:I, s:I}", "file", name_of(r->o.val_out), "tokens",
-                                      (json_int_t)f->tokens[TOKENIZE_VAL], "documents",
-                                      (json_int_t)f->recorded[TOKENIZE_VAL]));
+                                      (json_int_t)f->tokens[1], "documents", (json_int_t)f->recorded[1]));
     return cli_json(all);
 }
 
-static int figures_print(const struct request *r, const struct tokenize_figures *f) {
-    const char *const paths[] = {r->o.out, r->o.val_out};
+static int figures_print(const struct request *r, const tl_tokenize_figures *f) {
+    const char *const paths[] = {r->out, r->o.val_out};
     char a[32], b[32];
-    int64_t tokens = f->tokens[TOKENIZE_TRAIN] + f->tokens[TOKENIZE_VAL];
-    for (int k = 0; k < TOKENIZE_OUTPUTS && paths[k]; k++)
+    int64_t tokens = f->tokens[0] + f->tokens[1];
+    for (int k = 0; k < 2 && paths[k]; k++)
         printf("%s: %s tokens in %s document%s\n", paths[k], grouped_text((uint64_t)f->tokens[k], a),
                grouped_text((uint64_t)f->recorded[k], b), f->recorded[k] == 1 ? "" : "s");
-    printf("  text           %.1f MB in %zu file%s, %.2f bytes per token\n", 1e-6 * (double)f->text_bytes, r->inputs.n,
-           r->inputs.n == 1 ? "" : "s", per((double)f->text_bytes, (double)tokens));
+    printf("  text           %.1f MB in %" PRId64 " file%s, %.2f bytes per token\n", 1e-6 * (double)f->text_bytes,
+           f->files, f->files == 1 ? "" : "s", per((double)f->text_bytes, (double)tokens));
     printf("  longest        %s tokens\n", grouped_text((uint64_t)f->longest, a));
     if (r->o.end_token >= 0) {
         size_t bytes;
-        const char *name = tl_tokenizer_token(r->o.tokenizer, r->o.end_token, &bytes);
-        printf("  end of text    %.*s (%d) after each document\n", (int)bytes, name, r->o.end_token);
+        const char *name = tl_tokenizer_token(r->t, r->o.end_token, &bytes);
+        printf("  end of text    %.*s (%d) after each document\n", (int)bytes, name, (int)r->o.end_token);
     } else printf("  end of text    no token\n");
     if (f->bad) printf("  skipped        %s lines\n", grouped_text(f->bad, a));
-    if (r->inputs.n_ignored)
-        printf("  ignored        %s files in folders, by their endings\n", grouped_text(r->inputs.n_ignored, a));
+    if (f->ignored)
+        printf("  ignored        %s files in folders, by their endings\n", grouped_text((uint64_t)f->ignored, a));
     printf("  time           %.1f s, %.1f MB/s%s\n", f->seconds,
            1e-6 * per((double)(f->text_bytes - f->text_before), f->seconds),
            f->is_resumed ? " since the work was resumed" : "");
     return 0;
 }
 
-static int end_tell(const struct request *r, enum tokenize_end end, const struct tokenize_figures *f) {
-    bool has_saved = tokenize_is_kept(&r->o) && f->documents > 0;
-    char documents[32];
-    grouped_text(f->documents, documents);
-    if (end == TOKENIZE_DONE) return r->wants_json ? figures_json(r, f) : figures_print(r, f);
-    int code = EXIT_STOPPED;
-    if (end == TOKENIZE_FAILED) code = cli_error_of("tokenize");
-    if (end == TOKENIZE_STOPPED)
-        fprintf(stderr, "tally tokenize: stopped after %s documents; %s\n", documents,
-                has_saved ? "run the same command to continue" : "nothing is kept");
-    return code;
-}
-
 static int request_run(struct request *r) {
-    struct progress p = {.shown_s = now_s(), .is_terminal = isatty(2)};
-    struct tokenize_figures figures;
-    for (int i = 0; r->words[i]; i++)
-        if (!inputs_add(&r->inputs, r->words[i])) return cli_error_of("tokenize");
-    r->o.inputs = &r->inputs;
-    r->o.tell = progress_tell;
-    r->o.context = &p;
+    tl_tokenize_figures f;
+    char documents[32];
     interrupt_catch_all();
-    enum tokenize_end end = tokenize_run(&r->o, &figures);
-    if (p.is_terminal && p.has_shown) output_wipe();
+    struct progress p = progress_plain("tokenize", "B");
+    r->o.progress = tell;
+    r->o.context = &p;
+    bool ok = tl_tokenize_files(r->t, r->words, r->n_words, r->out, &r->o, &f);
+    progress_wipe(&p);
     interrupt_release();
-    return end_tell(r, end, &figures);
+    if (ok) return r->wants_json ? figures_json(r, &f) : figures_print(r, &f);
+    if (!is_interrupted || tl_error() != TL_ERROR_USE) return cli_error_of("tokenize");
+    fprintf(stderr, "tally tokenize: stopped after %s documents; %s\n", grouped_text(f.documents, documents),
+            f.is_kept && f.documents > 0 ? "run the same command to continue" : "nothing is kept");
+    return EXIT_STOPPED;
 }
 
 int cmd_tokenize(int argc, char **argv) {
-    struct request r = {.o = {.save_every_s = 15, .end_token = -1}, .seed = 1};
+    struct request r = {.o = tl_tokenize_defaults(NULL), .seed = 1};
     int code = request_read(&r, argc, argv);
-    if (!code && !(r.o.tokenizer = tokens_named(r.tokenizer))) code = cli_error_of("tokenize");
+    if (!code && !(r.t = tokens_named(r.tokenizer))) code = cli_error_of("tokenize");
     if (!code) code = end_token_read(&r);
     if (!code) code = request_run(&r);
-    tl_tokenizer_free(r.o.tokenizer);
-    inputs_free(&r.inputs);
+    tl_tokenizer_free(r.t);
     memory_free(r.words);
     free(r.val_out);
     free(r.separator_text);

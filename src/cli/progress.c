@@ -26,21 +26,24 @@ void progress_turn(struct progress *p, const char *what, const char *unit) {
     p->start_s = now_s();
 }
 
+bool progress_is_due(const struct progress *p) { return now_s() - p->shown_s >= (p->is_terminal ? 0.2 : 10); }
+
+void progress_line(struct progress *p, const char *line) {
+    if (p->is_terminal) output_status(line);
+    else fprintf(stderr, "%s\n", line);
+    p->shown_s = now_s();
+    p->has_shown = true;
+}
+
 bool progress_tell(uint64_t done, uint64_t total, void *context) {
     struct progress *p = context;
-    const double now = now_s();
-    if (done && now - p->shown_s >= (p->is_terminal ? 0.2 : 10)) {
-        char rate[32], text[32];
-        const double per_s = (double)done / (now - p->start_s + 1e-9);
-        char line[160];
-        snprintf(line, sizeof line, "%s: %.1f%% of %s%s, %s%s/s, %.0f s left", p->what,
-                 100 * (double)done / (double)total, count_text((double)total, text), p->unit, count_text(per_s, rate),
-                 p->unit, (double)(total - done) / per_s);
-        if (p->is_terminal) output_status(line);
-        else fprintf(stderr, "%s\n", line);
-        p->shown_s = now;
-        p->has_shown = true;
-    }
+    if (!done || !progress_is_due(p)) return !is_interrupted;
+    char rate[32], text[32], line[160];
+    const double per_s = (double)done / (now_s() - p->start_s + 1e-9);
+    snprintf(line, sizeof line, "%s: %.1f%% of %s%s, %s%s/s, %.0f s left", p->what, 100 * (double)done / (double)total,
+             count_text((double)total, text), p->unit, count_text(per_s, rate), p->unit,
+             (double)(total - done) / per_s);
+    progress_line(p, line);
     return !is_interrupted;
 }
 

@@ -51,7 +51,7 @@ bool tokenize_text(tl_tokenizer *tokenizer, const char *text, size_t bytes, tl_t
 
 struct work {
     const struct tokenize_options *o;
-    struct tokenize_figures *figures;
+    tl_tokenize_figures *figures;
     struct encode_plan plan;
     struct feed *feed;
     struct tokenize_state state; /* up to the last batch; the writers' part as they were saved */
@@ -73,7 +73,7 @@ static int output_of(const struct work *w, int64_t document) {
 }
 
 static bool figures_tell(struct work *w) {
-    struct tokenize_figures *f = w->figures;
+    tl_tokenize_figures *f = w->figures;
     f->seconds = now_s() - w->began_s;
     return !w->o->tell || w->o->tell(f, w->o->context);
 }
@@ -97,17 +97,20 @@ static bool writers_open(struct work *w) {
 
 static void figures_begin(struct work *w) {
     const struct tokenize_state *s = &w->state;
-    *w->figures = (struct tokenize_figures){.documents = (uint64_t)s->documents,
-                                            .text_bytes = (uint64_t)s->text_bytes,
-                                            .bad = (uint64_t)s->bad,
-                                            .tokens = {s->tokens[0], s->tokens[1]},
-                                            .recorded = {s->recorded[0], s->recorded[1]},
-                                            .longest = s->longest,
-                                            .used = (uint64_t)s->used,
-                                            .total = w->is_kept ? w->o->inputs->bytes : 0,
-                                            .used_before = (uint64_t)s->used,
-                                            .text_before = (uint64_t)s->text_bytes,
-                                            .is_resumed = w->has_saved};
+    *w->figures = (tl_tokenize_figures){.documents = (uint64_t)s->documents,
+                                        .text_bytes = (uint64_t)s->text_bytes,
+                                        .bad = (uint64_t)s->bad,
+                                        .tokens = {s->tokens[0], s->tokens[1]},
+                                        .recorded = {s->recorded[0], s->recorded[1]},
+                                        .longest = s->longest,
+                                        .used = (uint64_t)s->used,
+                                        .total = w->is_kept ? w->o->inputs->bytes : 0,
+                                        .files = (int64_t)w->o->inputs->n,
+                                        .ignored = (int64_t)w->o->inputs->n_ignored,
+                                        .is_kept = w->is_kept,
+                                        .used_before = (uint64_t)s->used,
+                                        .text_before = (uint64_t)s->text_bytes,
+                                        .is_resumed = w->has_saved};
 }
 
 /* ---- Saving ---- */
@@ -170,7 +173,7 @@ static bool batch_write(struct work *w, const struct batch *b, const tl_encoding
 
 static void batch_count(struct work *w, const struct batch *b) {
     struct tokenize_state *s = &w->state;
-    struct tokenize_figures *f = w->figures;
+    tl_tokenize_figures *f = w->figures;
     s->input = (int64_t)b->after.at.input;
     s->input_documents = (int64_t)b->after.at.documents;
     s->input_bad = (int64_t)b->after.at.bad;
@@ -318,14 +321,14 @@ static bool work_begin(struct work *w) {
            (w->feed = feed_new(o->inputs, &o->documents, &w->plan, from, batch_bytes(o)));
 }
 
-enum tokenize_end tokenize_run(const struct tokenize_options *o, struct tokenize_figures *figures) {
+enum tokenize_end tokenize_run(const struct tokenize_options *o, tl_tokenize_figures *figures) {
     struct work w = {.o = o,
                      .figures = figures,
                      .paths = {o->out, o->val_out},
                      .n_outputs = o->val_out ? 2 : 1,
                      .is_kept = tokenize_is_kept(o)};
     w.began_s = w.saved_s = now_s();
-    *figures = (struct tokenize_figures){0};
+    *figures = (tl_tokenize_figures){0};
     if (w.is_kept && !o->restart && !tokenize_state_read(o, &w.state, &w.has_saved)) return TOKENIZE_FAILED;
     figures_begin(&w);
     if (w.state.is_complete) return names_change(&w) ? TOKENIZE_DONE : TOKENIZE_FAILED;

@@ -14,18 +14,6 @@
 
 enum { TOKENIZE_TRAIN, TOKENIZE_VAL, TOKENIZE_OUTPUTS };
 
-struct tokenize_figures {
-    uint64_t documents;                                           /* begun */
-    uint64_t text_bytes;                                          /* of documents */
-    uint64_t bad;                                                 /* lines that were skipped */
-    int64_t tokens[TOKENIZE_OUTPUTS], recorded[TOKENIZE_OUTPUTS]; /* recorded: documents in the file */
-    int64_t longest;                                              /* document, in tokens */
-    uint64_t used, total;                                         /* bytes of the inputs; total 0: not known */
-    uint64_t used_before, text_before;                            /* by earlier processes */
-    double seconds;                                               /* of this process */
-    bool is_resumed;
-};
-
 struct tokenize_options {
     tl_tokenizer *tokenizer;
     const struct inputs *inputs;
@@ -40,14 +28,14 @@ struct tokenize_options {
     bool restart;        /* forget what an earlier process has done */
     size_t batch_bytes;  /* 0: by the threads */
     /* Called after every batch, and while waiting; false stops. NULL: never. */
-    bool (*tell)(const struct tokenize_figures *figures, void *context);
+    bool (*tell)(const tl_tokenize_figures *figures, void *context);
     void *context;
 };
 
 enum tokenize_end { TOKENIZE_DONE, TOKENIZE_STOPPED, TOKENIZE_FAILED };
 /* STOPPED: what was done is saved (unless an input is standard input). FAILED: an error is recorded, and what was done
  * is saved if that was possible. */
-enum tokenize_end tokenize_run(const struct tokenize_options *o, struct tokenize_figures *figures);
+enum tokenize_end tokenize_run(const struct tokenize_options *o, tl_tokenize_figures *figures);
 /* Whether the work could be continued by another process. */
 static inline bool tokenize_is_kept(const struct tokenize_options *o) { return !o->inputs->has_stream; }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tally
 import vocabularies
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,3 +214,64 @@ def test_lines_are_read_as_by_pythons_json(tmp_path):
     first = next(i for i, line in enumerate(lines) if python_text(line) is None)
     code, _, err = tokenize(tmp_path / "lines.jsonl", "--tokenizer", "bytes", "--out", tmp_path / "no.tok")
     assert code == 2 and f"lines.jsonl: line {first + 1}" in err
+
+
+def test_python_writes_the_same_files_as_the_program(tmp_path):
+    texts = corpus()
+    write_jsonl(tmp_path / "a.jsonl", texts[:40])
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    (tmp_path / "c.txt").write_text("one\n\ntwo <|endoftext|> three\n\nfour")
+    inputs = [tmp_path / name for name in ("a.jsonl", "b.jsonl.gz", "c.txt")]
+    tokenizer = tally.Tokenizer.train([tmp_path / "c.txt"], 270)
+    tokenizer.save(tmp_path / "tok")
+    common = ("--tokenizer", tmp_path / "tok", "--document-separator", "blank-line", "--val-share", 0.2, "--seed", 5)
+    said = figures(*inputs, *common, "--out", tmp_path / "a.tok")
+    options = dict(separator="blank-line", val_out=tmp_path / "b-val.tok", val_share=0.2, seed=5)
+    seen = []
+    got = tokenizer.encode_files(inputs, tmp_path / "b.tok", progress=lambda f: seen.append(f["used_bytes"]), **options)
+    for ours, theirs in (("b.tok", "a.tok"), ("b-val.tok", "a-val.tok")):
+        assert (tmp_path / ours).read_bytes() == (tmp_path / theirs).read_bytes()
+    assert seen and (got["val_tokens"], got["val_documents"]) == (said["validation"]["tokens"],
+                                                                   said["validation"]["documents"])
+    same = ("tokens", "documents", "longest_document", "text_bytes", "bytes_per_token", "input_files", "skipped_lines")
+    assert [got[name] for name in same] == [said[name] for name in same]
+
+
+def test_python_stops_and_continues(tmp_path):
+    texts = [text * 20 for text in corpus()[:-1]]
+    for i in range(3):
+        write_jsonl(tmp_path / f"{i}.jsonl", texts)
+    inputs, tokenizer = [tmp_path / f"{i}.jsonl" for i in range(3)], tally.Tokenizer.bytes()
+    tokenizer.encode_files(inputs, tmp_path / "whole.tok")
+    with pytest.raises(ValueError, match="stopped"):
+        tokenizer.encode_files(inputs, tmp_path / "x.tok", progress=lambda f: f["documents"] == 0)
+    assert not (tmp_path / "x.tok").exists()
+
+    def fail(now):
+        if now["documents"] > 30:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        tokenizer.encode_files(inputs, tmp_path / "x.tok", progress=fail)
+    assert tokenizer.encode_files(inputs, tmp_path / "x.tok")["resumed"]
+    assert (tmp_path / "x.tok").read_bytes() == (tmp_path / "whole.tok").read_bytes()
+
+
+def test_python_refuses_what_the_program_refuses(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "b.jsonl").write_text('{"text": "a"}\nnot JSON\n{"text": "b"}\n')
+    tokenizer = tally.Tokenizer.bytes()
+    for wrong, message in ((dict(end_token=256), "end_token 256"), (dict(format="parquet"), "auto, text or jsonl"),
+                           (dict(val_out=tmp_path / "x.tok"), "another val_out"),
+                           (dict(val_out=tmp_path / "y.tok", val_share=1.0), "val_share 1"),
+                           (dict(threads=-1), "threads -1")):
+        with pytest.raises(ValueError, match=message):
+            tokenizer.encode_files(tmp_path / "a.txt", tmp_path / "x.tok", **wrong)
+    with pytest.raises(OSError, match="No such file"):
+        tokenizer.encode_files(tmp_path / "absent", tmp_path / "x.tok")
+    with pytest.raises(ValueError, match="2"):
+        tokenizer.encode_files(tmp_path / "b.jsonl", tmp_path / "x.tok")
+    assert tokenizer.encode_files(tmp_path / "b.jsonl", tmp_path / "x.tok", skip_bad=True, restart=True)[
+        "skipped_lines"] == 1
+    assert [path.name for path in tmp_path.glob("x.tok*")] == ["x.tok"]
+
