@@ -30,6 +30,9 @@ const char help_data[] =
     "none)\n"
     "  --quick                                      read the header only: no statistics, no checksums\n"
     "  --bytes SIZE                                 10MB is 10^7, 10MiB is 10 x 2^20; the last story is finished\n"
+    "  --seed N                                     of the stories (default 1)\n"
+    "  --at N, --count N                            the first token to show (default 0), and how many (default 256)\n"
+    "  --json                                       print the result as JSON\n"
     "\n"
     "`tally` is Tally's own format, `u16` is nanoGPT's train.bin, `llmc` is llm.c's shards. `inspect` counts "
     "documents\n"
@@ -184,7 +187,8 @@ static int converted_print(const struct request *o) {
                                   "format", tl_token_format_name(info.format), "tokens", (json_int_t)info.count,
                                   "token_bytes", info.token_bytes, "vocabulary", vocabulary));
     json_decref(vocabulary);
-    printf("%s: %lld tokens of %d bytes", o->out, (long long)info.count, info.token_bytes);
+    printf("%s: %lld tokens of %d byte%s", o->out, (long long)info.count, info.token_bytes,
+           info.token_bytes == 1 ? "" : "s");
     if (info.vocabulary) printf(", vocabulary %lld", (long long)info.vocabulary);
     puts("");
     return 0;

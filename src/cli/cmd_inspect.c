@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "cli/options.h"
+#include "step/tokens.h"
 
 const char help_inspect[] =
     "usage: tally inspect PATH [--check] [--json]\n"
@@ -20,8 +21,8 @@ const char help_inspect[] =
     "by type and by module, then the metadata. Blocks are one module (model.layers.*). PATH is a safetensors file, a\n"
     "GGUF file, a run's folder (its newest checkpoint) or one of its checkpoints, or a Hugging Face folder. Headers\n"
     "are checked first; of checkpoints, also the checksums of all data. Types marked * can be listed but not loaded.\n"
-    "A tokenizer (tokenizer.json, vocab.json, tekken.json, *.tiktoken) is summarized. For files of tokens, see\n"
-    "`tally data inspect`.\n"
+    "A tokenizer (tokenizer.json, vocab.json, tekken.json, *.tiktoken, or a folder with one and no model) is\n"
+    "summarized. For files of tokens, see `tally data inspect`.\n"
     "\n"
     "  --check   read the data: NaN and infinities, smallest and largest value, mean magnitude of each tensor; exit\n"
     "            code 2 if any value is not finite\n"
@@ -30,7 +31,8 @@ const char help_inspect[] =
     "examples:\n"
     "  tally inspect model.safetensors --check\n"
     "  tally inspect runs/first\n"
-    "  tally inspect model.gguf --json | jq '.totals.Q8_0.bytes'\n";
+    "  tally inspect model.gguf --json | jq '.totals.Q8_0.bytes'\n"
+    "  tally inspect runs/first/tokenizer\n";
 
 struct report {
     struct inspected all;
@@ -312,6 +314,20 @@ static bool is_file(const char *path) {
     return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/* A folder that has a tokenizer and nothing else that is listed here. */
+static bool is_tokenizer_folder(const char *path) {
+    static const char *const others[] = {"model.safetensors", "model.safetensors.index.json", "checkpoints",
+                                         "manifest.json"};
+    char name[4096];
+    struct stat status;
+    if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) return false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        int n = snprintf(name, sizeof name, "%s/%s", path, others[i]);
+        if (n < 0 || n >= (int)sizeof name || stat(name, &status) == 0) return false;
+    }
+    return tokens_in_folder(path);
+}
+
 int cmd_inspect(int argc, char **argv) {
     const char *path = NULL;
     bool wants_json = false, has_checks = false;
@@ -323,7 +339,7 @@ int cmd_inspect(int argc, char **argv) {
         fputs(help_inspect, stderr);
         return EXIT_USAGE;
     }
-    if (is_file(path) && is_tokenizer(path)) return tokenizer_print(path, wants_json);
+    if (is_file(path) ? is_tokenizer(path) : is_tokenizer_folder(path)) return tokenizer_print(path, wants_json);
     if (is_file(path) && is_tokens(path)) {
         fprintf(stderr, "tally inspect: %s is a file of tokens; `tally data inspect %s` shows what is in it\n", path,
                 path);
