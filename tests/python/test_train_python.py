@@ -131,7 +131,7 @@ def test_a_model_speaks(tmp_path):
     del before
     with pytest.raises(RuntimeError, match="top_p"):
         model.generate("Once", top_p=0)
-    with pytest.raises(OSError, match="config.json"):
+    with pytest.raises(OSError, match="absent: there is no run and no model"):
         tally.Model(tmp_path / "absent")
 
 
@@ -340,5 +340,5 @@ def test_closed_descriptors_take_no_file(tmp_path):
     program = "def is_open(i):\n    try: os.fstat(i); return True\n    except OSError: return False\n" + program
     child(program, tmp_path / "run")
     lines = (tmp_path / "run/log.jsonl").read_text().splitlines()
-    assert len(lines) == 9 and all(json.loads(line)["step"] for line in lines)
+    assert len(lines) == 10 and all(json.loads(line)["step"] for line in lines)
     assert (tmp_path / "run/lock").read_bytes() == b""
