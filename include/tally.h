@@ -143,6 +143,11 @@ TL_API tl_policy tl_set_error_policy(tl_policy policy);
  * turns the hook off. */
 TL_API void tl_set_log_hook(void (*hook)(const char *line, void *context), void *context);
 
+/* Learning a tokenizer and tokenizing the text of a run can take minutes. Calls of the thread that sets this hook ask
+ * it many times a second whether to stop. Once it returns true, it must keep doing so until the call ends: tl_train
+ * then ends as "stopped", other calls fail. NULL turns the hook off. */
+TL_API void tl_set_stop_hook(bool (*hook)(void *context), void *context);
+
 /* ---- Scopes ------------------------------------------------------------------------------------------------------ */
 
 /* A token. Close scopes in the reverse order of opening; any other order is TL_ERROR_USE and closes nothing. Outside

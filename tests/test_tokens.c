@@ -334,6 +334,34 @@ static void a_run_makes_its_tokenizer_once(void **state) {
     }
 }
 
+static bool stop_later(void *calls_left) { return (*(int *)calls_left)-- <= 0; }
+
+/* The stop hook ends a run wherever it is asked, before there is a folder while the tokenizer is learned; the same call
+ * without it is a run that was never stopped. */
+static void a_run_can_be_stopped_before_its_first_step(void **state) {
+    (void)state;
+    base_begin();
+    struct settings whole = words_run("whole", "train:300"), part = words_run("part", "train:300");
+    train(&whole, 0, RUN_DONE);
+    struct run_summary summary;
+    struct stat status;
+    int n_stops = 0, n_folders = 0;
+    for (;; n_stops++) {
+        tl_set_stop_hook(stop_later, &(int){n_stops});
+        enum run_end end = train_until(&part, 0, &summary);
+        if (end == RUN_DONE) break;
+        expect_equal(end, RUN_STOPPED);
+        expect_equal(summary.steps, 0);
+        expect_equal(tl_error(), TL_OK);
+        n_folders += stat(part.out, &status) == 0;
+    }
+    tl_set_stop_hook(NULL, NULL);
+    expect_true(n_stops > 4);                          /* words, merges (twice or more), two texts */
+    expect_true(n_folders > 0 && n_folders < n_stops); /* only while texts are tokenized */
+    expect_same(&whole, &part, "final/model.safetensors");
+    base_end();
+}
+
 /* The characters that a run has learnt are all that it takes, also when it goes on. */
 static void unknown_characters_are_refused_on_resuming(void **state) {
     (void)state;
@@ -359,6 +387,7 @@ int main(void) {
         TEST(characters_are_those_of_the_text),
         TEST(a_run_learns_its_tokenizer_from_its_text),
         TEST(a_run_makes_its_tokenizer_once),
+        TEST(a_run_can_be_stopped_before_its_first_step),
         TEST(unknown_characters_are_refused_on_resuming),
     };
     return cmocka_run_group_tests_name("tokens", tests, NULL, NULL);

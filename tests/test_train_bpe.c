@@ -412,6 +412,24 @@ static void progress_can_stop_it(void **state) {
     }
 }
 
+static bool stop_later(void *calls_left) { return (*(int *)calls_left)-- <= 0; }
+static void so_can_the_stop_hook(void **state) {
+    (void)state;
+    const char *file = file_of("english.txt", english, strlen(english));
+    tl_tokenizer *t = NULL;
+    int n_stops = 0;
+    while (!t) { /* once at every place that asks, until nothing asks so late */
+        tl_set_stop_hook(stop_later, &(int){n_stops});
+        t = tl_tokenizer_train(&file, 1, NULL);
+        if (t) break;
+        n_stops++;
+        expect_error(TL_ERROR_USE, "bpe: stopped");
+    }
+    tl_set_stop_hook(NULL, NULL);
+    expect_true(n_stops > 2); /* for the words, and every 16 merges */
+    tl_tokenizer_free(t);
+}
+
 static bool train_and_save(void *context) {
     (void)context;
     const char *texts[] = {"abab aab abcabc zzzz<a>zzz", "abab <b> q"};
@@ -448,6 +466,7 @@ int main(void) {
                                        TEST(what_a_format_cannot_hold_is_refused),
                                        TEST(wrong_options_and_empty_texts_are_refused),
                                        TEST(progress_can_stop_it),
+                                       TEST(so_can_the_stop_hook),
                                        TEST(every_allocation_may_fail)};
     unicode_ready();
     if (!mkdtemp(folder)) return 1;

@@ -157,7 +157,7 @@ class Tokenizer:
         paths = [os.fsencode(path) for path in ([files] if isinstance(files, (str, os.PathLike)) else files)]
         with _Bpe(vocab_size, **options) as bpe:
             array = (ctypes.c_char_p * len(paths))(*paths)
-            return cls.__new__(cls)._own(c.tl_bpe_add_files(bpe, array, len(paths)) and _bpe_train(bpe))
+            return cls._learn(lambda: c.tl_bpe_add_files(bpe, array, len(paths)) and _bpe_train(bpe))
 
     @classmethod
     def train_from_texts(cls, texts, vocab_size=8192, **options):
@@ -167,7 +167,17 @@ class Tokenizer:
                 data = _bytes_of(text)
                 if not _bpe_add(bpe, data, len(data)):
                     _raise()
-            return cls.__new__(cls)._own(_bpe_train(bpe))
+            return cls._learn(lambda: _bpe_train(bpe))
+
+    @classmethod
+    def _learn(cls, call):
+        """What a signal's handler raises, such as KeyboardInterrupt on Ctrl-C, ends the call."""
+        with _Deferred() as deferred:
+            address = call()
+        if deferred.raised and address:
+            c.tl_tokenizer_free(address)
+        deferred.reraise()
+        return cls.__new__(cls)._own(address)
 
     def save(self, folder, format="json"):
         """Writes tokenizer.json ("json"), vocab.json and merges.txt ("gpt2") or tokenizer.tiktoken ("ranks") into a
@@ -213,9 +223,7 @@ class Tokenizer:
             array = (ctypes.c_char_p * len(paths))(*paths)
             ok = c.tl_tokenize_files(self._address, array, len(paths), os.fsencode(out), ctypes.byref(o),
                                      ctypes.byref(figures))
-        if deferred.raised:
-            c.tl_error_clear()
-            raise deferred.raised[0]
+        deferred.reraise()
         if not ok:
             _raise()
         return _figures(figures)

@@ -14,6 +14,9 @@ import threading
 from ._library import c, header, lib
 from ._ledger import _taken
 
+_StopHook = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
+_set_stop_hook = ctypes.CFUNCTYPE(None, _StopHook, ctypes.c_void_p)(("tl_set_stop_hook", c))
+
 _train = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, header.callbacks["tl_train_fn"],
                           ctypes.c_void_p)(("tl_train", c))
 
@@ -33,22 +36,35 @@ def train_settings():
 def train_price(**settings):
     """The price of a run, a dictionary of schema tally.run/1: for each kind of step, the number of such steps and the
     ledger of one."""
-    return json.loads(_taken(lib.tl_train_price(_json(settings))))
+    with _Deferred() as deferred:
+        try:
+            price = _taken(lib.tl_train_price(_json(settings)))
+        except BaseException:
+            if not deferred.raised:
+                raise
+    deferred.reraise()
+    return json.loads(price)
 
 
 class _Deferred:
-    """Signal handlers written in Python run during the run, but their exceptions wait until the run is saved.
+    """Signal handlers written in Python run during a long call of the library, but their exceptions wait until it has
+    ended, which they make it do soon: a run is saved first.
 
-    The interpreter runs a handler when it next runs Python code: here, at the entry of the callback, where nothing
-    could catch an exception and ctypes would drop it. Handlers can be set only in the main thread, which is also the
-    only one they run in."""
+    The interpreter runs a handler when it next runs Python code: here, at the entry of a callback, where nothing could
+    catch an exception and ctypes would drop it. The stop hook is such a callback where the call has no other. Handlers
+    can be set only in the main thread, which is also the only one they run in."""
+    _open = []  # of the main thread: a callback may begin another call, whose handlers are those of the first
 
     def __init__(self):
         self.raised = []
 
     def __enter__(self):
         self._before = {}
+        self._hook = None
         if threading.current_thread() is threading.main_thread():
+            self._hook = _StopHook(lambda _: any(each.raised for each in self._open))
+            self._open.append(self)
+            _set_stop_hook(self._hook, None)
             for number in signal.valid_signals():
                 handler = signal.getsignal(number)
                 if callable(handler):
@@ -63,9 +79,18 @@ class _Deferred:
             self.raised.append(error)
 
     def __exit__(self, *_):
+        if self._hook:
+            self._open.pop()
+            _set_stop_hook(self._open[-1]._hook if self._open else _StopHook(), None)
         for number, handler in reversed(self._before.items()):  # Ctrl-C among the last: what it raises skips the rest
             if signal.getsignal(number) == self._handle:  # else on_step has set one of its own
                 signal.signal(number, handler)
+
+    def reraise(self):
+        """After the call: raises what a handler raised, instead of the error that the stopped call has recorded."""
+        if self.raised:
+            c.tl_error_clear()
+            raise self.raised[0]
 
 
 def train(on_step=None, **settings):

@@ -27,6 +27,8 @@ const char *(*error_path)(void);
 static _Atomic(tl_policy) policy_now = TL_ABORT;
 static void (*log_function)(const char *, void *);
 static void *log_context;
+static _Thread_local bool (*stop_function)(void *context);
+static _Thread_local void *stop_context;
 
 static void message_show(char *to, size_t size, char *raw) {
     for (char *line = raw, *next = raw; next; line = next + 1) {
@@ -94,3 +96,10 @@ void tl_set_log_hook(void (*hook)(const char *, void *), void *context) {
     log_context = context;
     log_function = hook;
 }
+
+void tl_set_stop_hook(bool (*hook)(void *), void *context) {
+    stop_function = hook;
+    stop_context = context;
+}
+
+bool stop_is_asked(void) { return stop_function && stop_function(stop_context); }

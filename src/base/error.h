@@ -18,6 +18,9 @@ extern const char *(*error_path)(void);
 #define INVARIANT(condition) ((condition) ? (void)0 : invariant_broken(#condition, __FILE__, __LINE__))
 _Noreturn void invariant_broken(const char *condition, const char *file, int line);
 
+/* Whether the calling thread's stop hook says that long work is to end. */
+bool stop_is_asked(void);
+
 /* Sends a line to the log hook, if there is one. */
 void log_line(const char *format, ...) TL_PRINTF(1, 2);
 

@@ -439,7 +439,8 @@ static bool merges_make(struct learner *l, const tl_bpe *bpe, int32_t first, int
         struct learned_pair *pair = heap_pop(l);
         if (!pair) break;
         if (!pair_merge(l, pair, first + (int32_t)i)) return false;
-        if (i % 16 == 0 && o->progress && !o->progress(true, (uint64_t)i, (uint64_t)n, o->context))
+        if (i % 16 == 0 &&
+            ((o->progress && !o->progress(true, (uint64_t)i, (uint64_t)n, o->context)) || stop_is_asked()))
             return error_set(TL_ERROR_USE, "bpe: stopped");
     }
     return true;

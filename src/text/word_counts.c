@@ -267,7 +267,7 @@ static void pass_work(struct pass *p, int thread) {
         if (is_end) return;
         bool ok = bytes && piece_count(p->w, k, bytes);
         const uint64_t done = atomic_fetch_add(&p->done, bytes) + bytes;
-        if (ok && thread == 0 && p->progress && !p->progress(done, p->context))
+        if (ok && thread == 0 && ((p->progress && !p->progress(done, p->context)) || stop_is_asked()))
             ok = error_set(TL_ERROR_USE, "bpe: stopped");
         if (!ok) pass_fail(p);
     }

@@ -31,7 +31,7 @@ static bool tell(uint64_t done, uint64_t total, void *context) {
         log_line("run: tokenizing: %.1f of %.1f MB, %.1f MB/s, %.0f s left", 1e-6 * (double)done, 1e-6 * (double)total,
                  1e-6 * rate, (double)(total - done) / rate);
     }
-    t->run->was_stopped = listener && listener->stop && *listener->stop;
+    t->run->was_stopped = (listener && listener->stop && *listener->stop) || stop_is_asked();
     return !t->run->was_stopped;
 }
 
@@ -150,7 +150,9 @@ static bool learning_tell(bool is_merging, uint64_t done, uint64_t total, void *
 }
 
 bool run_tokenizer_begin(struct run *r) {
-    return run_tokenizer_ready(&r->settings, &r->made, &(struct tokens_listener){learning_tell, r});
+    const bool ok = run_tokenizer_ready(&r->settings, &r->made, &(struct tokens_listener){learning_tell, r});
+    r->was_stopped = r->was_stopped || (!ok && stop_is_asked());
+    return ok;
 }
 
 /* ---- All of it ---- */

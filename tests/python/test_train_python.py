@@ -266,6 +266,41 @@ def test_ctrl_c_ends_a_program(tmp_path):
             and list((tmp_path / "run/checkpoints").iterdir()))
 
 
+LEARNING = f"""
+import json, os, random, signal, sys, threading, time
+import tally
+folder = sys.argv[1]
+text, run = folder + "/words.txt", folder + "/run"
+random.seed(5)
+with open(text, "w") as out:
+    for _ in range(400000):
+        out.write("".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=12)) + " ")
+settings = dict({SMALL!r}, data=text, tokenizer="train:300000", out=run)
+
+def interrupt():
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGINT)
+
+before = signal.getsignal(signal.SIGINT)
+found = []
+for call in (lambda: tally.train(**settings), lambda: tally.train(lambda news: found.append(news), **settings),
+             lambda: tally.train_price(**settings), lambda: tally.Tokenizer.train(text, 300000)):
+    threading.Thread(target=interrupt).start()
+    try:
+        call()
+        found.append("nothing was raised")
+    except KeyboardInterrupt:
+        found.append([os.listdir(folder), signal.getsignal(signal.SIGINT) is before])
+print(json.dumps(found + [(tally.ones(2) + 1).tolist()]))
+"""
+
+
+def test_ctrl_c_while_a_tokenizer_is_learned_leaves_nothing(tmp_path):
+    result = child(LEARNING, tmp_path)  # which takes seconds: 300,000 merges of random words
+    assert result.returncode == 0 and result.stderr == "", result.stderr
+    assert json.loads(result.stdout) == [[["words.txt"], True]] * 4 + [[2, 2]]
+
+
 def test_a_save_that_fails_after_ctrl_c_is_what_is_raised(tmp_path):
     def listen(news):
         if news["step"] == 3:
