@@ -289,15 +289,14 @@ class Tokenizer:
         o = c.tl_encode_defaults()
         o.has_template, o.has_offsets = template, offsets
         names = [] if allowed == "all" else [_bytes_of(name) for name in allowed]
+        for name in () if disallowed == "all" else map(_bytes_of, disallowed):  # as in tiktoken, also if it is allowed
+            for data in texts:
+                if name in data:
+                    raise ValueError(f"the text contains the special token {name.decode(errors='replace')!r} at byte "
+                                     f"{data.index(name)}, which disallowed_special has")
         if allowed == "all":
             o.special = _POLICY["allow"]
         elif disallowed != "all":
-            refused = {_bytes_of(name) for name in disallowed} - set(names)
-            for data in texts if refused else ():
-                for name in refused:
-                    if name in data:
-                        raise ValueError(f"the text contains the special token {name.decode()!r} at byte "
-                                         f"{data.index(name)}: allow it, or have special tokens encoded as text")
             o.special = _POLICY["text"]
         keep = (ctypes.c_char_p * len(names))(*names)
         o.allowed, o.n_allowed = ctypes.cast(keep, _voidp), len(names)

@@ -4,6 +4,7 @@ TALLY_SOAK=1 encodes 20 MB with each tokenizer instead of half a megabyte.
 """
 
 import functools
+import itertools
 import json
 import os
 import unicodedata
@@ -112,6 +113,21 @@ def test_any_bytes_come_back(monkeypatch):
         data = np.random.default_rng(seed).integers(0, 256, 500, dtype=np.uint8).tobytes()
         assert ours.decode_bytes(ours.encode(data)) == data
     assert ours.decode(ours.encode(b"a\xff\xe4\xb8")) == "a��"
+
+
+def test_special_tokens_are_allowed_and_disallowed_as_in_tiktoken(monkeypatch):
+    ours, theirs = pair("cl100k_base", monkeypatch)
+    kinds = (set(), {"<|endoftext|>"}, {"<|fim_prefix|>", "<|fim_suffix|>"}, "all")
+    texts = ("plain", "a<|endoftext|>b", "<|fim_prefix|><|endoftext|>", "<|fim_middle|> x")
+    for text, allowed, disallowed in itertools.product(texts, kinds, kinds):
+        special = {"allowed_special": allowed, "disallowed_special": disallowed}
+        try:
+            expected = theirs.encode(text, **special)
+        except ValueError:
+            with pytest.raises(ValueError, match="special token"):
+                ours.encode(text, **special)
+        else:
+            assert ours.encode(text, **special) == expected, special
 
 
 # ---- Hugging Face
