@@ -20,7 +20,7 @@
 const char help_eval[] =
     "usage: tally eval --checkpoint FOLDER [--data FILE | --choices FILE] [options]\n"
     "\n"
-    "Computes the loss of a model on every token of a text or token file: nats per token, perplexity and bits per\n"
+    "Computes the loss of a model on every token of a text or token file: nats per token, perplexity, and both per\n"
     "byte. FOLDER is a run's folder (its newest checkpoint; --step and --best select another), one of its\n"
     "checkpoints, a Hugging Face folder with config.json and model.safetensors, or a GGUF file. Without --data, a run\n"
     "is evaluated on its held-out data; it is an error if that has changed since training.\n"
@@ -129,6 +129,7 @@ static int request_read(struct request *r, int argc, char **argv) {
 static json_t *number_or_null(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 static double bits_per_byte(double nats, int64_t bytes) { return bytes ? nats / (double)bytes / log(2) : NAN; }
+static double byte_perplexity(double nats, int64_t bytes) { return bytes ? exp(nats / (double)bytes) : NAN; }
 
 static void print_text(const struct request *r, const struct opened *o, const struct measured *m, bool has_documents) {
     printf("%s", r->model.folder);
@@ -139,7 +140,9 @@ static void print_text(const struct request *r, const struct opened *o, const st
     if (m->has_mask) printf("  attention      inside documents (--document-mask false: in whole windows)\n");
     printf("  loss           %.6f nats per token\n", m->loss);
     printf("  perplexity     %.4f\n", exp(m->loss));
-    if (m->bytes) printf("  bits per byte  %.6f\n", bits_per_byte(m->nats, m->bytes));
+    if (m->bytes)
+        printf("  bits per byte  %.6f (perplexity per byte %.4f)\n", bits_per_byte(m->nats, m->bytes),
+               byte_perplexity(m->nats, m->bytes));
     else
         printf("  bits per byte  unknown (give --tokenizer PATH, or --bytes N, the bytes of text that the tokens "
                "represent)\n");
@@ -147,7 +150,10 @@ static void print_text(const struct request *r, const struct opened *o, const st
 
 static json_t *measured_json(const struct opened *o, const struct measured *m, bool has_documents) {
     json_t *all = json_pack("{s:o, s:o}", "loss", number_or_null(m->loss), "perplexity", number_or_null(exp(m->loss)));
-    if (all && m->bytes) json_object_set_new(all, "bits_per_byte", number_or_null(bits_per_byte(m->nats, m->bytes)));
+    if (all && m->bytes) {
+        json_object_set_new(all, "bits_per_byte", number_or_null(bits_per_byte(m->nats, m->bytes)));
+        json_object_set_new(all, "byte_perplexity", number_or_null(byte_perplexity(m->nats, m->bytes)));
+    }
     if (all && o->is_run) json_object_set_new(all, "step", json_integer(o->step));
     if (all && has_documents) json_object_set_new(all, "documents", json_integer(m->n_documents));
     if (all) json_object_set_new(all, "tokens", json_integer(m->n_tokens));

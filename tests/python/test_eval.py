@@ -80,6 +80,7 @@ def test_windows_are_those_of_the_perplexity_guide(gpt2, evaluate, tmp_path, seq
     assert got["perplexity"] == pytest.approx(math.exp(want), rel=1e-4)
     assert got["bytes"] == len(hf.decode(ids[1:]).encode())
     assert got["bits_per_byte"] == pytest.approx(want * (len(ids) - 1) / got["bytes"] / math.log(2), rel=2e-6)
+    assert got["byte_perplexity"] == pytest.approx(2 ** got["bits_per_byte"], rel=1e-12)
 
 
 def test_more_context_is_another_loss(gpt2, evaluate, tmp_path):
