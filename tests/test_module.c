@@ -454,6 +454,22 @@ static void residual_sums_are_one_op_with_the_norm_behind_them(void **state) {
     }
 }
 
+/* Attention writes dq, dk and dv side by side, as the packed product's gradient wants them. */
+static void gradients_of_packed_heads_are_not_copied(void **state) {
+    (void)state;
+    tl_model_config c = small(TL_GPT2);
+    tl_module *m = tl_model_new(&c, TL_F32, NULL);
+    tl_tensor *tokens = tl_integers(TL_SHAPE(2, 6), 0, 11, TL_I64, NULL);
+    tl_ledger *ledger = tl_ledger_begin("step");
+    assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
+    tl_ledger_end(ledger);
+    expect_equal(tl_ledger_total(ledger, TL_BACKWARD, "attention_grad").calls, (uint64_t)c.n_layers);
+    expect_equal(tl_ledger_total(ledger, TL_ALL, "concat").calls, 0);
+    expect_equal(tl_ledger_total(ledger, TL_ALL, "copy").calls, 0);
+    tl_ledger_free(ledger);
+    tl_module_free(m);
+}
+
 /* L C^2 + C weights; 2 B (L C^2 + C) FLOPs in matmuls forward, twice that backward, less the input's gradient. */
 static void the_teaching_model_costs_what_can_be_computed_by_hand(void **state) {
     (void)state;
@@ -611,6 +627,7 @@ int main(void) {
         TEST(checkpoints_remember_their_documents),
         TEST(documents_of_another_shape_are_refused),
         TEST(residual_sums_are_one_op_with_the_norm_behind_them),
+        TEST(gradients_of_packed_heads_are_not_copied),
         TEST(the_teaching_model_costs_what_can_be_computed_by_hand),
         TEST(configs_travel_through_files),
         TEST(wrong_configs_are_refused_by_key),

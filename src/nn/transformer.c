@@ -23,6 +23,7 @@
  * vocabulary. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "autograd/recompute.h"
 #include "base/error.h"
@@ -31,6 +32,7 @@
 #include "nn/layers.h"
 #include "nn/model.h"
 #include "nn/module.h"
+#include "tensor/tensor.h"
 
 /* ---- Rows of several processes ---- */
 
@@ -190,8 +192,21 @@ static int64_t pass_size(const struct attention *a, const tl_tensor *x, int axis
 enum { C_ATTN, C_PROJ, RESID_DROPOUT };
 enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ };
 
-/* The gradients of q, k and v, side by side again: one copy, where three separate gradients would each be added to
- * zeros of the whole. */
+/* The three (B,T,H,D) as one (B,T,3,H,D) without a copy, if they lie side by side in memory (as the gradients of
+ * attention do); otherwise NULL. */
+static tl_tensor *joined_already(tl_tensor **part) {
+    const tl_tensor *x = part[0];
+    const int64_t width = x->shape[2] * x->shape[3], stride[4] = {x->shape[1] * 3 * width, 3 * width, x->shape[3], 1};
+    for (int j = 0; j < 3; j++)
+        if (part[j]->requires_grad || part[j]->storage != x->storage || part[j]->offset != x->offset + j * width ||
+            memcmp(part[j]->stride, stride, sizeof stride) != 0)
+            return NULL;
+    return tl_as_strided(part[0], TL_SHAPE(x->shape[0], x->shape[1], 3, x->shape[2], x->shape[3]),
+                         (const int64_t[]){stride[0], stride[1], width, stride[2], 1}, x->offset);
+}
+
+/* The gradients of q, k and v, side by side again: no copy, or one, where three separate gradients would each be added
+ * to zeros of the whole. */
 static void join_parts(tl_gradient *g, void *context) {
     (void)context;
     tl_tensor *part[3], *any = NULL;
@@ -201,7 +216,9 @@ static void join_parts(tl_gradient *g, void *context) {
     }
     for (int j = 0; j < 3; j++)
         if (!part[j] && any) part[j] = tl_zeros_like(any);
-    if (any) tl_gradient_set(g, 0, tl_stack(part, 3, 2));
+    if (!any || !part[0] || !part[1] || !part[2]) return;
+    tl_tensor *joined = joined_already(part);
+    tl_gradient_set(g, 0, joined ? joined : tl_stack(part, 3, 2));
 }
 
 /* q, k, v (B,T,H,D): views of qkv (B,T,3,H,D). */

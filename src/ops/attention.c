@@ -84,6 +84,12 @@ static void attention_cost(const tl_call *c, struct cost *cost) {
 
 static bool attention_grad_shape(tl_call *c) {
     const struct attr_attention *a = c->attr;
+    const tl_tensor *q = c->input[1], *k = c->input[2];
+    if (a->is_packed) {
+        const int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2] + 2 * k->shape[2], q->shape[3]};
+        c->n_outputs = 1;
+        return call_output(c, 0, q->dtype, 4, shape);
+    }
     c->n_outputs = a->has_mask_grad ? 4 : 3;
     for (int j = 0; j < 3; j++) call_output_like(c, j, j + 1);
     return !a->has_mask_grad || call_output_like(c, 3, 6);
@@ -93,6 +99,25 @@ static void attention_grad_cost(const tl_call *c, struct cost *cost) {
     count gemm = gemm_flops(c->input[1], c->input[2], a);
     cost_traffic(c, cost, 4 * gemm);
     cost->part[cost->n_parts++] = (struct cost_part){.phase = TL_RECOMPUTE, .flops = gemm};
+}
+
+/* Whether q, k and v are the heads of one dense tensor (B,T,H+2Hkv,D), in this order. Their gradients then are too, so
+ * that nobody has to join them. */
+static bool is_packed(const tl_tensor *q, const tl_tensor *k, const tl_tensor *v) {
+    const int64_t T = q->shape[1], H = q->shape[2], H_kv = k->shape[2], D = q->shape[3], row = (H + 2 * H_kv) * D;
+    const int64_t stride[4] = {T * row, row, D, 1};
+    const tl_tensor *part[3] = {q, k, v};
+    if (dtype_info(q->dtype)->bits % 8) return false; /* heads begin at whole bytes */
+    for (int j = 0; j < 3; j++)
+        if (part[j]->storage != q->storage || part[j]->numel == 0 || memcmp(part[j]->stride, stride, sizeof stride))
+            return false;
+    return k->shape[1] == T && k->offset == q->offset + H * D && v->offset == k->offset + H_kv * D;
+}
+
+/* The heads of dq, dk and dv in the packed gradient, as views of it. */
+static void packed_results(tl_gradient *g, tl_tensor *packed, int64_t H, int64_t H_kv) {
+    const int64_t heads[3] = {H, H_kv, H_kv};
+    tl_split(packed, 2, heads, 3, g->result);
 }
 
 /* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds.
@@ -112,10 +137,13 @@ static void attention_backward(tl_gradient *g) {
     a.has_lse_grad = g->grad[1] != NULL;
     a.has_mask_grad = a.has_mask && g->needs[3];
     a.is_fast = fast_is_on();
+    a.is_packed = !a.has_mask_grad && input[1] && input[2] && input[3] && is_packed(input[1], input[2], input[3]);
     tl_call c;
     call_begin(&c, &op_attention_grad, input, n, ATTR(a));
     if (!op_apply(&c)) return;
-    for (int j = 0; j < c.n_outputs; j++) g->result[j] = c.output[j];
+    if (a.is_packed) packed_results(g, c.output[0], input[1]->shape[2], input[2]->shape[2]);
+    else
+        for (int j = 0; j < c.n_outputs; j++) g->result[j] = c.output[j];
 }
 
 const tl_op op_attention = {
@@ -131,7 +159,8 @@ const tl_op op_attention = {
     .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_INPUT(4) | TL_OUTPUT(0) | TL_OUTPUT(1)};
 const tl_op op_attention_grad = {
     RECORD(KERNEL, attention_grad, 4),
-    .shapes = "g, q, k, v, out, lse [, mask] [, first_key] [, g_lse]: dq, dk, dv like q, k, v [, dmask (B,H,T,S)]",
+    .shapes = "g, q, k, v, out, lse [, mask] [, first_key] [, g_lse]: dq, dk, dv like q, k, v [, dmask (B,H,T,S)]; "
+              "where q, k, v are parts of one (B,T,H+2Hkv,D), one result like it",
     .dtypes = "floats; mask bool or float; first_key i64, i32; lse f32 (f64 for f64)",
     .flops = "8BHD per visible pair of query and key; in phase recompute 2BHD",
     .shape = attention_grad_shape,

@@ -149,13 +149,15 @@ struct attr_rope {
  * a fourth output, dmask dense (B,H,T,S) of mask's dtype. A query that sees nothing has out 0, lse -inf and no part
  * in gradients. dropout > 0: after the softmax a weight becomes 0 with this probability, or grows by 1/(1 -
  * dropout); spec/dropout.h says which. lse is that of the softmax. attention_grad gets the same generator, and with
- * it the same mask. */
+ * it the same mask. is_packed: attention_grad has one output in place of three, dense (B,T,H+2Hkv,D): the heads of dq,
+ * then those of dk, then those of dv (spec/attention_pack.h); T = S, and no dmask. */
 struct attr_attention {
     double scale;
     bool causal;
     int64_t window;
     bool has_mask, has_first_key, has_lse_grad, has_mask_grad;
-    bool is_fast; /* attention_grad: need not repeat its bits (tl_set_fast) */
+    bool is_fast;   /* attention_grad: need not repeat its bits (tl_set_fast) */
+    bool is_packed; /* attention_grad: dq, dk and dv side by side in one output */
     double dropout;
     tl_generator generator; /* of dropout */
 };

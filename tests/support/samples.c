@@ -1432,7 +1432,18 @@ CALL(attention_lse_call) {
     return one(out, tl_add(y, tl_sum_all(tl_mul(lse, lse))));
 }
 CALL(attention_call) { return one(out, tl_attention(in[0], in[1], in[2], &(tl_attention_options){.causal = s->n[0], .scale = s->d[0]}, NULL)); }
+/* q, k and v are the heads of one tensor; n: causal, query heads, key heads, window. */
+CALL(attention_packed_call) {
+    tl_tensor *part[3];
+    const int64_t heads[3] = {s->n[1], s->n[2], s->n[2]};
+    if (!tl_split(in[0], 2, heads, 3, part)) return 0;
+    return one(out, tl_attention(part[0], part[1], part[2], &(tl_attention_options){.causal = s->n[0], .window = s->n[3]}, NULL));
+}
 const struct sample samples_attention[] = {
+    {"parts of one tensor", GRAD, .call = attention_packed_call, .in = {F(2, 4, 6, 3)}, .n = {true, 2, 2}},
+    {"parts of one tensor, grouped heads", GRAD, .call = attention_packed_call, .in = {F(1, 5, 6, 2)}, .n = {false, 4, 1}},
+    {"large parts of one tensor", LARGE | GRAD, .call = attention_packed_call, .in = {F(2, 120, 12, 32)}, .n = {true, 4, 4}},
+    {"large parts of one tensor, grouped heads, window", LARGE | GRAD, .call = attention_packed_call, .in = {F(1, 150, 8, 64)}, .n = {true, 4, 2, 70}},
     {"causal", GRAD, .call = attention_call, .in = {F(2, 4, 2, 3), F(2, 4, 2, 3), F(2, 4, 2, 3)}, .n = {true}},
     {"all see all", GRAD, .call = attention_call, .in = {F(1, 3, 2, 4), F(1, 5, 2, 4), F(1, 5, 2, 4)}},
     {"grouped heads, scale given", GRAD, .call = attention_call, .in = {F(1, 3, 4, 2), F(1, 3, 2, 2), F(1, 3, 2, 2)}, .n = {true}, .d = {0.3}},
@@ -1502,12 +1513,15 @@ CALL(attention_grad_call) {
     call_begin(&c, &op_attention, in, 3, ATTR(a));
     if (!op_apply(&c)) return 0;
     tl_tensor *input[6] = {tl_contiguous(in[3]), in[0], in[1], in[2], c.output[0], c.output[1]};
+    a.is_packed = s->n[1];
     call_begin(&c, &op_attention_grad, input, 6, ATTR(a));
     if (!op_apply(&c)) return 0;
-    for (int j = 0; j < 3; j++) out[j] = c.output[j];
-    return 3;
+    for (int j = 0; j < c.n_outputs; j++) out[j] = c.output[j];
+    return c.n_outputs;
 }
 const struct sample samples_attention_grad[] = {
+    {"packed", GEOMETRY, .call = attention_grad_call, .in = {K(2, 4, 2, 3), K(2, 4, 1, 3), K(2, 4, 1, 3), K(2, 4, 2, 3)}, .n = {true, true}, .roundings = 4},
+    {"large, packed", LARGE | GEOMETRY, .call = attention_grad_call, .in = {K(2, 130, 4, 32), K(2, 130, 2, 32), K(2, 130, 2, 32), K(2, 130, 4, 32)}, .n = {true, true}, .roundings = 4},
     {"causal", GEOMETRY, .call = attention_grad_call, .in = {K(2, 4, 2, 3), K(2, 4, 2, 3), K(2, 4, 2, 3), K(2, 4, 2, 3)}, .n = {true}, .roundings = 4},
     {"grouped heads", GEOMETRY, .call = attention_grad_call, .in = {K(1, 3, 4, 2), K(1, 5, 2, 2), K(1, 5, 2, 2), K(1, 3, 4, 2)}, .roundings = 4},
     {"no batch", GEOMETRY, .call = attention_grad_call, .in = {K(0, 4, 2, 3), K(0, 4, 2, 3), K(0, 4, 2, 3), K(0, 4, 2, 3)}, .n = {true}},

@@ -46,6 +46,7 @@
 #include "device/cpu/shared/kernels.h"
 #include "device/cpu/shared/parallel.h"
 #include "device/cpu/shared/vector_math.h"
+#include "spec/attention_pack.h"
 #include "spec/attr.h"
 #include "spec/dropout.h"
 #include "tensor/dtype.h"
@@ -67,8 +68,8 @@ struct attention {
     const tl_operand *mask, *first_key, *g_lse; /* NULL where absent */
     double dropout, growth;                     /* of the weights that dropout keeps; 1 without */
     tl_generator generator;
-    void *delta;   /* backward: (B,H,T) of the compute type */
-    void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
+    void *delta;        /* backward: (B,H,T) of the compute type */
+    tl_operand dq_sums; /* backward: (B,T,H,D) of the compute type: dq itself, or dense f32 in the workspace */
 };
 
 /* Query t is aligned with key S - T + t, and sees `left` keys before it and `right` after it. */
@@ -317,16 +318,22 @@ static void backward(struct attention *attention, int n_threads) {
 
 bool cpu_attention_grad(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
+    const tl_operand *q = &args->in[1], *d = args->out; /* dq, dk, dv */
+    struct attention_parts parts;
+    if (attr->is_packed) {
+        attention_unpack(&parts, d, q->shape[2], args->in[2].shape[2], (size_t)dtype_info(q->dtype)->bits / 8);
+        d = parts.part;
+    }
     struct attention attention = {
         .g = &args->in[0],
-        .q = &args->in[1],
+        .q = q,
         .k = &args->in[2],
         .v = &args->in[3],
         .out = &args->in[4],
         .lse = &args->in[5],
-        .dq = &args->out[0],
-        .dk = &args->out[1],
-        .dv = &args->out[2],
+        .dq = &d[0],
+        .dk = &d[1],
+        .dv = &d[2],
         .dmask = attr->has_mask_grad ? &args->out[3] : NULL,
         .mask = attr->has_mask ? &args->in[6] : NULL,
         .first_key = attr->has_first_key ? &args->in[6 + attr->has_mask] : NULL,
@@ -334,11 +341,15 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
     };
     read_attributes(&attention, attr);
     if (!first_keys_rise(&attention, args)) return false;
-    const size_t real_bytes = is_f64(attention.q) ? sizeof(double) : sizeof(float);
+    const size_t real_bytes = is_f64(q) ? sizeof(double) : sizeof(float);
     const size_t delta_bytes = (size_t)(attention.B * attention.H * attention.T) * real_bytes;
-    const bool is_direct = attention.dq->dtype == TL_F32 || attention.dq->dtype == TL_F64;
+    const int64_t row = attention.H * attention.D, dense[4] = {attention.T * row, row, attention.D, 1};
     attention.delta = args->workspace;
-    attention.dq_sums = is_direct ? attention.dq->data : (char *)args->workspace + (delta_bytes + 63) / 64 * 64;
+    attention.dq_sums = d[0];
+    if (q->dtype != TL_F32 && q->dtype != TL_F64) {
+        attention.dq_sums.data = (char *)args->workspace + (delta_bytes + 63) / 64 * 64;
+        attention.dq_sums.stride = dense;
+    }
     backward(&attention, args->n_threads > 1 ? args->n_threads : 1);
     return true;
 }

@@ -328,8 +328,8 @@ static void bf16_add_queries(struct backward_bf16 *w, const struct attention *at
             bf16_tile(n, w->ds + i * ROWS + tiles.from * BF16_PANEL, w->k_t + d * ROWS + tiles.from * BF16_PANEL,
                       w->dq + i * D + d, D, false);
         for (int64_t r = i; n > 0 && r < block_min(i + BF16_PANEL, w->queries.n); r++) {
-            const int64_t row = (w->b * attention->T + w->queries.first + r) * attention->H + w->h;
-            float *restrict sums = (float *)attention->dq_sums + row * D;
+            const int64_t at = block_row_at(&attention->dq_sums, w->b, w->queries.first + r, w->h);
+            float *restrict sums = (float *)attention->dq_sums.data + at;
             for (int64_t d = 0; d < D; d++) sums[d] += scale * w->dq[r * D + d];
         }
     }

@@ -56,7 +56,7 @@ static void NAME(turn)(REAL *restrict out, const REAL *restrict rows, int64_t n,
 static void NAME(unload)(const tl_operand *out, int64_t b, int64_t t, int64_t h, int64_t n, struct NAME(part) part,
                          const REAL *rows, const REAL *factor) {
     for (int64_t i = 0; i < n && part.n > 0; i++) {
-        const int64_t at = ((b * out->shape[1] + t + i) * out->shape[2] + h) * out->shape[3] + part.d;
+        const int64_t at = block_row_at(out, b, t + i, h) + part.d;
         const REAL f = factor ? factor[i] : 1;
         REAL buffer[NAME(PART)];
         REAL *row = NAME(block_place)(buffer, out->data, out->dtype, at);
@@ -422,8 +422,8 @@ static void NAME(add_queries)(struct NAME(backward) * w, const struct attention 
              w->dq + i * part.width + j, part.width, false);
         }
         for (int64_t r = i; r < block_min(i + TILE_M, w->queries.n); r++) {
-            const int64_t row = (w->b * attention->T + w->queries.first + r) * attention->H + w->h;
-            REAL *restrict sums = (REAL *)attention->dq_sums + row * attention->D + part.d;
+            const int64_t at = block_row_at(&attention->dq_sums, w->b, w->queries.first + r, w->h);
+            REAL *restrict sums = (REAL *)attention->dq_sums.data + at + part.d;
             for (int64_t j = 0; j < part.n; j++) {
                 sums[j] += scale * w->dq[r * part.width + j];
             }
@@ -488,7 +488,8 @@ static void NAME(backward_begin)(const struct attention *attention, int64_t b, i
         const REAL g_lse = attention->g_lse ? ((const REAL *)attention->g_lse->data)[row] : 0;
         ((REAL *)attention->delta)[row] = NAME(block_total)(lane) - g_lse;
         if (D > 0) {
-            memset((REAL *)attention->dq_sums + at, 0, (size_t)D * sizeof(REAL));
+            memset((REAL *)attention->dq_sums.data + block_row_at(&attention->dq_sums, b, t, h), 0,
+                   (size_t)D * sizeof(REAL));
         }
     }
     if (attention->dmask && attention->T * attention->S > 0) { /* blocks that no query sees are not visited */
@@ -501,9 +502,9 @@ static void NAME(backward_begin)(const struct attention *attention, int64_t b, i
 /* Copies rows of dq_sums to dq, unless dq_sums is dq. */
 static void NAME(backward_end)(const struct attention *attention, int64_t b, int64_t h, struct span queries) {
     for (int64_t t = queries.first; t < queries.first + queries.n; t++) {
-        const int64_t at = ((b * attention->T + t) * attention->H + h) * attention->D;
         NAME(block_write)
-        ((const REAL *)attention->dq_sums + at, attention->dq->data, attention->dq->dtype, at, attention->D);
+        ((const REAL *)attention->dq_sums.data + block_row_at(&attention->dq_sums, b, t, h), attention->dq->data,
+         attention->dq->dtype, block_row_at(attention->dq, b, t, h), attention->D);
     }
 }
 

@@ -35,6 +35,7 @@
 #include "device/cuda/shared/kernels.h"
 #include "device/cuda/shared/state.h"
 #include "device/cuda/shared/attention_rule.h"
+#include "spec/attention_pack.h"
 
 #include <float.h>
 #include <math.h>
@@ -534,9 +535,15 @@ bool cuda_attention(const tl_kernel_args *args) {
 
 bool cuda_attention_grad(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
-    /* g, q, k, v, out, lse [, mask] [, first_key] [, g_lse] -> dq, dk, dv [, dmask] */
-    const tl_operand *const list[8] = {&args->in[0], &args->in[1],  &args->in[2],  &args->in[3],
-                                       &args->in[4], &args->out[0], &args->out[1], &args->out[2]};
+    /* g, q, k, v, out, lse [, mask] [, first_key] [, g_lse] -> dq, dk, dv [, dmask], or the three packed */
+    const tl_operand *d = args->out;
+    struct attention_parts parts;
+    if (attr->is_packed) {
+        attention_unpack(&parts, d, args->in[1].shape[2], args->in[2].shape[2], (size_t)dtype_bytes(d->dtype));
+        d = parts.part;
+    }
+    const tl_operand *const list[8] = {&args->in[0], &args->in[1], &args->in[2], &args->in[3],
+                                       &args->in[4], &d[0],        &d[1],        &d[2]};
     if (!dtypes_fit(args, list, 8)) return false;
     struct attention_call call = call_of(args, list[1], list[2], list[3]);
     call.g = rows_dense(list[0]);
@@ -546,9 +553,9 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
     if (attr->has_first_key) first_key_set(&call, &args->in[6 + attr->has_mask]);
     if (attr->has_lse_grad) call.g_lse = args->in[args->n_in - 1].data;
     if (attr->has_mask_grad) call.dmask = args->out[3].data;
-    call.dq = rows_dense(list[5]);
-    call.dk = rows_dense(list[6]);
-    call.dv = rows_dense(list[7]);
+    call.dq = rows_of(list[5]);
+    call.dk = rows_of(list[6]);
+    call.dv = rows_of(list[7]);
     if (call_fits_hopper(&call, args)) return attention_hopper_backward(args, &call);
     bool is_done = false;
     if (call.B > 0 && call.T > 0 && call.S > 0 && call.H > 0 && call.D > 0 && !try_cudnn(args, &call, true, &is_done))
