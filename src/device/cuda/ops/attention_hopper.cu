@@ -702,26 +702,42 @@ template <class T, int DP> __global__ void __launch_bounds__(WARPGROUP) hopper_g
 #endif
 }
 
-/* delta = rowsum(g out) - g_lse. Eight lanes have a row, 16 bytes of it at a time. */
-template <class T> __global__ void __launch_bounds__(256) hopper_delta(const attention_call a, float *delta) {
-    const unsigned head = blockIdx.y, b = head / (unsigned)a.H, h = head % (unsigned)a.H;
-    const int t = (int)(blockIdx.x * 32 + threadIdx.x / 8), d0 = (int)threadIdx.x % 8 * 8;
-    const bool is_there = t < a.T;
-    const uint16_t *g = row_of(a.g, b, t, h), *out = row_of(a.out, b, t, h);
-    float sum = 0;
-    for (int d = d0; is_there && d < a.D; d += 64) {
-        const uint4 x = *(const uint4 *)(g + d), y = *(const uint4 *)(out + d);
-        const uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+/* delta = rowsum(g out) - g_lse. Eight lanes have a row, 16 bytes of it at a time. Rows are taken in the order of
+ * memory, head after head, and each thread loads its part of DELTA_ROWS of them before it adds. */
+enum { DELTA_ROWS = 4, DELTA_THREADS = 256 };
+template <class T> __global__ void __launch_bounds__(DELTA_THREADS) hopper_delta(const attention_call a, float *delta) {
+    const int64_t n_rows = a.B * a.T * a.H, first = (int64_t)blockIdx.x * (DELTA_THREADS / 8 * DELTA_ROWS);
+    const int d0 = (int)threadIdx.x % 8 * 8;
+    int64_t place[DELTA_ROWS]; /* in delta */
+    const uint16_t *g[DELTA_ROWS], *out[DELTA_ROWS];
+    float sum[DELTA_ROWS] = {};
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float2 p = unpack(T(), xs[i]), q = unpack(T(), ys[i]);
-            sum = fmaf(p.x, q.x, sum), sum = fmaf(p.y, q.y, sum);
+    for (int k = 0; k < DELTA_ROWS; k++) {
+        const int64_t row = first + k * (DELTA_THREADS / 8) + threadIdx.x / 8, at = min(row, n_rows - 1);
+        const int64_t h = at % a.H, t = at / a.H % a.T, b = at / a.H / a.T;
+        place[k] = row < n_rows ? (b * a.H + h) * a.T + t : -1;
+        g[k] = row_of(a.g, b, t, h), out[k] = row_of(a.out, b, t, h);
+    }
+    for (int d = d0; d < a.D; d += 64) {
+        uint4 x[DELTA_ROWS], y[DELTA_ROWS];
+#pragma unroll
+        for (int k = 0; k < DELTA_ROWS; k++) x[k] = *(const uint4 *)(g[k] + d), y[k] = *(const uint4 *)(out[k] + d);
+#pragma unroll
+        for (int k = 0; k < DELTA_ROWS; k++) {
+            const uint32_t xs[4] = {x[k].x, x[k].y, x[k].z, x[k].w}, ys[4] = {y[k].x, y[k].y, y[k].z, y[k].w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float2 p = unpack(T(), xs[i]), q = unpack(T(), ys[i]);
+                sum[k] = fmaf(p.x, q.x, sum[k]), sum[k] = fmaf(p.y, q.y, sum[k]);
+            }
         }
     }
 #pragma unroll
-    for (int distance = 4; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    const int64_t row = (int64_t)head * a.T + t;
-    if (is_there && d0 == 0) delta[row] = a.g_lse ? sum - ((const float *)a.g_lse)[row] : sum;
+    for (int k = 0; k < DELTA_ROWS; k++) {
+#pragma unroll
+        for (int distance = 4; distance > 0; distance /= 2) sum[k] += __shfl_xor_sync(0xffffffffu, sum[k], distance);
+        if (d0 == 0 && place[k] >= 0) delta[place[k]] = a.g_lse ? sum[k] - ((const float *)a.g_lse)[place[k]] : sum[k];
+    }
 }
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
@@ -777,8 +793,8 @@ template <class T, int DP> static bool backward_launch(const tl_kernel_args *arg
     const cudaError_t status =
         cudaFuncSetAttribute(hopper_backward<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
     if (status != cudaSuccess) return cuda_check(status, args->op, args->error);
-    const dim3 delta_blocks((unsigned)((a.T + 31) / 32), (unsigned)(a.B * a.H));
-    hopper_delta<T><<<delta_blocks, 256, 0, stream_of(args)>>>(a, delta);
+    const int64_t block_rows = DELTA_THREADS / 8 * DELTA_ROWS, delta_blocks = tiles_over(a.B * a.T * a.H, block_rows);
+    hopper_delta<T><<<capped(delta_blocks), DELTA_THREADS, 0, stream_of(args)>>>(a, delta);
     hopper_call c = {a, delta, (float *)((char *)args->workspace + attention_delta_bytes(&sizes)), 0, 0, 0, 1};
     if (cut.n_whole) {
         c.slab_floats = attention_hopper_slab(&sizes), c.n_units = (int)cut.n_whole;

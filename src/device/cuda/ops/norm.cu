@@ -1,7 +1,8 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
- * Teams of 1, 2 or 8 warps process rows in whole packs of up to 8192 elements: they read a row once and keep it in
- * registers, four packs to a thread. Any other row is processed by a block, which reads it again from the cache.
+ * Teams of warps process rows in whole packs of up to 8192 elements: they read a row once and keep it in registers,
+ * forward four packs to a thread, backward as few as the row allows. Any other row is processed by a block, which reads
+ * it again from the cache.
  *
  * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums are
  * in args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them in
@@ -295,89 +296,135 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
     }
 }
 
+/* ---- Gradients of rows that teams keep in registers ------------------------------------------------------ */
+
+/* A team is as many warps as a row needs with OWN packs to a thread, a block as many teams as fit. The next row is
+ * loaded while this one is computed. Two blocks share a multiprocessor, and both sums of a row cross the team at
+ * once. */
+template <int OWN> struct norm_team { static const int THREADS = OWN == 1 ? 384 : 256; };
+enum { MAX_TEAMS = 12 };
+
+template <class T, int OWN> struct norm_row {
+    row_pack<T> g[OWN], x[OWN], more[OWN];
+    typename compute_type<T>::type mean, rstd;
+};
+
+struct team {
+    int lane, index, threads, n_packs; /* thread of the team, team of the block, threads of a team, packs of a row */
+};
+
+template <class T, class W, bool RMS, int OWN>
+__device__ inline void row_fetch(norm_row<T, OWN> &row, const norm_backward_rows<T, W> &r, int64_t at, const team &me) {
+#pragma unroll
+    for (int k = 0; k < OWN; k++) {
+        const int pack = me.lane + k * me.threads;
+        if (pack >= me.n_packs) continue;
+        row.g[k] = row_load(r.g + at * r.n, pack);
+        row.x[k] = row_load(r.x + at * r.n, pack);
+        if (r.g_sum) row.more[k] = row_load(r.g_sum + at * r.n, pack);
+    }
+    row.mean = RMS ? 0 : r.mean[at];
+    row.rstd = r.rstd[at];
+}
+
+/* Both sums over a team, to all of its threads, warp by warp in order. The slots are used in turn: a slot is written
+ * again only after the barrier of the next sum. */
+template <class C> __device__ inline void team_sums(C &a, C &b, C (*slots)[2], const team &me) {
+    a = warp_reduce(a, sum_of());
+    b = warp_reduce(b, sum_of());
+    if (me.threads == 32) return;
+    const int n_warps = me.threads / 32, first = me.index * n_warps;
+    if (threadIdx.x % 32 == 0) {
+        slots[threadIdx.x / 32][0] = a;
+        slots[threadIdx.x / 32][1] = b;
+    }
+    asm volatile("bar.sync %0, %1;" ::"r"(me.index + 1), "r"(me.threads) : "memory");
+    a = slots[first][0];
+    b = slots[first][1];
+    for (int k = 1; k < n_warps; k++) {
+        a += slots[first + k][0];
+        b += slots[first + k][1];
+    }
+}
+
 /* The sums of one block, its teams' added in order, to its place among the runs. */
-template <int TEAM, class C>
-__device__ inline void team_sums_put(const C (&sums)[OWN][PACK], C *run, int64_t n, C *joint, int lane, int team) {
-    const int THREADS = 32 * TEAM, TEAMS = WARPS / TEAM;
-    for (int t = 0; t < TEAMS; t++) {
-        C *to = t == TEAMS - 1 ? run : joint; /* the last team has the whole */
+template <int OWN, class C>
+__device__ inline void block_sums_put(const C (&sums)[OWN][PACK], C *run, C *joint, int n_teams, const team &me) {
+    for (int t = 0; t < n_teams; t++) {
+        C *to = t == n_teams - 1 ? run : joint; /* the last team has the whole */
 #pragma unroll
         for (int k = 0; k < OWN; k++)
-            for (int j = 0; j < PACK; j++) {
-                const int column = (lane + k * THREADS) * PACK + j;
-                if (team == t && column < n) to[column] = t ? joint[column] + sums[k][j] : sums[k][j];
+            for (int j = 0; j < PACK && me.index == t && me.lane + k * me.threads < me.n_packs; j++) {
+                const int column = (me.lane + k * me.threads) * PACK + j;
+                to[column] = t ? joint[column] + sums[k][j] : sums[k][j];
             }
         __syncthreads();
     }
 }
 
 /* As norm_dx_rows, and the sums for dweight and dbias of run blockIdx.x where runs are wanted. */
-template <class T, class W, bool RMS, int TEAM>
-__global__ void __launch_bounds__(32 * WARPS, sizeof(T) == 2 ? 2 : 1)
-    norm_team_grads(norm_backward_rows<T, W> r, typename compute_type<T>::type *dweight_runs,
+template <class T, class W, bool RMS, int OWN>
+__global__ void __launch_bounds__(norm_team<OWN>::THREADS, sizeof(T) == 2 ? 2 : 1)
+    norm_team_grads(norm_backward_rows<T, W> r, int team_threads, typename compute_type<T>::type *dweight_runs,
                     typename compute_type<T>::type *dbias_runs) {
     typedef typename compute_type<T>::type C;
-    const int THREADS = 32 * TEAM, TEAMS = WARPS / TEAM;
-    __shared__ C slots[2][2][WARPS];
-    __shared__ C joint[TEAMS > 1 ? THREADS * OWN * PACK : 1];
-    const int lane = threadIdx.x % THREADS, team = threadIdx.x / THREADS, n_packs = (int)(r.n / PACK);
+    __shared__ C slots[2][norm_team<OWN>::THREADS / 32][2];
+    extern __shared__ double2 shared[];
+    C *const joint = (C *)shared;
+    const team me = {(int)threadIdx.x % team_threads, (int)threadIdx.x / team_threads, team_threads, (int)(r.n / PACK)};
+    const int n_teams = blockDim.x / team_threads;
     const int64_t run_rows = (r.n_rows + NORM_RUNS - 1) / NORM_RUNS;
     const int64_t first = min(r.n_rows, blockIdx.x * run_rows), last = min(r.n_rows, first + run_rows);
-    C dweight[OWN][PACK], dbias[OWN][PACK];
-    for (int k = 0; k < OWN; k++)
-        for (int j = 0; j < PACK; j++) dweight[k][j] = dbias[k][j] = 0;
-    int turn_d = 0, turn_dh = 0;
-    for (int64_t base = first; base < last; base += TEAMS) {
-        const int64_t row = base + team, at = row * r.n;
-        const int n_own = row < last ? n_packs : 0;
-        row_pack<T> gs[OWN], xs[OWN];
+    C dweight[OWN][PACK] = {}, dbias[OWN][PACK] = {}, w[OWN][PACK];
+#pragma unroll
+    for (int k = 0; k < OWN; k++) {
+        for (int j = 0; j < PACK; j++) w[k][j] = 1;
+        if (r.weight && me.lane + k * me.threads < me.n_packs) row_load(r.weight, me.lane + k * me.threads).widen(w[k]);
+    }
+    norm_row<T, OWN> row, next;
+    int64_t at = first + me.index;
+    if (at < last) row_fetch<T, W, RMS, OWN>(row, r, at, me);
+    for (int turn = 0; at < last; at += n_teams, turn ^= 1) {
+        if (OWN < 4 && at + n_teams < last) row_fetch<T, W, RMS, OWN>(next, r, at + n_teams, me);
+        const C mean = row.mean, rstd = row.rstd;
+        C sum_d = 0, sum_dh = 0, g[PACK], h[PACK];
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
-            if (lane + k * THREADS >= n_own) continue;
-            gs[k] = row_load(r.g + at, lane + k * THREADS);
-            xs[k] = row_load(r.x + at, lane + k * THREADS);
-        }
-        const C mean = RMS || !n_own ? C(0) : r.mean[row], rstd = n_own ? r.rstd[row] : C(0);
-        C sum_d = 0, sum_dh = 0, g[PACK], h[PACK], w[PACK];
-#pragma unroll
-        for (int k = 0; k < OWN; k++) {
-            if (lane + k * THREADS >= n_own) continue;
-            gs[k].widen(g);
-            xs[k].widen(h);
-            if (r.weight) row_load(r.weight, lane + k * THREADS).widen(w);
+            if (me.lane + k * me.threads >= me.n_packs) continue;
+            row.g[k].widen(g);
+            row.x[k].widen(h);
             for (int j = 0; j < PACK; j++) {
                 h[j] = (h[j] - mean) * rstd;
                 dweight[k][j] += g[j] * h[j];
                 if (!RMS) dbias[k][j] += g[j];
-                const C d = r.weight ? g[j] * w[j] : g[j];
+                const C d = g[j] * w[k][j];
                 if (!RMS) sum_d += d;
                 sum_dh += d * h[j];
             }
         }
-        const C avg_d = RMS ? C(0) : team_sum<TEAM>(sum_d, slots[0], turn_d) / C(r.n);
-        const C avg_dh = team_sum<TEAM>(sum_dh, slots[1], turn_dh) / C(r.n);
+        team_sums(sum_d, sum_dh, slots[turn], me);
+        const C avg_d = sum_d / C(r.n), avg_dh = sum_dh / C(r.n);
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
-            if (lane + k * THREADS >= n_own) continue;
-            gs[k].widen(g);
-            xs[k].widen(h);
-            if (r.weight) row_load(r.weight, lane + k * THREADS).widen(w);
-            for (int j = 0; j < PACK; j++) {
-                const C d = r.weight ? g[j] * w[j] : g[j];
-                g[j] = rstd * (d - avg_d - (h[j] - mean) * rstd * avg_dh);
-            }
+            if (me.lane + k * me.threads >= me.n_packs) continue;
+            row.g[k].widen(g);
+            row.x[k].widen(h);
+            for (int j = 0; j < PACK; j++) g[j] = rstd * (g[j] * w[k][j] - avg_d - (h[j] - mean) * rstd * avg_dh);
+            row.g[k].narrow(g);
             if (r.g_sum) {
-                row_load(r.g_sum + at, lane + k * THREADS).widen(w);
-                gs[k].narrow(g);
-                gs[k].widen(g);
-                for (int j = 0; j < PACK; j++) g[j] += w[j];
+                row.g[k].widen(g);
+                row.more[k].widen(h);
+                for (int j = 0; j < PACK; j++) g[j] += h[j];
+                row.g[k].narrow(g);
             }
-            gs[k].narrow(g);
-            row_store(r.dx + at, lane + k * THREADS, gs[k]);
+            row_store(r.dx + at * r.n, me.lane + k * me.threads, row.g[k]);
         }
+        if (OWN < 4) row = next;
+        else if (at + n_teams < last) row_fetch<T, W, RMS, OWN>(row, r, at + n_teams, me);
     }
-    if (dweight_runs) team_sums_put<TEAM>(dweight, dweight_runs + blockIdx.x * r.n, r.n, joint, lane, team);
-    if (dbias_runs) team_sums_put<TEAM>(dbias, dbias_runs + blockIdx.x * r.n, r.n, joint, lane, team);
+    __syncthreads();
+    if (dweight_runs) block_sums_put<OWN>(dweight, dweight_runs + blockIdx.x * r.n, joint, n_teams, me);
+    if (dbias_runs) block_sums_put<OWN>(dbias, dbias_runs + blockIdx.x * r.n, joint, n_teams, me);
 }
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
@@ -401,16 +448,24 @@ template <class T, class W, bool RMS> static bool team_forward(const norm_forwar
     return true;
 }
 
+template <class T, class W, bool RMS, int OWN, class C>
+static void team_backward_start(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs,
+                                cudaStream_t stream) {
+    const int team_threads = (int)(((r.n / PACK + OWN - 1) / OWN + 31) / 32 * 32);
+    const int n_teams = min(norm_team<OWN>::THREADS / team_threads, (int)MAX_TEAMS);
+    const size_t joint_bytes = n_teams > 1 ? (size_t)r.n * sizeof(C) : 0;
+    norm_team_grads<T, W, RMS, OWN>
+        <<<NORM_RUNS, team_threads * n_teams, joint_bytes, stream>>>(r, team_threads, dweight_runs, dbias_runs);
+}
+
 template <class T, class W, bool RMS, class C>
 static bool team_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs, cudaStream_t stream) {
     const int64_t n_packs = r.n / PACK;
-    const int threads = 32 * WARPS;
-    if (n_packs <= 32 * OWN)
-        norm_team_grads<T, W, RMS, 1><<<NORM_RUNS, threads, 0, stream>>>(r, dweight_runs, dbias_runs);
-    else if (n_packs <= 64 * OWN)
-        norm_team_grads<T, W, RMS, 2><<<NORM_RUNS, threads, 0, stream>>>(r, dweight_runs, dbias_runs);
-    else if (n_packs <= 256 * OWN)
-        norm_team_grads<T, W, RMS, 8><<<NORM_RUNS, threads, 0, stream>>>(r, dweight_runs, dbias_runs);
+    if (n_packs <= norm_team<1>::THREADS) team_backward_start<T, W, RMS, 1>(r, dweight_runs, dbias_runs, stream);
+    else if (n_packs <= 2 * norm_team<2>::THREADS)
+        team_backward_start<T, W, RMS, 2>(r, dweight_runs, dbias_runs, stream);
+    else if (n_packs <= 4 * norm_team<4>::THREADS)
+        team_backward_start<T, W, RMS, 4>(r, dweight_runs, dbias_runs, stream);
     else return false;
     return true;
 }

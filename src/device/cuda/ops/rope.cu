@@ -1,9 +1,11 @@
-/* rope.cu: rotary positions. A block per (b,t): its D/2 angles are computed once, in f64, and serve all heads. */
+/* rope.cu: rotary positions. A block turns the heads of one t in one batch entry after another. Its D/2 angles are
+ * computed in f64, once where the position follows from t, and otherwise for every entry. Heads are read and written in
+ * packs where they are aligned. */
 #include "device/cuda/shared/common.cuh"
 #include "spec/rope.h"
 
 struct rope_shape {
-    int64_t T, H, half;                   /* half = D/2 */
+    int64_t B, T, H, half;                /* half = D/2 */
     int64_t stride_b, stride_t, stride_h; /* of x; its last axis is dense */
     const void *positions;                /* (B,T); NULL: first_position + t */
     tl_dtype positions_dtype;
@@ -16,43 +18,77 @@ __device__ inline int64_t position_at(const rope_shape &s, const struct attr_rop
     return s.positions_dtype == TL_I64 ? ((const int64_t *)s.positions)[at] : ((const int32_t *)s.positions)[at];
 }
 
-/* out[i] = x[i] cos a - x[i+half] sin a;  out[i+half] = x[i+half] cos a + x[i] sin a;
- * a = position rope_frequency(i) */
-template <class T> __global__ void rope_rows(const T *x, T *out, rope_shape s, int64_t n_rows, struct attr_rope attr) {
+/* cos and sin of position rope_frequency(i), the cosines first. */
+template <class C>
+__device__ inline void angles_put(C *table, int64_t position, int half, const struct attr_rope &attr) {
+    for (int i = threadIdx.x; i < half; i += blockDim.x) {
+        const double angle = (double)position * rope_frequency(&attr, i, half);
+        table[i] = (C)cos(angle);
+        table[half + i] = (C)(attr.inverse ? -sin(angle) : sin(angle));
+    }
+}
+
+/* out[i] = x[i] cos a - x[i+half] sin a;  out[i+half] = x[i+half] cos a + x[i] sin a, for one head's unit i of U. */
+template <int U, class T, class C>
+__device__ inline void head_turn(const T *from, T *to, const C *table, int half, int i) {
+    const unit<T, U> x0 = unit_load<U>(from, i), x1 = unit_load<U>(from + half, i);
+    const unit<C, U> cosine = unit_load<U>(table, i), sine = unit_load<U>(table + half, i);
+    unit<T, U> y0, y1;
+    for (int j = 0; j < U; j++) {
+        const C a = value_of<C>(x0.v[j]), b = value_of<C>(x1.v[j]);
+        y0.v[j] = conversion<T>::from(a * cosine.v[j] - b * sine.v[j]);
+        y1.v[j] = conversion<T>::from(b * cosine.v[j] + a * sine.v[j]);
+    }
+    unit_store<U>(to, i, y0);
+    unit_store<U>(to + half, i, y1);
+}
+
+template <class T, int U> __global__ void rope_rows(const T *x, T *out, rope_shape s, struct attr_rope attr) {
     typedef typename compute_type<T>::type C;
-    extern __shared__ double2 table[]; /* cos and sin of each angle */
-    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
-        const int64_t b = row / s.T, t = row % s.T, position = position_at(s, attr, b, t);
-        __syncthreads();
-        for (int64_t i = threadIdx.x; i < s.half; i += blockDim.x) {
-            const double angle = (double)position * rope_frequency(&attr, i, s.half);
-            table[i] = make_double2(cos(angle), attr.inverse ? -sin(angle) : sin(angle));
-        }
-        __syncthreads();
-        for (int64_t j = threadIdx.x; j < s.H * s.half; j += blockDim.x) {
-            const int64_t h = j / s.half, i = j % s.half;
-            const T *from = x + b * s.stride_b + t * s.stride_t + h * s.stride_h;
-            T *to = out + (row * s.H + h) * 2 * s.half;
-            const C c = (C)table[i].x, sn = (C)table[i].y;
-            const C x0 = value_of<C>(from[i]), x1 = value_of<C>(from[i + s.half]);
-            to[i] = conversion<T>::from(x0 * c - x1 * sn);
-            to[i + s.half] = conversion<T>::from(x1 * c + x0 * sn);
+    extern __shared__ double2 shared[]; /* aligned for packs */
+    C *const table = (C *)shared;
+    const int half = (int)s.half, n_units = half / U;
+    for (int64_t t = blockIdx.x; t < s.T; t += gridDim.x) {
+        for (int64_t b = blockIdx.y; b < s.B; b += gridDim.y) {
+            if (s.positions || b == blockIdx.y) {
+                __syncthreads(); /* the table before has been read */
+                angles_put(table, position_at(s, attr, b, t), half, attr);
+                __syncthreads();
+            }
+            const T *from = x + b * s.stride_b + t * s.stride_t;
+            T *to = out + (b * s.T + t) * s.H * 2 * half;
+            for (int64_t j = threadIdx.x; j < s.H * n_units; j += blockDim.x) {
+                const int64_t h = j / n_units;
+                head_turn<U>(from + h * s.stride_h, to + h * 2 * half, table, half, (int)(j - h * n_units));
+            }
         }
     }
 }
 
-template <class T> static bool rope_launch(const tl_kernel_args *args, rope_shape s, int64_t n_rows) {
+/* Enough blocks to fill the card, each with as many entries as that leaves. */
+enum { ROPE_BLOCKS = 4096 };
+
+template <class T, int U> static void rope_start(const tl_kernel_args *args, const rope_shape &s) {
+    typedef typename compute_type<T>::type C;
     const struct attr_rope *attr = (const struct attr_rope *)args->attr;
-    const size_t table_bytes = (size_t)s.half * sizeof(double2);
-    const unsigned blocks = (unsigned)(n_rows < INT32_MAX ? n_rows : INT32_MAX);
-    rope_rows<T><<<blocks, threads_for_row(s.H * s.half), table_bytes, stream_of(args)>>>(
-        (const T *)args->in[0].data, (T *)args->out[0].data, s, n_rows, *attr);
+    const int64_t across = min(s.B, (ROPE_BLOCKS + s.T - 1) / s.T);
+    rope_rows<T, U>
+        <<<dim3(capped(s.T), (unsigned)across), threads_for_row(s.H * s.half * 4 / U), 2 * (size_t)s.half * sizeof(C),
+           stream_of(args)>>>((const T *)args->in[0].data, (T *)args->out[0].data, s, *attr);
+}
+
+template <class T> static bool rope_launch(const tl_kernel_args *args, const rope_shape &s) {
+    const void *const addresses[] = {args->in[0].data, args->out[0].data};
+    const bool packs = rows_are_packs(s.half, 2, addresses) && (s.stride_b | s.stride_t | s.stride_h) % PACK == 0;
+    if (packs) rope_start<T, PACK>(args, s);
+    else rope_start<T, 1>(args, s);
     return true;
 }
 
 extern "C" bool cuda_rope(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0];
     rope_shape s = {};
+    s.B = x->shape[0];
     s.T = x->shape[1];
     s.H = x->shape[2];
     s.half = x->shape[3] / 2;
@@ -71,16 +107,15 @@ extern "C" bool cuda_rope(const tl_kernel_args *args) {
         snprintf(args->error, CUDA_ERROR_BYTES, "rope: heads of %lld are too large", (long long)(2 * s.half));
         return false;
     }
-    const int64_t n_rows = x->shape[0] * s.T;
     switch (x->dtype) {
     case TL_F64:
-        return rope_launch<double>(args, s, n_rows);
+        return rope_launch<double>(args, s);
     case TL_F32:
-        return rope_launch<float>(args, s, n_rows);
+        return rope_launch<float>(args, s);
     case TL_BF16:
-        return rope_launch<bf16>(args, s, n_rows);
+        return rope_launch<bf16>(args, s);
     case TL_F16:
-        return rope_launch<f16>(args, s, n_rows);
+        return rope_launch<f16>(args, s);
     default:
         return cuda_refuse_dtype(args, x->dtype);
     }
