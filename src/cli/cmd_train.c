@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/train_progress.h"
+#include "cli/watch_child.h"
 #include "comm/comm.h"
 #include "plan/expect.h"
 #include "plan/plan_target.h"
@@ -63,12 +64,19 @@ const char help_train[] =
     "  --price         only price the run: what it needs, on stdout; with --json the price file (tally.run/1)\n"
     "  --json          print the summary as JSON on stdout\n"
     "  --profile[=N]   time every op of N steps (10), starting with the third; print tables by op and by module\n"
+    "  --trace FILE    write what happens when, for ui.perfetto.dev or chrome://tracing: ops, modules, waiting, "
+    "memory\n"
+    "  --trace-steps A:B   in these steps (default: the third to the fifth of this process)\n"
+    "  --watch[=PORT]  serve the page of `tally watch` while the run trains, and print its address. At a terminal\n"
+    "                  the page stays after the last step until Ctrl-C; otherwise it ends with the run\n"
     "  --quiet         no progress\n";
 
 struct options {
     struct settings settings;
     bool only_price, is_json, is_quiet;
-    int64_t profile_steps;
+    bool has_page;
+    int64_t profile_steps, trace_from, trace_to, page_port;
+    const char *trace, *trace_steps;
 };
 
 /* ---- What was asked for ---- */
@@ -98,16 +106,45 @@ static void models_print(void) {
     }
 }
 
-/* --profile, --profile=N */
-static int profile_read(struct options *o, const char *value) {
+/* "--name", or "--name=N" with N from 1 to `most`. False: it is another flag. *code: 0, or the exit code. */
+static bool counted_flag(const char *flag, const char *name, int64_t most, const char *what, int64_t *n, int *code) {
+    size_t length = strlen(name);
     char *end = NULL;
+    if (strncmp(flag, name, length) || (flag[length] && flag[length] != '=')) return false;
+    if (!flag[length]) return true;
     errno = 0;
-    long long n = *value ? strtoll(value + 1, &end, 10) : 10;
-    if ((*value && (end == value + 1 || *end)) || errno || n < 1) {
-        fprintf(stderr, "tally train: --profile=%s: not a number of steps of at least 1\n", value + 1);
-        return EXIT_INPUT;
+    *n = strtoll(flag + length + 1, &end, 10);
+    if (!flag[length + 1] || *end || errno || *n < 1 || *n > most)
+        *code = (fprintf(stderr, "tally train: %s: not %s\n", flag, what), EXIT_INPUT);
+    return true;
+}
+
+static bool own_flag(struct options *o, const char *flag, int *code) {
+    int64_t steps = 10, port = 0;
+    if (counted_flag(flag, "--profile", INT64_MAX, "a number of steps of at least 1", &steps, code))
+        return o->profile_steps = steps, true;
+    if (!counted_flag(flag, "--watch", 65535, "a port from 1 to 65535", &port, code)) return false;
+    o->has_page = true;
+    o->page_port = port;
+    return true;
+}
+
+/* --trace-steps A:B, or one step */
+static int trace_steps_read(struct options *o) {
+    const char *text = o->trace_steps;
+    char *end = NULL;
+    if (!text) return 0;
+    errno = 0;
+    o->trace_from = o->trace_to = strtoll(text, &end, 10);
+    bool ok = end > text;
+    if (ok && *end == ':') {
+        text = end + 1;
+        o->trace_to = strtoll(text, &end, 10);
+        ok = end > text;
     }
-    o->profile_steps = n;
+    if (!ok || *end || errno || o->trace_from < 1 || o->trace_to < o->trace_from)
+        return fprintf(stderr, "tally train: --trace-steps %s: not steps such as 10:12\n", o->trace_steps), EXIT_INPUT;
+    if (!o->trace) return fprintf(stderr, "tally train: --trace-steps needs a file: --trace trace.json\n"), EXIT_USAGE;
     return 0;
 }
 
@@ -115,18 +152,19 @@ static int flags_read(struct options *o, int argc, char **argv) {
     const struct option own[] = {{"--price", OPTION_FLAG, &o->only_price, 0, 0, false},
                                  {"--json", OPTION_FLAG, &o->is_json, 0, 0, false},
                                  {"--quiet", OPTION_FLAG, &o->is_quiet, 0, 0, false},
+                                 {"--trace", OPTION_TEXT, &o->trace, 0, 0, false},
+                                 {"--trace-steps", OPTION_TEXT, &o->trace_steps, 0, 0, false},
                                  {"--profile", OPTION_FLAG, NULL, 0, 0, false},
+                                 {"--watch", OPTION_FLAG, NULL, 0, 0, false},
                                  {0}};
     int code = 0;
     for (int i = 1, taken; !code && i < argc; i += taken) {
-        const struct option *row = own;
         taken = 1;
-        while (row->to && strcmp(row->name, argv[i])) row++;
-        if (row->to) *(bool *)row->to = true;
-        else if (!strncmp(argv[i], "--profile", 9) && (!argv[i][9] || argv[i][9] == '='))
-            code = profile_read(o, argv[i] + 9);
-        else code = settings_flag(&o->settings, "train", own, argv + i, argc - i, &taken);
+        if (!own_flag(o, argv[i], &code) && !option_take("train", own, argv + i, argc - i, &taken, &code))
+            code = settings_flag(&o->settings, "train", own, argv + i, argc - i, &taken);
     }
+    if (!code) code = trace_steps_read(o);
+    if (!code && o->has_page && !watch_is_possible("train")) code = EXIT_IO;
     return code;
 }
 
@@ -400,11 +438,32 @@ static void prepare(struct options *o, struct start *s, tl_tokenizer **made, int
     else if (o->only_price && !s->code) s->code = price_print(&o->settings, o->is_json);
 }
 
+/* What people started with --watch they may still be looking at. Other ranks do not wait for that. */
+static void page_end(struct train_progress *p, const struct options *o, enum run_end end, int n_ranks) {
+    bool stays = (end == RUN_DONE || end == RUN_NOT_FINITE) && n_ranks == 1 && !is_interrupted && p->is_terminal &&
+                 isatty(STDIN_FILENO);
+    if (stays) train_progress_page(p, o->settings.out); /* also of a run that was finished before */
+    if (stays && p->has_page) {
+        fprintf(stderr, "The page stays until Ctrl-C:\n%s\n", p->page.address);
+        interrupt_catch_run(NULL);
+        while (!is_interrupted) sleep(1);
+        fprintf(stderr, "\n"); /* behind the terminal's ^C */
+    }
+    watch_child_end(&p->page);
+}
+
 static int train(struct options *o) {
-    struct train_progress p = {
-        .is_quiet = o->is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o->settings.steps + 19) / 20};
-    struct run_listener listener = {train_progress_tell, &p, &is_interrupted, o->profile_steps, train_progress_open,
-                                    .lists_memory = true};
+    struct train_progress p = {.is_quiet = o->is_quiet,
+                               .is_terminal = isatty(STDERR_FILENO),
+                               .every = (o->settings.steps + 19) / 20,
+                               .has_page = o->has_page,
+                               .page_port = o->page_port,
+                               .page.hold = -1};
+    struct run_listener listener = {train_progress_tell,    &p,
+                                    &is_interrupted,        o->profile_steps,
+                                    train_progress_open,    .lists_memory = true,
+                                    .trace = o->trace,      .trace_from = o->trace_from,
+                                    .trace_to = o->trace_to};
     struct run_summary summary;
     tl_comm *world = tl_comm_world();
     if (!world) return cli_error();
@@ -421,6 +480,7 @@ static int train(struct options *o) {
     train_progress_end(&p);
     int code = finish(o, end, &summary, &p);
     fflush(stdout);
+    page_end(&p, o, end, tl_comm_size(world));
     if (summary.is_told) comm_end_together();
     free(summary.text);
     profile_free(&summary.profile);

@@ -10,9 +10,10 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/watch_child.h"
 
 const char help_watch[] =
-    "usage: tally watch RUN... [--port N]\n"
+    "usage: tally watch RUN... [--port N] [--address A]\n"
     "\n"
     "Serves the page of `tally report` for these runs, which draws itself again while they train. It prints the\n"
     "address, which has a secret token, and runs until Ctrl-C; the runs themselves are only read and do not notice.\n"
@@ -24,12 +25,14 @@ const char help_watch[] =
     "  ssh -L 8000:127.0.0.1:8000 machine           then open the address here\n"
     "\n"
     "  --port N          where to listen (default: a free port)\n"
+    "  --until-eof       end when standard input ends: for programs that start it, as `tally train --watch` does\n"
     "  --address A       the IPv4 address to listen on (default 127.0.0.1: this machine alone). Anyone who can reach\n"
     "                    another address and has the token can read the runs: there is no encryption\n";
 
 #if TALLY_MICROHTTPD
 #include <arpa/inet.h>
 #include <microhttpd.h>
+#include <poll.h>
 #include <sys/random.h>
 
 #include "base/clock.h"
@@ -162,7 +165,14 @@ static struct MHD_Daemon *server_start(struct watch *w, int64_t port) {
     return d;
 }
 
-static int serve(struct watch *w, int64_t port) {
+/* A second, or until a signal. */
+static bool input_has_ended(void) {
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    char some[256];
+    return poll(&input, 1, 1000) > 0 && read(STDIN_FILENO, some, sizeof some) == 0;
+}
+
+static int serve(struct watch *w, int64_t port, bool until_eof) {
     json_t *first = data_now(w); /* what is no run is said here */
     json_decref(first);
     struct MHD_Daemon *server = first && token_make(w) ? server_start(w, port) : NULL;
@@ -171,29 +181,46 @@ static int serve(struct watch *w, int64_t port) {
     interrupt_catch_all();
     printf("http://%s/?token=%s\n", w->host[0], w->token);
     fflush(stdout);
-    fprintf(stderr, "Open this address in a browser. Ctrl-C ends the page, not the run.\n");
-    while (!is_interrupted) sleep(1); /* which a signal ends */
+    if (!until_eof) fprintf(stderr, "Open this address in a browser. Ctrl-C ends the page, not the run.\n");
+    if (until_eof)
+        while (!is_interrupted && !input_has_ended()) continue;
+    else
+        while (!is_interrupted) sleep(1); /* which a signal ends */
     MHD_stop_daemon(server);
     return 0;
 }
 #endif
 
+bool watch_is_possible(const char *command) {
+#if TALLY_MICROHTTPD
+    (void)command;
+    return true;
+#else
+    fprintf(stderr,
+            "tally %s: this build has no HTTP server: install libmicrohttpd-dev and run make again. `tally report` "
+            "draws the same page as a file\n",
+            command);
+    return false;
+#endif
+}
+
 int cmd_watch(int argc, char **argv) {
 #if TALLY_MICROHTTPD
     struct watch w = {.address = "127.0.0.1"};
     int64_t port = 0;
-    const struct option table[] = {
-        {"--port", OPTION_INTEGER, &port, 0, 65535, false}, {"--address", OPTION_TEXT, &w.address, 0, 0, false}, {0}};
+    bool until_eof = false;
+    const struct option table[] = {{"--port", OPTION_INTEGER, &port, 0, 65535, false},
+                                   {"--address", OPTION_TEXT, &w.address, 0, 0, false},
+                                   {"--until-eof", OPTION_FLAG, &until_eof, 0, 0, false},
+                                   {0}};
     int code = options_read("watch", table, argc, argv, w.runs, MOST_RUNS);
     if (code) return code;
     while (w.n_runs < MOST_RUNS && w.runs[w.n_runs]) w.n_runs++;
-    if (w.n_runs) return serve(&w, port);
+    if (w.n_runs) return serve(&w, port, until_eof);
     fprintf(stderr, "tally watch: name the folder of a run: tally watch runs/first (`tally watch --help`)\n");
     return EXIT_USAGE;
 #else
     (void)argc, (void)argv;
-    fprintf(stderr, "tally watch: this build has no HTTP server: install libmicrohttpd-dev and run make again. "
-                    "`tally report` draws the same page as a file\n");
-    return EXIT_IO;
+    return watch_is_possible("watch") ? 0 : EXIT_IO;
 #endif
 }

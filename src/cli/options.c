@@ -122,29 +122,28 @@ static const struct option *find(const struct option *table, const char *argumen
     return table;
 }
 
+bool option_take(const char *command, const struct option *table, char **argv, int left, int *taken, int *code) {
+    const struct option *o = find(table, argv[0]);
+    const char *equals = strchr(argv[0], '='), *value = equals ? equals + 1 : left > 1 ? argv[1] : NULL;
+    *taken = 1;
+    *code = 0;
+    if (o->kind == OPTION_END || (o->kind == OPTION_FLAG && equals)) return false;
+    if (o->kind == OPTION_FLAG) return *(bool *)o->to = true;
+    bool is_option = value && !equals && find(table, value)->kind != OPTION_END; /* --out --json */
+    *taken = equals ? 1 : 2;
+    *code = !value || is_option ? option_lacks(command, o->name) : value_take(command, o, value);
+    return true;
+}
+
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words) {
-    int n = 0;
-    for (int i = 1; i < argc; i++) {
-        const char *argument = argv[i], *equals = strchr(argument, '=');
-        bool is_known = find(table, argument)->kind != OPTION_END; /* -o may be in the table */
-        if (argument[0] == '-' && text_is_letter(argument[1]) && !is_known) return unknown(command, table, argument);
-        if (strncmp(argument, "--", 2) && !is_known) {
-            if (n >= n_words) return option_surplus(command, argument, NULL);
-            words[n++] = argument;
-            continue;
-        }
-        const struct option *o = find(table, argument);
-        if (o->kind == OPTION_END || (o->kind == OPTION_FLAG && equals)) return unknown(command, table, argument);
-        if (o->kind == OPTION_FLAG) {
-            *(bool *)o->to = true;
-            continue;
-        }
-        const char *value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
-        bool is_option = value && !equals && find(table, value)->kind != OPTION_END; /* --out --json */
-        if (!value || is_option) return option_lacks(command, o->name);
-        int code = value_take(command, o, value);
-        if (code) return code;
+    int n = 0, code = 0;
+    for (int i = 1, taken; !code && i < argc; i += taken) {
+        if (option_take(command, table, argv + i, argc - i, &taken, &code)) continue; /* -o may be one */
+        bool is_flag = argv[i][0] == '-' && (argv[i][1] == '-' || text_is_letter(argv[i][1]));
+        if (is_flag) return unknown(command, table, argv[i]);
+        if (n >= n_words) return option_surplus(command, argv[i], NULL);
+        words[n++] = argv[i];
     }
-    return 0;
+    return code;
 }

@@ -34,6 +34,10 @@ struct option {
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words);
 
+/* Reads one of these options from argv[0], with its value from argv[1] unless it stands behind `=`; *taken: how many
+ * arguments it had. False: argv[0] is none of them. *code: 0, or the exit code after a message. */
+bool option_take(const char *command, const struct option *table, char **argv, int left, int *taken, int *code);
+
 /* Reports a missing value, or an unexpected argument; `meant` is the option that it may have been for, or NULL, with
  * another value than the word in option_meant. Returns the exit code. */
 int option_lacks(const char *command, const char *flag);

@@ -129,9 +129,17 @@ void opening_print(FILE *to, const struct opening *o, double predicted_s) {
 
 void train_progress_open(void *context, const struct opening *o) {
     struct train_progress *p = context;
-    if (p->is_quiet) return;
     train_progress_end(p);
-    opening_print(stderr, o, p->predicted_s);
+    if (!p->is_quiet) opening_print(stderr, o, p->predicted_s);
+    train_progress_page(p, o->settings->out);
+}
+
+void train_progress_page(struct train_progress *p, const char *run) {
+    if (!p->has_page || p->page.pid) return;
+    p->has_page = watch_child_start(&p->page, run, p->page_port);
+    if (!p->has_page) return;
+    label(stderr, "page");
+    fprintf(stderr, "%s\n", p->page.address);
 }
 
 /* ---- Steps ---- */

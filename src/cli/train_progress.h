@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "cli/watch_child.h"
 #include "train/opening.h"
 #include "train/run.h"
 
@@ -16,6 +17,9 @@ struct train_progress {
     double predicted_s; /* of a step, by the machine's profile; 0: there is none */
     double seen_s;      /* of all steps from the third on, and how many they are */
     int64_t n_seen;
+    bool has_page; /* --watch: from the opening on */
+    int64_t page_port;
+    struct watch_child page;
 };
 
 /* Mean seconds of a step, and how much longer than predicted that is; NAN: nothing was predicted or seen. */
@@ -26,6 +30,8 @@ double train_drift(const struct train_progress *p);
 void train_progress_open(void *context, const struct opening *o);
 void train_progress_tell(void *context, const struct run_news *n);
 void train_progress_end(struct train_progress *p); /* ends the line, for others */
+/* Starts the page of the run, unless it is there or was not asked for, and says where it is. */
+void train_progress_page(struct train_progress *p, const char *run);
 
 /* What a run is and costs, in eight lines or less of at most 80 columns. predicted_s: of a step; 0: not known. */
 void opening_print(FILE *to, const struct opening *o, double predicted_s);

@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "comm/comm.h"
+#include "tensor/timeline.h"
 
 struct exchange {
     tl_comm *comm;
@@ -43,7 +44,15 @@ static void busy_begin(double now) {
     if (n_busy++ == 0) busy_since = now;
 }
 static void busy_end(double now) {
-    if (--n_busy == 0) times.busy_s += now - busy_since;
+    if (--n_busy) return;
+    times.busy_s += now - busy_since;
+    timeline_span(TIMELINE_MESSAGES, "messages under way", busy_since);
+}
+
+/* This process has waited since then. */
+static void exposed_add(double before) {
+    times.exposed_s += now_s() - before;
+    timeline_span(TIMELINE_WAIT, "wait for messages", before);
 }
 
 struct comm_times comm_times(void) {
@@ -151,7 +160,7 @@ bool comm_exchange(tl_comm *comm, const struct message *messages, int n, char *e
     double before = now_s();
     pthread_mutex_lock(&lock);
     bool ok = begin(&x, comm, messages, n, before, error) && end(&x, error);
-    times.exposed_s += now_s() - before;
+    exposed_add(before);
     pthread_mutex_unlock(&lock);
     return ok;
 }
@@ -169,7 +178,7 @@ struct exchange *comm_begin(tl_comm *comm, const struct message *messages, int n
         mover_start();
         pthread_cond_signal(&has_begun);
     }
-    times.exposed_s += now_s() - before;
+    exposed_add(before);
     pthread_mutex_unlock(&lock);
     if (ok) return x;
     memory_free(x);
@@ -201,7 +210,7 @@ bool comm_end(struct exchange *x, char *error) {
     double before = now_s();
     pthread_mutex_lock(&lock);
     bool ok = end(x, error);
-    times.exposed_s += now_s() - before;
+    exposed_add(before);
     pthread_mutex_unlock(&lock);
     memory_free(x);
     return ok;

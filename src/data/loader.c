@@ -30,6 +30,7 @@
 #include "data/order.h"
 #include "data/token_file.h"
 #include "tensor/device.h"
+#include "tensor/timeline.h"
 
 struct tl_loader {
     tl_loader_options o;       /* with `last` and `device` filled in */
@@ -292,6 +293,7 @@ static bool batch_await(tl_loader *l, int64_t step) {
         double start_s = now_s();
         while (l->filled <= step && !l->has_failed) pthread_cond_wait(&l->ready, &l->lock);
         l->wait_s += now_s() - start_s;
+        timeline_span(TIMELINE_WAIT, "wait for data", start_s);
     }
     bool ok = l->filled > step; /* a later step may have failed meanwhile */
     if (!ok) problem = l->problem;

@@ -25,6 +25,7 @@
 #include "engine/graph.h"
 #include "engine/apply.h"
 #include "engine/scope.h"
+#include "tensor/timeline.h"
 
 /* Operands as part of a format. */
 static void operands_format(const tl_call *c, char *to, size_t size) {
@@ -224,6 +225,44 @@ static uint64_t workspace_bytes(const tl_call *c) {
     return rule ? rule(c, c->device->target) : c->op->workspace ? c->op->workspace(c) : 0;
 }
 
+/* "[8,64] x [64,256] -> [8,256]", cut where it is longer. */
+static void shapes_print(char *to, size_t size, const tl_call *c) {
+    size_t used = 0;
+    char text[SHAPE_TEXT];
+    *to = 0;
+    for (int i = 0; i < c->n_inputs + c->n_outputs && used < size; i++) {
+        const tl_tensor *x = i < c->n_inputs ? c->input[i] : c->output[i - c->n_inputs];
+        const char *between = i == c->n_inputs ? i ? " -> " : "" : i ? " x " : "";
+        shape_print(text, sizeof text, x->rank, x->shape);
+        used += (size_t)snprintf(to + used, size - used, "%s%s", between, text);
+    }
+}
+
+static void held_read(struct held *held, void *to) { memcpy(to, held->by_purpose, sizeof held->by_purpose); }
+
+/* Into the list of what happens when (tensor/timeline.h), while it is on. */
+__attribute__((noinline, cold)) static void call_record(const tl_call *c, const struct ledger_entry *entry,
+                                                        int64_t from_ns) {
+    struct timeline_record r = {.kind = TIMELINE_OP,
+                                .name = c->op->name,
+                                .from_ns = from_ns,
+                                .to_ns = timeline_now(),
+                                .device = c->device,
+                                .began = entry->span.from,
+                                .ended = entry->span.to,
+                                .path = entry->key.path,
+                                .phase = entry->key.phase,
+                                .dtype = entry->key.dtype};
+    for (int i = 0; i < entry->cost.n_parts; i++) {
+        const struct cost_part *part = &entry->cost.part[i];
+        r.flops += (uint64_t)part->flops;
+        r.bytes += (uint64_t)(part->bytes_read + part->bytes_written);
+    }
+    shapes_print(r.shapes, sizeof r.shapes, c);
+    pool_account(c->out_device->pool, held_read, r.held);
+    timeline_add(&r);
+}
+
 /* The kernel, in its workspace and between marks of time. */
 static bool call_compute(tl_call *c, struct ledger_entry *entry) {
     uint64_t bytes = workspace_bytes(c);
@@ -234,9 +273,11 @@ static bool call_compute(tl_call *c, struct ledger_entry *entry) {
     if (device_has_data(c->device) && device_has_data(c->out_device)) {
         const struct device_functions *f = c->device->functions;
         bool is_timed = ledger_is_profiling && f->mark;
+        int64_t from_ns = is_timed && timeline_is_on ? timeline_now() : 0;
         int64_t from = is_timed ? f->mark(c->device) : 0;
         ok = kernel_run(c, workspace);
         if (is_timed) entry->span = (struct ledger_span){c->device, from, f->mark(c->device)};
+        if (from_ns && ok) call_record(c, entry, from_ns);
         if (!ok && device_runs_ahead(c->device)) versions_advance(c); /* it may have begun to write: see apply.h */
     }
     if (workspace) storage_drop(workspace);

@@ -248,6 +248,7 @@ static json_t *run_data(const char *folder, int most_points, size_t most_events)
     json_t *price = json_of(dir, "price.json"), *receipt = json_of(dir, "receipt.json");
     json_t *profile = json_of(dir, "profile.json"), *memory = json_of(dir, "memory.json");
     put(run, "machine", json_of(dir, "machine.json"));
+    put(run, "ranks", json_of(dir, "ranks.json"));
     if (price) put(run, "price", kinds_of(price));
     if (receipt) put(run, "receipt", kinds_of(receipt));
     if (price && receipt) verdict_put(run, dir);
@@ -285,7 +286,8 @@ char *report_html(const json_t *data, bool is_live) {
 }
 
 uint64_t report_stamp(const char *folder) {
-    static const char *const names[] = {LOG_LINES, "receipt.json", "memory.json", "profile.json", "config.json"};
+    static const char *const names[] = {LOG_LINES,      "receipt.json", "memory.json",
+                                        "profile.json", "ranks.json",   "config.json"};
     uint64_t stamp = 0;
     tl_policy policy = tl_set_error_policy(TL_RETURN);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -19,7 +19,7 @@
     const kindOf = (run, side, kind) => (run[side] || {})[kind];
     const stepFlops = (run) => {
         const kind = kindOf(run, "receipt", "step") || kindOf(run, "price", "step");
-        const ranks = Math.max(1, ...["dp", "tp", "pp"].map((k) => number(settings(run)[k]) || 1));
+        const ranks = ["dp", "tp", "cp", "pp"].reduce((n, k) => n * (number(settings(run)[k]) || 1), 1);
         return kind && kind.totals ? number(kind.totals.flops) * ranks : NaN;
     };
     const isDone = (run) => Boolean(run.receipt) && stepOf(run) >= settings(run).steps;
@@ -392,6 +392,36 @@
             })});
     }
 
+    // ---- Ranks ----
+
+    function drawRanks(host, run) {
+        const {ranks: rows, steps, sent_bytes: sent} = run.ranks;
+        const list = rows.map((r) => ({...r, own: r.steps_s - r.exposed_s, hidden: Math.max(0, r.communication_s - r.exposed_s)}));
+        const all = mean(list.map((r) => r.steps_s)), own = mean(list.map((r) => r.own));
+        const slowest = list.find((r) => r.rank === run.ranks.slowest_rank) || list[0];
+        const share = (key) => T.percent(mean(list.map((r) => r[key])) / all);
+        for (const r of list) r.above = own > 0 ? r.own / own - 1 : NaN;
+        host.append(el("p", {}, el("b", {"data-fact": "slowest rank"}, `Rank ${slowest.rank}`), ` is the slowest of ${T.grouped(list.length)}: `
+            + "without waiting for messages its steps take ", el("b", {"data-fact": "imbalance"}, T.percent(slowest.above)),
+        " longer than the mean. Communication is under way for ", el("b", {}, share("communication_s")), " of the steps' time; ",
+        el("b", {"data-fact": "hidden"}, share("hidden")), " is hidden behind computation and ",
+        el("b", {"data-fact": "exposed"}, share("exposed_s")), ` is exposed: steps wait for it. A step sends up to ${T.bytes(number(sent))} per rank.`));
+        const per = (x) => Math.max(0, x) / Math.max(1, steps), most = 16;
+        const shown = list.length > most ? [...list].sort((a, b) => b.own - a.own).slice(0, most) : list;
+        T.bars(host, {title: "Time of a step by rank", note: `mean of ${T.grouped(steps)} steps`
+            + (list.length > most ? `; the ${most} slowest of ${list.length} ranks` : ""), format: T.seconds, rows: shown.map((r) => ({
+            name: `rank ${r.rank}` + (r.rank === slowest.rank ? ", the slowest" : ""), parts: [
+                {name: "computation", value: per(r.own - r.hidden), color: "var(--c0)"},
+                {name: "computation with communication hidden behind it", value: per(r.hidden), color: "var(--c2)"},
+                {name: "exposed communication", value: per(r.exposed_s), color: "var(--c3)"}]}))});
+        const time = (x) => T.seconds(per(x));
+        T.table(host, {caption: "Ranks", rows: list, most: 1024, columns: [{name: "Rank", key: "rank", isNumber: true}, {name: "Host", key: "host"},
+            {name: "Step", key: "steps_s", isNumber: true, format: time}, {name: "Without waiting", key: "own", isNumber: true, format: time},
+            {name: "Above the mean", key: "above", isNumber: true, format: T.percent},
+            {name: "Communication", key: "communication_s", isNumber: true, format: time},
+            {name: "Hidden", key: "hidden", isNumber: true, format: time}, {name: "Exposed", key: "exposed_s", isNumber: true, format: time}]});
+    }
+
     // ---- Tables ----
 
     function drawPrices(host, run) {
@@ -441,7 +471,7 @@
     // ---- The page ----
 
     const SECTIONS = [["summary", "Summary", summary], ["memory", "Memory", drawMemory], ["time", "Time", drawTime],
-        ["prices", "Price and receipt", drawPrices], ["samples", "Samples", drawSamples],
+        ["ranks", "Ranks", drawRanks, (run) => run.ranks && run.ranks.ranks && run.ranks.ranks.length > 1], ["prices", "Price and receipt", drawPrices], ["samples", "Samples", drawSamples],
         ["environment", "Environment", (host, run) => drawPairs(host, run.machine, "Environment")],
         ["settings", "Settings", (host, run) => host.append((() => {
             const box = el("details", {}, el("summary", {}, "All settings"));
@@ -454,8 +484,9 @@
         const main = el("main", {}), tools = el("div", {class: "tools"}, T.themeButton());
         const top = el("header", {class: "top"}, el("h1", {}, several ? `${data.runs.length} runs` : data.runs[0].name),
             el("span", {class: "soft"}, "Tally report"), tools);
-        const list = several ? [["runs", "Runs"], ["curves", "Curves"], ...SECTIONS]
-            : [SECTIONS[0], ["curves", "Curves"], ...SECTIONS.slice(1)];
+        const sections = SECTIONS.filter((s) => !s[3] || s[3](run));
+        const list = several ? [["runs", "Runs"], ["curves", "Curves"], ...sections]
+            : [sections[0], ["curves", "Curves"], ...sections.slice(1)];
         main.append(el("nav", {class: "contents", "aria-label": "Contents"}, list
             .map(([id, name]) => el("a", {href: "#" + id}, name))));
         page.replaceChildren(top, main);
@@ -475,7 +506,7 @@
             }}}, data.runs.map((r, i) => el("option", {value: i, selected: i === chosen}, r.name))));
             main.append(el("div", {class: "controls"}, details));
         }
-        for (const [id, name, fill] of SECTIONS) {
+        for (const [id, name, fill] of sections) {
             if (id === "summary" && !several) continue;
             fill(section(id, name), run);
         }

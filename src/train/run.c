@@ -13,6 +13,7 @@
 #include "step/advice.h"
 #include "step/tokens.h"
 #include "step/turn.h"
+#include "tensor/timeline.h"
 #include "train/run_parts.h"
 
 /* Handles a step that is not finite. True: continue. */
@@ -66,6 +67,7 @@ static bool evaluate(struct run *r) {
         r->is_new_best = true;
     }
     double seconds = now_s() - before;
+    timeline_span(TIMELINE_WORK, "evaluation", before);
     r->summary->times.evaluation_s += seconds;
     r->summary->bits_per_byte = run_bits_per_byte(r, r->held_out);
     run_tell(r, r->step, r->summary->loss, NAN, r->held_out, NULL);
@@ -79,27 +81,16 @@ static bool sample(struct run *r) {
     char *text = ok ? trainer_read_text(r->trainer) : NULL;
     if (!text) return false;
     r->summary->times.sampling_s += now_s() - before;
+    timeline_span(TIMELINE_WORK, "sampling", before);
     run_tell(r, r->step, r->summary->loss, NAN, NAN, text);
     free(r->summary->text);
     r->summary->text = text;
     return log_text(&r->log, r->step, text);
 }
 
-/* A step whose ops are timed, and itself, by marks: the device may still be at the step before when this thread
- * begins. The ledger around the step's own gets the same rows, so the receipt does not show it. */
-static bool timed_step(struct run *r) {
-    tl_device *device = r->trainer->device;
-    tl_ledger *around = tl_ledger_begin("profile");
-    if (!around) return false;
-    double before = now_s();
-    int64_t from = device_mark(device);
-    bool was_on = tl_set_profiling(true), ok = run_kind(r, KIND_STEP);
-    tl_set_profiling(was_on);
-    double seconds = device_mark_seconds(device, from, device_mark(device));
-    if (!(seconds > 0)) seconds = now_s() - before; /* more ops than marks are kept */
-    ok = tl_ledger_end(around) && ok && profile_add(&r->summary->profile, around, seconds);
-    tl_ledger_free(around);
-    return ok;
+static bool is_profiled(const struct run *r) {
+    int64_t n_before = r->step - r->summary->first_step - RUN_FIRST_STEPS; /* pools grow in a process's first steps */
+    return r->listener && n_before >= 0 && n_before < r->listener->profile_steps;
 }
 
 static void lists_end(struct run *r) {
@@ -112,8 +103,10 @@ static bool listed_step(struct run *r) {
     tl_ledger *around = tl_ledger_begin("memory");
     bool ok = around && run_kind(r, KIND_STEP), has_ended = around && tl_ledger_end(around);
     tl_policy policy = tl_set_error_policy(TL_RETURN);
+    double before = now_s();
     if (ok && has_ended && !folder_put(&r->folder, RUN_MEMORY, tl_ledger_memory_json(around, r->trainer->device)))
         tl_error_clear();
+    timeline_span(TIMELINE_WORK, "write memory.json", before);
     tl_set_error_policy(policy);
     tl_ledger_free(around);
     lists_end(r);
@@ -122,9 +115,22 @@ static bool listed_step(struct run *r) {
 
 static bool is_listed(const struct run *r) { return r->lists_memory && r->step == r->summary->first_step + 1; }
 
-static bool is_timed(const struct run *r) {
-    int64_t n_before = r->step - r->summary->first_step - 2; /* pools grow in a process's first steps */
-    return r->listener && n_before >= 0 && n_before < r->listener->profile_steps;
+/* A step whose ops are timed, and itself, by marks: the device may still be at the step before when this thread
+ * begins. The ledger around the step's own gets the same rows, so the receipt does not show it. */
+static bool timed_step(struct run *r) {
+    tl_device *device = r->trainer->device;
+    tl_ledger *around = tl_ledger_begin("profile");
+    if (!around) return false;
+    double before = now_s();
+    int64_t from = device_mark(device);
+    bool was_on = tl_set_profiling(true), ok = is_listed(r) ? listed_step(r) : run_kind(r, KIND_STEP);
+    tl_set_profiling(was_on);
+    if (trace_has(r->trace, r->step + 1)) trace_step(r->trace, r->step + 1, before);
+    double seconds = device_mark_seconds(device, from, device_mark(device));
+    if (!(seconds > 0)) seconds = now_s() - before; /* more ops than marks are kept */
+    ok = tl_ledger_end(around) && ok && (!is_profiled(r) || profile_add(&r->summary->profile, around, seconds));
+    tl_ledger_free(around);
+    return ok;
 }
 
 /* A step that was left is as if it had never begun. */
@@ -169,13 +175,22 @@ static bool stop_look(const struct run *r, bool *is_asked) {
     return ok;
 }
 
+/* Opened before the first step: a file that cannot be made is told then. */
+static bool trace_begin(struct run *r) {
+    const struct run_listener *l = r->listener;
+    if (!l || !l->trace || r->step >= r->settings.steps) return true;
+    int64_t first = l->trace_from ? l->trace_from : r->step + RUN_FIRST_STEPS + 1;
+    r->trace = trace_new(l->trace, first, l->trace_from ? l->trace_to : first + 2, &r->mesh, r->trainer->device);
+    return r->trace != NULL;
+}
+
 /* One step and everything due after it. */
-static bool advance(struct run *r, enum run_end *end) {
+static bool step_and_rest(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
     struct comm_times comm = comm_times();
     struct step_span *span = &r->span[r->step % 2];
-    bool has_timers = is_timed(r);
+    bool has_timers = is_profiled(r) || trace_has(r->trace, r->step + 1);
     tl_comm_set_step(r->step + 1);
     run_ranks_patience(r, PHASE_STEP);
     span->from = r->last_mark ? r->last_mark : device_mark(t->device);
@@ -202,6 +217,17 @@ static bool advance(struct run *r, enum run_end *end) {
     bool is_plain = !eval && !text && !keep && !has_timers && r->step > r->summary->first_step + 2;
     r->step_began_s = is_plain ? before : 0;
     return after_step(r, eval, text, keep, is_stopping, end);
+}
+
+/* The same, in the trace if it is to be there. */
+static bool advance(struct run *r, enum run_end *end) {
+    if (!trace_has(r->trace, r->step + 1)) return step_and_rest(r, end);
+    int64_t step = r->step + 1;
+    if (!trace_step_begin(r->trace)) return *end = RUN_FAILED, false;
+    bool ok = step_and_rest(r, end);
+    if (*end != RUN_FAILED && !trace_step_end(r->trace)) *end = RUN_FAILED, ok = false; /* others may not have failed */
+    if (!ok || !trace_has(r->trace, step + 1)) trace_free(r->trace), r->trace = NULL;
+    return ok;
 }
 
 /* The processes of the run. What the settings leave open is settled, so that a price says how many they are. */
@@ -279,6 +305,7 @@ static bool run_begin(struct run *r) {
 }
 
 static void run_free(struct run *r) {
+    trace_free(r->trace);
     lists_end(r);
     trainer_free(r->trainer);
     tokenizer_files_free(&r->tokenizer);
@@ -323,7 +350,7 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     r->began_s += summary->times.start_s;
     summary->first_step = r->step;
     bool was_done = end == RUN_DONE && r->step >= s->steps && !r->owes_evaluation;
-    if (end == RUN_DONE && !run_open_tell(r)) end = RUN_FAILED;
+    if (end == RUN_DONE && !(run_agree(r, trace_begin(r)) && run_open_tell(r))) end = RUN_FAILED;
     if (end == RUN_DONE && r->owes_evaluation) pay_evaluation(r, &end);
     while (end == RUN_DONE && r->step < s->steps)
         if (advance(r, &end) && r->step_flops == 0) run_flops_find(r);
@@ -335,7 +362,7 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
         end = RUN_FAILED;
     if (end == RUN_DONE && !run_complete(r)) end = RUN_FAILED;
     if (!log_close(&r->log) && end == RUN_DONE) end = RUN_FAILED;
-    if (end == RUN_DONE && !run_ranks_finish(r)) end = RUN_FAILED;
+    if ((end == RUN_DONE || (end == RUN_STOPPED && r->trainer)) && !run_ranks_finish(r)) end = RUN_FAILED;
     if (end != RUN_FAILED) summary->is_told = true; /* ranks agree on every other end */
     run_free(r);
     return end;

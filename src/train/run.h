@@ -6,6 +6,7 @@
  *         tokenizer/     the files of its tokenizer    data.tok, val_data.tok     the tokens of its texts
  *         machine.json   where it is trained (origin.h)  run.json            which of these are the run's (folder.h)
  *         memory.json    what its second step allocates  profile.json        where the time goes, if it was measured
+ *         ranks.json     the times of each rank, if there are several
  *
  * The same settings and the same folder resume from the newest whole checkpoint: bit for bit on the same machine, and
  * with a line in the log if the chip, the instruction set or libraries differ from the checkpoint's. */
@@ -85,7 +86,9 @@ struct run_listener {
     int64_t profile_steps;       /* how many steps are timed op by op, from this process's third on */
     /* Before the first step, unless none is left to do (opening.h); NULL: not called. */
     void (*open)(void *context, const struct opening *opening);
-    bool lists_memory; /* memory.json gets the allocations of this process's second step */
+    bool lists_memory;            /* memory.json gets the allocations of this process's second step */
+    const char *trace;            /* a file that gets what happens in some steps, and when (trace.h); NULL: none */
+    int64_t trace_from, trace_to; /* those steps, counted from 1; 0: the third to the fifth of this process */
 };
 
 /* tokens_ready (step/tokens.h) for a run: one that resumes has its tokenizer in its folder. Without this call before,

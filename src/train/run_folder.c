@@ -32,8 +32,8 @@ static bool folder_renew(struct run *r) {
                          r->settings.out);
     return folder_remove(&r->folder, RUN_PRICE) && folder_remove(&r->folder, RUN_RECEIPT) &&
            folder_remove(&r->folder, RUN_MEMORY) && folder_remove(&r->folder, RUN_PROFILE) &&
-           folder_remove(&r->folder, SOURCE_STORIES) && folder_remove(&r->folder, SOURCE_TOKENS) &&
-           folder_remove(&r->folder, SOURCE_VAL_TOKENS) &&
+           folder_remove(&r->folder, RUN_RANKS_FILE) && folder_remove(&r->folder, SOURCE_STORIES) &&
+           folder_remove(&r->folder, SOURCE_TOKENS) && folder_remove(&r->folder, SOURCE_VAL_TOKENS) &&
            folder_put(&r->folder, RUN_CONFIG, settings_json(&r->settings));
 }
 

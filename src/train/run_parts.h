@@ -17,6 +17,7 @@
 #include "train/origin.h"
 #include "train/run.h"
 #include "train/tokenizer_files.h"
+#include "train/trace.h"
 
 #define RUN_CONFIG "config.json"
 #define RUN_PRICE "price.json"
@@ -24,6 +25,7 @@
 #define RUN_MACHINE "machine.json"
 #define RUN_MEMORY "memory.json"
 #define RUN_PROFILE "profile.json"
+#define RUN_RANKS_FILE "ranks.json"
 #define RUN_FINAL "final"
 extern const char *const run_final_files[2];
 
@@ -73,6 +75,7 @@ struct run {
     json_t *made_from;        /* see identity.h */
     bool accepts_changes;
     bool lists_memory;              /* of the second step of this process: on until that has ended */
+    struct trace *trace;            /* NULL: none, or it is over */
     bool was_stopped;               /* while its texts were tokenized */
     char changes[RUN_CHANGES_TEXT]; /* of the run's identity, accepted, and of its length; "": none */
 };

@@ -291,7 +291,7 @@ bool run_ranks_price(struct run *r, bool is_resumed) {
 struct rank_words {
     struct run_rank times;
     int64_t differences;
-    char problem[160];
+    char problem[160], host[64];
 };
 
 static double own_s(const struct run_rank *k) { return k->steps_s - k->exposed_s; }
@@ -310,16 +310,39 @@ static void times_collect(struct run_summary *s, const struct rank_words *all, i
     s->imbalance = own_s(mean) > 0 ? own_s(&all[s->slowest_rank].times) / own_s(mean) - 1 : 0;
 }
 
+/* Schema tally.ranks/1 (docs/processes.md); free() it. NULL: recorded. */
+static char *ranks_text(const struct run *r, const struct rank_words *all) {
+    const struct run_summary *s = r->summary;
+    int64_t n_steps = r->n_timed - (s->times.first_steps_s > 0 ? RUN_FIRST_STEPS : 0);
+    json_t *rows = json_array();
+    for (int k = 0; k < r->mesh.size; k++) {
+        const struct run_rank *t = &all[k].times;
+        json_array_append_new(rows, json_pack("{s:i, s:s, s:f, s:f, s:f}", "rank", k, "host", all[k].host, "steps_s",
+                                              t->steps_s, "communication_s", t->comm_s, "exposed_s", t->exposed_s));
+    }
+    json_t *root = json_pack("{s:s, s:I, s:f, s:i, s:f, s:o}", "schema", "tally.ranks/1", "steps", (json_int_t)n_steps,
+                             "sent_bytes", s->sent_bytes, "slowest_rank", s->slowest_rank, "imbalance", s->imbalance,
+                             "ranks", rows);
+    char *text = root && json_array_size(rows) == (size_t)r->mesh.size
+                     ? json_print(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
+                     : NULL;
+    if (!text) error_memory(200 * (size_t)r->mesh.size, "times of ranks");
+    json_decref(root);
+    return text;
+}
+
 bool run_ranks_finish(struct run *r) {
     const struct mesh *m = &r->mesh;
     struct run_summary *s = r->summary;
     if (m->size <= 1) return true;
-    struct rank_words mine = {{s->times.steps_s, r->comm.busy_s, r->comm.exposed_s}, s->differences, ""};
+    struct rank_words mine = {{s->times.steps_s, r->comm.busy_s, r->comm.exposed_s}, s->differences, "", ""};
+    gethostname(mine.host, sizeof mine.host - 1);
     struct rank_words *all = memory_new((size_t)m->size * sizeof *all);
     text_copy(mine.problem, sizeof mine.problem, s->problem);
     bool ok = all ? mesh_share(m, &mine, sizeof mine, all) : error_memory(sizeof mine, "words of other ranks");
     s->n_ranks = m->size;
     if (ok) times_collect(s, all, m->size);
+    if (ok && run_is_first(r) && r->n_timed) ok = folder_put(&r->folder, RUN_RANKS_FILE, ranks_text(r, all));
     for (int k = 0; ok && k < m->size; k++) {
         if (!(all[k].differences > 0 || *all[k].problem) || *s->problem || s->differences > 0) continue;
         if (all[k].differences > 0) s->differences = (int)all[k].differences;

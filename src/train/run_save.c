@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/number.h"
 #include "nn/model.h"
+#include "tensor/timeline.h"
 #include "train/run_parts.h"
 
 const char *const run_final_files[2] = {"config.json", "model.safetensors"};
@@ -85,6 +86,7 @@ bool run_save(struct run *r, bool is_planned) {
     if (ok) r->last_saved = r->step;
     r->is_new_best = false;
     r->summary->times.saving_s += now_s() - before;
+    timeline_span(TIMELINE_WORK, "saving", before);
     free(state);
     return ok;
 }

@@ -96,6 +96,31 @@ def test_hostile_requests_get_nothing_and_cost_nothing(folder):
         assert sum(os_times(server.pid)) - before < 1.0  # seconds of a core
 
 
+def test_a_run_serves_its_own_page_and_takes_it_along(tmp_path):
+    run = subprocess.Popen([TALLY, "train", *TINY, "--steps", "1000000", "--eval-every", "0", "--sample-tokens", "0",
+                            "--stories", "300000", "--out", "run", "--watch"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        said = []
+        while not said or not (said[-1].startswith("page ") or said[-1] == ""):
+            said.append(run.stderr.readline())
+        if "no HTTP server" in said[0]:
+            pytest.skip("this build has no libmicrohttpd (scripts/install-deps)")
+        port, token = re.fullmatch(r"page +http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]{32})\n", said[-1]).groups()
+        status, page = get(int(port), f"/?token={token}")
+        assert status == 200 and b"tally.report/1" in page and run.poll() is None
+    finally:
+        run.kill()  # with no chance to say goodbye
+        run.wait()
+        run.stderr.close()
+    end = time.monotonic() + 20
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            get(int(port), f"/?token={token}")
+            time.sleep(0.1)
+    assert time.monotonic() < end, "the server outlives the run"
+    assert "not a port" in tally("train", "--watch=0", cwd=tmp_path, code=2)
+
+
 def test_a_watched_run_costs_little(folder):
     with watching("a", cwd=folder) as (server, port, token, _):
         stamp = json.loads(get(port, f"/data?token={token}")[1])["stamp"]
