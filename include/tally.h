@@ -1916,6 +1916,12 @@ TL_API char *tl_train_price(const char *settings);
 /* Every setting with its default: a JSON object, malloc'ed. */
 TL_API char *tl_train_settings(void);
 
+/* The data of a report about runs, by their folders: tally.report/1, malloc'ed (docs/pages.md). NULL on error. */
+TL_API char *tl_report_json(const char *const *runs, int n);
+/* One HTML file, malloc'ed, that draws JSON of schema tally.report/1, tally.ledger/1 or tally.run/1. is_frame: as an
+ * iframe that has the page inside, for a notebook. NULL on error. */
+TL_API char *tl_page(const char *json, bool is_frame);
+
 /* ---- The ledger -------------------------------------------------------------------------------------------------- */
 
 /* A ledger counts what the code between its begin and end costs. Ledgers nest: the outer ones count what the inner

@@ -34,6 +34,7 @@ from . import amp, autograd, nn, optim, utils  # noqa: E402, F401
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402, F401
 from .nn.functional import dropout, layer_norm, rms_norm  # noqa: E402, F401
 from ._model import Model  # noqa: E402, F401
+from ._pages import report  # noqa: E402, F401
 from ._train import train, train_price, train_settings  # noqa: E402, F401
 from ._files import load, save  # noqa: E402, F401
 from ._tokenizer import Tokenizer  # noqa: E402, F401

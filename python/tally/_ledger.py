@@ -140,7 +140,10 @@ class Ledger:
     __repr__ = __str__
 
     def _repr_html_(self):
-        return "".join(_html_table(*t) for t in self._tables()) if self._data is not None else html.escape(str(self))
+        if self._data is None:
+            return html.escape(str(self))
+        tables = "".join(_html_table(*t) for t in self._tables())  # also where a notebook is not trusted to run scripts
+        return _taken(lib.tl_page(self._text, True)) + f"<details><summary>Tables</summary>{tables}</details>"
 
 
 def _cell(value):

@@ -13,6 +13,7 @@ import threading
 
 from ._library import c, header, lib
 from ._ledger import _taken
+from ._pages import Price, Summary
 
 _StopHook = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
 _set_stop_hook = ctypes.CFUNCTYPE(None, _StopHook, ctypes.c_void_p)(("tl_set_stop_hook", c))
@@ -35,7 +36,7 @@ def train_settings():
 
 def train_price(**settings):
     """The price of a run, a dictionary of schema tally.run/1: for each kind of step, the number of such steps and the
-    ledger of one."""
+    ledger of one. A notebook shows it as a page."""
     with _Deferred() as deferred:
         try:
             price = _taken(lib.tl_train_price(_json(settings)))
@@ -43,7 +44,7 @@ def train_price(**settings):
             if not deferred.raised:
                 raise
     deferred.reraise()
-    return json.loads(price)
+    return Price(json.loads(price))
 
 
 class _Deferred:
@@ -94,7 +95,8 @@ class _Deferred:
 
 
 def train(on_step=None, **settings):
-    """Trains, or resumes the run in `out`, and returns the summary: "end" is "done", "stopped" or "not finite".
+    """Trains, or resumes the run in `out`, and returns the summary: "end" is "done", "stopped" or "not finite". A
+    notebook shows it as the run's page.
 
     on_step(news) is called for every step, evaluation (with "held_out") and sample (with "text"). If it returns False,
     the run finishes the step, saves and ends as "stopped". If it raises, the run does the same and the exception is
@@ -123,4 +125,4 @@ def train(on_step=None, **settings):
         raise raised
     if summary["end"] == "stopped" and not said_stop:
         raise RuntimeError("the run was stopped, and saved, by an exception that Python has dropped")
-    return summary
+    return Summary(summary)
