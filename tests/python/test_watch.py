@@ -98,7 +98,8 @@ def test_hostile_requests_get_nothing_and_cost_nothing(folder):
 
 def test_a_run_serves_its_own_page_and_takes_it_along(tmp_path):
     run = subprocess.Popen([TALLY, "train", *TINY, "--steps", "1000000", "--eval-every", "0", "--sample-tokens", "0",
-                            "--stories", "300000", "--out", "run", "--watch"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+                            "--stories", "300000", "--out", "run", "--watch"], cwd=tmp_path, stderr=subprocess.PIPE,
+                           text=True)
     try:
         said = []
         while not said or not (said[-1].startswith("page ") or said[-1] == ""):
