@@ -564,7 +564,7 @@ static const char *program;
 static void several_processes(void **state) {
     (void)state;
     if (!ranks_can_start(OPEN_MPI, program)) skip();
-    for (int n = 2; n <= 4; n++) assert_int_equal(ranks_run(OPEN_MPI, n, "120", "%s", program), 0);
+    for (int n = 2; n <= 4; n++) assert_int_equal(ranks_run(OPEN_MPI, n, "%s", program), 0);
 }
 
 /* ---- One process ---- */

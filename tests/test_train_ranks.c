@@ -321,7 +321,7 @@ static void launch(int n, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    assert_int_equal(ranks_run(OPEN_MPI, n, "200", "%s %s %s", program, base, what), 0);
+    assert_int_equal(ranks_run(OPEN_MPI, n, "%s %s %s", program, base, what), 0);
 }
 
 static void *file_of(const char *run, const char *name, size_t *bytes) {
@@ -570,7 +570,7 @@ static void random_runs_cost_their_price(void **state) {
     (void)state;
     if (!has_launcher()) skip();
     for (int n = 2; n <= 4; n++)
-        assert_int_equal(ranks_run(OPEN_MPI, n, "200", "%.*s/test_sweep --runs %d --seed %d >/dev/null",
+        assert_int_equal(ranks_run(OPEN_MPI, n, "%.*s/test_sweep --runs %d --seed %d >/dev/null",
                                    (int)(strrchr(program, '/') - program), program, n == 4 ? 5 : 3, 100 * n),
                          0);
 }
@@ -580,7 +580,7 @@ static FILE *stuck;
 
 static void stuck_begin(void) {
     char command[4800];
-    snprintf(command, sizeof command, "%s %s %s stuck 2>&1", ranks_start(OPEN_MPI, 3, "-s KILL 200"), program, base);
+    snprintf(command, sizeof command, "%s %s %s stuck 2>&1", ranks_start(OPEN_MPI, 3, RANKS_SECONDS), program, base);
     if (has_launcher()) stuck = popen(command, "r");
 }
 
