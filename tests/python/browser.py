@@ -4,6 +4,7 @@ import shutil
 import time
 
 import pytest
+from conftest import PATIENCE
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="there is no selenium (pip)")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -24,7 +25,7 @@ class Browser:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver = webdriver.Chrome(service=Service(DRIVER), options=options)
-        self.driver.set_script_timeout(60)
+        self.driver.set_script_timeout(PATIENCE)
 
     def close(self):
         self.driver.quit()
@@ -43,7 +44,7 @@ class Browser:
         self.driver.get("about:blank")  # a link that differs in its fragment alone would not load the page again
         self.driver.get(url)
 
-    def wait(self, condition, seconds=60):
+    def wait(self, condition, seconds=PATIENCE):
         """Until a JavaScript expression is true; its value."""
         end = time.monotonic() + seconds
         while True:

@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(os.environ.get("TALLY_LIB", ROOT / "build" / "libtally.so")).absolute()
+# Seconds: what takes longer hangs. Nothing takes a tenth of it, also on a busy machine.
+PATIENCE = 600
 
 # Use the package in the tree, here and in the processes that tests start. It finds the library through the same
 # variable.
@@ -41,9 +43,9 @@ def library_path():
 def run_python(tmp_path):
     """Runs a program in its own interpreter and returns what it printed. It must exit with 0 and write nothing to
     stderr."""
-    def run(program, timeout=120, **environment):
+    def run(program, **environment):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path,
-                              timeout=timeout, env={**os.environ, **environment})
+                              timeout=PATIENCE, env={**os.environ, **environment})
         assert (done.returncode, done.stderr) == (0, ""), f"exit status {done.returncode}\n{done.stderr}\n{done.stdout}"
         return done.stdout
     return run

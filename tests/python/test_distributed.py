@@ -10,6 +10,7 @@ import pytest
 
 import tally
 import tally.distributed as dist
+from conftest import PATIENCE
 
 if not importlib.util.find_spec("torch"):
     pytest.skip("there is no torch", allow_module_level=True)
@@ -22,7 +23,7 @@ N = 3
 def launched(*words):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run([str(PROGRAM), "launch", "-n", str(N), "--", *words], capture_output=True, text=True,
-                          timeout=100, env=environment)
+                          timeout=PATIENCE, env=environment)
 
 
 def test_the_same_script_gives_torchs_values(tmp_path):
@@ -31,7 +32,7 @@ def test_the_same_script_gives_torchs_values(tmp_path):
     base = str(tmp_path / "ranks")
     torch = subprocess.Popen([sys.executable, str(SCRIPT), "torch", base, str(N)])
     done = launched(sys.executable, str(SCRIPT), "tally", base)
-    assert torch.wait(timeout=100) == 0
+    assert torch.wait(timeout=PATIENCE) == 0
     assert done.returncode == 0, done.stderr
     for r in range(N):
         ours, theirs = (json.load(open(f"{base}.{name}.{r}")) for name in ("tally", "torch"))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tally
 import vocabularies
+from conftest import PATIENCE
 
 torch = pytest.importorskip("torch", reason="PyTorch is not there")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not there")
@@ -42,7 +43,7 @@ def evaluate(library_path):
         pytest.skip(f"{program} is not there: run make")
 
     def run(*arguments, status=0):
-        done = subprocess.run([program, "eval", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([program, "eval", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == status, done.stderr
         return done.stderr if status else [json.loads(line) for line in done.stdout.splitlines()]
 

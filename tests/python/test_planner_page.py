@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from browser import browser, needs_chromium  # noqa: F401 (a fixture)
+from conftest import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 TALLY = ROOT / "build" / "tally"
@@ -87,7 +88,7 @@ def question(number):
 
 def ask_wasm(questions):
     done = subprocess.run(["node", ROOT / "tests/python/planner_ask.js", WASM], text=True, capture_output=True,
-                          input="".join(json.dumps(q) + "\n" for q in questions), timeout=600)
+                          input="".join(json.dumps(q) + "\n" for q in questions), timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -96,7 +97,7 @@ def ask_native(q, folder):
     """The program, away from what this machine's user has measured or configured."""
     for name, text in q["files"].items():
         (folder / name).write_text(text)
-    done = subprocess.run([TALLY, *q["args"]], capture_output=True, text=True, cwd=folder, timeout=300,
+    done = subprocess.run([TALLY, *q["args"]], capture_output=True, text=True, cwd=folder, timeout=PATIENCE,
                           env={**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder),
                                "XDG_CACHE_HOME": str(folder), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"})
     return {"code": done.returncode, "out": done.stdout, "err": done.stderr}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tally
 import vocabularies
+from conftest import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 TALLY = os.environ.get("TALLY", str(ROOT / "build" / "tally"))
@@ -20,7 +21,7 @@ TALLY = os.environ.get("TALLY", str(ROOT / "build" / "tally"))
 
 def tokenize(*arguments, **options):
     done = subprocess.run(
-        [TALLY, "tokenize", *map(str, arguments)], capture_output=True, timeout=120, check=False, **options
+        [TALLY, "tokenize", *map(str, arguments)], capture_output=True, timeout=PATIENCE, check=False, **options
     )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tally
+from conftest import PATIENCE
 
 SMALL = dict(layers=2, channels=32, heads=2, steps=6, warmup=1, batch=2, seq=16, sample_tokens=5, eval_every=2,
              eval_batches=2, prompt="A")
@@ -200,7 +201,7 @@ def test_a_run_that_goes_on_repeats_no_event(tmp_path):
 def child(program, *arguments, **options):
     """Runs a Python program in a process that receives SIGINT; processes that a shell starts in the background ignore
     it."""
-    return subprocess.run([sys.executable, "-c", program, *map(str, arguments)], text=True, timeout=120,
+    return subprocess.run([sys.executable, "-c", program, *map(str, arguments)], text=True, timeout=PATIENCE,
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                           **{"capture_output": True, **options})
 

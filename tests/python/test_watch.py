@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import LIBRARY
+from conftest import LIBRARY, PATIENCE
 from test_report import TINY, Page, tally
 
 TALLY = LIBRARY.parent / "tally"
@@ -30,11 +30,11 @@ def watching(*runs, cwd):
         assert server.poll() is None, "the server died"
     finally:
         server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=20) == 0
+        assert server.wait(timeout=PATIENCE) == 0
 
 
 def get(port, path, method="GET", body=None, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     connection.request(method, path, body, headers)
     answer = connection.getresponse()
     return answer.status, answer.read()
@@ -57,7 +57,7 @@ def test_the_page_follows_the_run(folder):
             with open(folder / "a/log.jsonl", "a") as log:
                 line = json.loads((folder / "a/log.jsonl").read_text().splitlines()[0])
                 log.write(json.dumps({**line, "step": 7}, separators=(",", ":")) + "\n")
-            page.wait(f"{shown}.startsWith('7')", 30)
+            page.wait(f"{shown}.startsWith('7')")
             assert page.complaints() == []
     finally:
         page.close()
@@ -86,7 +86,7 @@ def test_hostile_requests_get_nothing_and_cost_nothing(folder):
                 slow.append(client)
         for client in slow:
             client.close()
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while True:  # it answers again
             with contextlib.suppress(OSError, http.client.HTTPException):
                 if get(port, good)[0] == 200:
