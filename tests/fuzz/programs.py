@@ -77,7 +77,7 @@ class World:
         """A call of the harness's own, to make files."""
         ids = {"user": self.uid, "group": self.uid, "extra_groups": []} if os.geteuid() == 0 else {}
         done = subprocess.run([self.plain or self.tally, *arguments], capture_output=True, env=self.environment,
-                              cwd=self.files, timeout=120, **ids)
+                              cwd=self.files, timeout=600, **ids)
         if done.returncode not in codes:
             raise RuntimeError(f"tally {arguments}: {done.returncode}: {done.stderr.decode()}")
         return done.stdout
@@ -134,7 +134,7 @@ def _wait(child, limit_s):
                 used, moved = now, time.monotonic()
             idle = time.monotonic() - moved
             if (used - first > limit_s or (idle > 3 and time.monotonic() - began > limit_s)
-                    or time.monotonic() - began > 120):
+                    or time.monotonic() - began > 600):
                 return False
 
 

@@ -13,7 +13,7 @@ import verify
 
 RECIPES = ["fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4"]
 DOCUMENTED = {0, 1, 2, 3, 4, 5, 75}
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 class Violation(Exception):
@@ -36,7 +36,7 @@ class World:
     def call(self, *arguments):
         ids = {"user": self.uid, "group": self.uid, "extra_groups": []} if os.geteuid() == 0 and self.uid else {}
         return subprocess.run([self.tally, *arguments], capture_output=True, text=True, env=self.environment,
-                              cwd=self.work, timeout=120, **ids)
+                              cwd=self.work, timeout=600, **ids)
 
     def must(self, *arguments):
         done = self.call(*arguments)
@@ -118,7 +118,7 @@ class Chain:
         damage.own(folder, self.world.uid)
         plan = process.Plan(signal.SIGKILL, phase=1 << 40)  # never comes: the phases are counted
         done = process.run(self.arguments(folder, 100000), plan, folder, self.home, self.world.uid,
-                           self.world.environment, 120)
+                           self.world.environment, 600)
         if done.code != 0:
             raise Violation("reference", f"the run that was left alone ended with {done.code}: {done.text[-500:]}")
         self.duration, self.n_phases = done.seconds, max(12, done.n_phases)
@@ -133,7 +133,7 @@ class Chain:
         if not self._other:
             self._other = os.path.join(self.home, "other")
             arguments = [*self.arguments(self._other, 100000), "--seed", "99"]
-            process.run(arguments, process.Plan(), self._other, self.home, self.world.uid, self.world.environment, 120)
+            process.run(arguments, process.Plan(), self._other, self.home, self.world.uid, self.world.environment, 600)
             self.foreign |= {c.identity for c in verify.checkpoints(self._other, self.world.uid).values()}
         return self._other
 

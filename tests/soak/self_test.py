@@ -112,7 +112,7 @@ def foreign(world, real):
 def run(program, work, uid):
     world = chain.World(program, work, 1, uid)
     world.prepare()
-    failed, limit, chain.LIMIT_S = 0, chain.LIMIT_S, 6
+    failed, limit, chain.LIMIT_S = 0, chain.LIMIT_S, 10
     rows = [(fault, lambda number=number, fault=fault: found(world, program, number, fault))
             for number, fault in enumerate([("nothing wrong", None, None, ""), *FAULTS])]
     rows.append((("a user's folder", "user-file"), lambda: foreign(world, program)))
