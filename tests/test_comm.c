@@ -502,8 +502,8 @@ static int torchrun(int n, const char *fault) {
              "export WORLD_SIZE=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=localhost MASTER_PORT=%d OMP_NUM_THREADS=1 %s%s; "
              "p=; for r in $(seq %d); do RANK=$((r %% %d)) timeout %d %s & p=\"$p $!\"; done; s=0; "
              "for i in $p; do wait $i || s=$?; done; exit $s",
-             n, n, 20000 + (int)(getpid() % 20000), *fault ? "TALLY_TEST_FAULT=" : "", fault, n, n,
-             RANKS_SECONDS, program);
+             n, n, 20000 + (int)(getpid() % 20000), *fault ? "TALLY_TEST_FAULT=" : "", fault, n, n, RANKS_SECONDS,
+             program);
     return WEXITSTATUS(system(command));
 }
 

@@ -23,8 +23,8 @@ const char *ranks_start(enum launcher launcher, int n, int seconds) {
     static char start[200];
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    snprintf(start, sizeof start, "OMP_NUM_THREADS=1 timeout -s KILL %d %s -n %d", seconds,
-             launchers[launcher].command, n);
+    snprintf(start, sizeof start, "OMP_NUM_THREADS=1 timeout -s KILL %d %s -n %d", seconds, launchers[launcher].command,
+             n);
     return start;
 }
 
