@@ -100,7 +100,9 @@ TESTS       ?= $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 BENCH       ?= $(patsubst bench/bench_%.c,%,$(sort $(wildcard bench/bench_*.c)))
 
 objects      = $(patsubst %,$(BUILD)/obj/%.o,$(1))
-TEST_BINS   := $(TESTS:%=$(BUILD)/tests/test_%)
+# What takes longest starts first: at the end, no core waits for one long test.
+LONG_TESTS  := train_ranks comm samples plan train parallel folder sweep gemm einops_errors cpu_blocks
+TEST_BINS   := $(patsubst %,$(BUILD)/tests/test_%,$(filter $(TESTS),$(LONG_TESTS)) $(filter-out $(LONG_TESTS),$(TESTS)))
 BENCH_BINS  := $(patsubst %,$(BUILD)/bench/bench_%,$(filter-out ops,$(BENCH)))
 PYTHON      ?= $(or $(wildcard build/venv/bin/python),python3)
 
@@ -396,10 +398,15 @@ WASM_CLI    := $(addprefix src/cli/,cli.c cmd_devices.c cmd_fit.c cmd_napkin.c c
 WASM_SRC    := $(filter-out $(WASM_ABSENT) $(CPU_SRC) src/train/% src/page/% src/einops/%,$(LIB_SRC)) \
                src/device/cpu/rules.c $(WASM_CLI) $(wildcard wasm/*.c)
 WASM_JANSSON = .deps/jansson
-WASM_CFLAGS := $(STRICT) -ffp-contract=off -fno-math-errno -O2 -Iinclude -Isrc -Iwasm/include \
+# Compiled folder by folder: emcc takes longer to start than to compile most files.
+WASM_FOLDERS := $(patsubst %/,%,$(sort $(dir $(WASM_SRC))))
+WASM_HEADERS := $(wildcard include/*.h src/*/*.h src/*/*/*.h src/*/*/*/*.h wasm/include/*.h)
+# -O1 makes the page larger and slower, and quicker to build.
+WASM_OPT    ?= -O2
+WASM_CFLAGS := $(STRICT) -ffp-contract=off -fno-math-errno $(WASM_OPT) -Iinclude -Isrc -Iwasm/include \
                -include wasm/include/system.h -isystem $(WASM_JANSSON)
 # Each question gets an instance of its own: it starts small and grows. The page hands in files, and takes the output.
-WASM_LINK   := -O2 -s MODULARIZE=1 -s EXPORT_NAME=tallyPlanner -s ENVIRONMENT=web,worker,node -s INVOKE_RUN=0 \
+WASM_LINK   := $(WASM_OPT) -s MODULARIZE=1 -s EXPORT_NAME=tallyPlanner -s ENVIRONMENT=web,worker,node -s INVOKE_RUN=0 \
                -s INITIAL_MEMORY=4MB -s ALLOW_MEMORY_GROWTH=1 -s TOTAL_STACK=512KB -s FORCE_FILESYSTEM=1 \
                -s EXPORTED_RUNTIME_METHODS=FS,callMain
 
@@ -410,14 +417,18 @@ planner-refused:
 	@echo 'The planner page needs emscripten and node: apt install emscripten nodejs,' \
 	    'or run scripts/install-deps --page.' >&2; exit 1
 
-$(WASM)/obj/%.c.o: %.c $(WASM)/flags | $(WASM_JANSSON)/jansson.h
-	$(call say,EMCC,$<)mkdir -p $(@D) && $(EMCC) $(WASM_CFLAGS) -MMD -MP -c -o $@ $<
+define wasm_rule
+$(WASM)/obj/$(1).o: $(foreach f,$(WASM_SRC),$(if $(filter $(1)/,$(dir $(f))),$(f))) $(WASM_HEADERS) $(WASM)/flags \
+  | $(WASM_JANSSON)/jansson.h
+	$$(call say,EMCC,$(1))mkdir -p $$(@D) && $$(EMCC) $$(WASM_CFLAGS) -r -o $$@ $$(filter %.c,$$^)
+endef
+$(foreach folder,$(WASM_FOLDERS),$(eval $(call wasm_rule,$(folder))))
 $(WASM_JANSSON)/jansson.h:
 	$(call say,FETCH,$(@D))scripts/fetch-jansson $(@D)
 $(WASM)/jansson.o: $(WASM_JANSSON)/jansson.h $(WASM)/flags
-	$(call say,EMCC,$(@F))mkdir -p $(@D) && $(EMCC) -O2 -w -DHAVE_CONFIG_H -I$(WASM_JANSSON) -r -o $@ $(WASM_JANSSON)/*.c
+	$(call say,EMCC,$(@F))mkdir -p $(@D) && $(EMCC) $(WASM_OPT) -w -DHAVE_CONFIG_H -I$(WASM_JANSSON) -r -o $@ $(WASM_JANSSON)/*.c
 # Debian keeps the modules that emcc needs where Debian's node looks for them, and no other node.
-$(WASM)/planner.js: $(WASM_SRC:%=$(WASM)/obj/%.o) $(WASM)/jansson.o
+$(WASM)/planner.js: $(WASM_FOLDERS:%=$(WASM)/obj/%.o) $(WASM)/jansson.o
 	$(call say,LINK,$@)NODE_PATH=$${NODE_PATH:+$$NODE_PATH:}/usr/share/nodejs $(EMCC) $(WASM_LINK) -o $@ $^
 $(BUILD)/planner.html: $(WASM)/planner.js tools/planner_page $(addprefix wasm/,planner.html planner.css planner.js \
   ask.js worker.js) $(addprefix src/page/,style.css charts.js)
@@ -429,7 +440,7 @@ $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) $(FLAGS_$<) -MMD -MP -c -o $@ $<
 
 # Without optimisation, ptxas crashes on warpgroup products.
-$(BUILD)/obj/src/device/cuda/ops/attention_hopper.cu.o: override NVCCFLAGS := -O3
+$(BUILD)/obj/src/device/cuda/ops/attention_hopper.cu.o: private override NVCCFLAGS := -O3
 
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
@@ -447,7 +458,7 @@ $(BUILD)/flags $(BUILD)/flags-cuda $(WASM)/flags: FORCE
 	@mkdir -p $(@D); echo $(call quote,$(FLAGS)) | cmp -s - $@ || echo $(call quote,$(FLAGS)) >$@
 FORCE:
 
--include $(shell find $(BUILD)/obj $(WASM)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # ---------------------------------------------------------------------------------------------------------------- tests
 
