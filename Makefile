@@ -426,7 +426,8 @@ $(foreach folder,$(WASM_FOLDERS),$(eval $(call wasm_rule,$(folder))))
 $(WASM_JANSSON)/jansson.h:
 	$(call say,FETCH,$(@D))scripts/fetch-jansson $(@D)
 $(WASM)/jansson.o: $(WASM_JANSSON)/jansson.h $(WASM)/flags
-	$(call say,EMCC,$(@F))mkdir -p $(@D) && $(EMCC) $(WASM_OPT) -w -DHAVE_CONFIG_H -I$(WASM_JANSSON) -r -o $@ $(WASM_JANSSON)/*.c
+	$(call say,EMCC,$(@F))mkdir -p $(@D) && $(EMCC) $(WASM_OPT) -w -DHAVE_CONFIG_H -I$(WASM_JANSSON) -r -o $@ \
+	    $(WASM_JANSSON)/*.c
 # Debian keeps the modules that emcc needs where Debian's node looks for them, and no other node.
 $(WASM)/planner.js: $(WASM_FOLDERS:%=$(WASM)/obj/%.o) $(WASM)/jansson.o
 	$(call say,LINK,$@)NODE_PATH=$${NODE_PATH:+$$NODE_PATH:}/usr/share/nodejs $(EMCC) $(WASM_LINK) -o $@ $^

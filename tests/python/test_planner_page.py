@@ -22,7 +22,7 @@ from conftest import PATIENCE
 ROOT = Path(__file__).resolve().parents[2]
 TALLY = ROOT / "build" / "tally"
 WASM = ROOT / "build" / "wasm"
-N_QUESTIONS = 200
+N_QUESTIONS = 200 if os.environ.get("TALLY_SOAK") else 60
 
 pytestmark = [
     pytest.mark.skipif(not (WASM / "planner.wasm").exists(), reason="there is no planner page (make planner-page)"),
