@@ -49,13 +49,16 @@ const Tally = (() => {
     function seconds(x) {
         if (!isNumber(x)) return "–";
         if (x === 0) return "0 s";
+        if (Math.abs(x) < 1e-9) return "<1 ns";
+        if (Math.abs(x) < 1e-6) return digits(x * 1e9, 3) + " ns";
         if (Math.abs(x) < 1e-3) return digits(x * 1e6, 3) + " µs";
         if (Math.abs(x) < 1) return digits(x * 1e3, 3) + " ms";
         if (Math.abs(x) < 120) return digits(x, 3) + " s";
         if (Math.abs(x) < 7200) return digits(x / 60, 3) + " min";
         return Math.abs(x) < 172800 ? digits(x / 3600, 3) + " h" : digits(x / 86400, 3) + " days";
     }
-    const percent = (x) => isNumber(x) ? digits(100 * x, 3) + " %" : "–";
+    const percent = (x) => !isNumber(x) ? "–" : x > 0 && x < 1e-4 ? "<0.01 %"
+        : (Math.abs(x) < 0.01 ? digits(Number((100 * x).toFixed(2)), 3) : digits(100 * x, 3)) + " %";
     function plain(x) {
         if (!isNumber(x)) return "–";
         const size = Math.abs(x);
@@ -181,7 +184,7 @@ const Tally = (() => {
                 event.currentTarget.setAttribute("aria-pressed", String(!item.isHidden));
                 redraw();
             }},
-        }, el("i", {style: `background:${item.color}`}), item.name))));
+        }, el("i", {style: `background:${item.color}`, class: item.isPoints ? "point" : null}), item.name))));
         frame.legend.hidden = items.length < 2;
     }
 
@@ -284,8 +287,13 @@ const Tally = (() => {
             if (spec.y.isFromZero && yLow > 0) yLow = 0;
             if (!spec.y.log) yHigh += (yHigh - yLow) * 0.04;
             if (!spec.y.log && yLow !== 0) yLow -= (yHigh - yLow) * 0.04;
+            let [left, right] = [xLow, xHigh];
+            if (shown.some((s) => s.sizes)) { // room for large points; their axes are logarithmic
+                const roomX = (xHigh / xLow) ** 0.04, roomY = (yHigh / yLow) ** 0.06;
+                left /= roomX, right *= roomX, yLow /= roomY, yHigh *= roomY;
+            }
             drawing = svgRoot(width, height(), spec.title + ". " + spec.y.label + " by " + spec.x.label);
-            at = axes(width, height(), {...spec.x, low: xLow, high: xHigh}, {...spec.y, low: yLow, high: yHigh});
+            at = axes(width, height(), {...spec.x, low: left, high: right}, {...spec.y, low: yLow, high: yHigh});
             const clip = "clip" + Math.random().toString(36).slice(2);
             drawing.append(svg("clipPath", {id: clip}, svg("rect", {x: at.left - 4, y: at.top - 4,
                 width: at.right - at.left + 8, height: at.bottom - at.top + 8})), at.g);
@@ -306,7 +314,7 @@ const Tally = (() => {
         }
         function guideName(g, width) {
             const x = Math.min(at.sx(g.x[g.x.length - 1]), width - 14);
-            return svg("text", {x, y: at.sy(g.y[g.y.length - 1]) - 5, "text-anchor": "end"}, g.name);
+            return svg("text", {x, y: at.sy(g.y[g.y.length - 1]) - 5, "text-anchor": "end", class: "halo"}, g.name);
         }
         function drawSeries(marks, s) {
             if (s.isPoints) {

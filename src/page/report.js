@@ -29,6 +29,13 @@
         return values.length ? values.reduce((a, b) => a + b, 0) / values.length : NaN;
     };
 
+    // Tokens per second, without the first two steps, in which pools grow and libraries load.
+    const speedOf = (run) => {
+        const {tokens, time_s: time} = run.steps, from = tokens.length > 2 ? 1 : -1, end = tokens.length - 1;
+        const spent = from < 0 ? last(time) : time[end] - time[from], done = from < 0 ? last(tokens) : tokens[end] - tokens[from];
+        return spent > 0 ? done / spent : mean(run.steps.rate);
+    };
+
     const loss = (x) => T.isNumber(x) ? x.toFixed(4) : "–";
 
     function verdict(run) {
@@ -54,11 +61,12 @@
             facts.push(T.fact("Held-out loss", loss(last(held)), T.isNumber(last(run.held_out.bits_per_byte))
                 ? T.digits(last(run.held_out.bits_per_byte), 4) + " bits per byte" : "lowest " + loss(best)));
         facts.push(T.fact("Time of steps", T.seconds(last(steps.time_s))),
-            T.fact("Speed", T.isNumber(mean(steps.rate)) ? T.grouped(mean(steps.rate)) + " tokens/s" : "–"));
+            T.fact("Speed", T.isNumber(speedOf(run)) ? T.grouped(speedOf(run)) : "–", "tokens/s, from the third step on"));
+        const of = run.ranks ? " on rank 0" : "";
         if (kind.peak_bytes) facts.push(T.fact("Peak memory", T.bytes(number(kind.peak_bytes)),
-            T.exact(kind.peak_bytes) + " bytes"));
+            T.exact(kind.peak_bytes) + " bytes" + of));
         if (kind.totals) facts.push(T.fact("FLOPs of a step", T.amount(number(kind.totals.flops), "FLOP"),
-            T.exact(kind.totals.flops)));
+            T.exact(kind.totals.flops) + of));
         if (run.n_skipped) facts.push(T.fact("Skipped steps", T.grouped(run.n_skipped), "loss or gradient not finite"));
         host.append(verdict(run), el("dl", {class: "facts"}, facts));
         if (run.changes.length)
@@ -90,6 +98,7 @@
     function seriesOf(key, hasHeldOut) {
         const list = [];
         data.runs.forEach((run, r) => {
+            if (!run.steps[key]) return;
             const xs = run.steps.step.map((_, i) => AXES[axis].of(run, i));
             const name = data.runs.length > 1 ? run.name : key === "loss" ? "training loss" : key;
             list.push({name, color: T.color(r), x: xs, y: run.steps[key] || [], low: run.steps[key + "_low"],
@@ -110,7 +119,7 @@
     }
     function curveSpec(title, note, key, label, format, hasHeldOut) {
         return {title, note, x: AXES[axis], y: {label, format, log: isLogY && key !== "lr",
-            isFromZero: key === "rate" || key === "lr", clip: key === "loss" || key === "norm" ? clip : null},
+            isFromZero: !["loss", "norm"].includes(key), clip: key === "loss" || key === "norm" ? clip : null},
         series: seriesOf(key, hasHeldOut), smoothing, key, hasHeldOut, height: key === "loss" ? undefined : 230};
     }
     function addCurve(host, ...parts) {
@@ -207,6 +216,15 @@
             if (open) open.to = k + 1;
             bands.push({name, from: bands.length ? k + 1 : 0, to: memory.events.length});
         });
+        // What is freed after the last op is freed by no op.
+        let end = memory.events.length;
+        const isFree = ([kind, , bytes]) => kind === 2 || (kind === 4 && bytes < 0);
+        while (end > 0 && isFree(memory.events[end - 1])) end--;
+        const last = bands[bands.length - 1];
+        if (last && end > last.from && end < last.to) {
+            last.to = end;
+            bands.push({name: "freed", from: end, to: memory.events.length});
+        }
         return bands;
     }
 
@@ -431,14 +449,14 @@
         for (const kind of Object.keys(run.receipt || run.price || {})) {
             const a = kindOf(run, "price", kind) || {}, b = kindOf(run, "receipt", kind) || {};
             const add = (what, x, y) => (x !== undefined || y !== undefined) && (number(x) || number(y)) && rows.push({kind, what, price: x, receipt: y});
-            add("how often", a.count, b.count);
+            add("count", a.count, b.count);
             for (const key of Object.keys(NAMES)) add(NAMES[key], (a.totals || {})[key], (b.totals || {})[key]);
             add("peak memory, bytes", a.peak_bytes, b.peak_bytes);
             for (const p of T.PURPOSES) add("at the peak: " + p, (a.peak_by_purpose || {})[p], (b.peak_by_purpose || {})[p]);
         }
         if (!rows.length) return host.append(el("p", {class: "soft"}, "This run has no price yet."));
         const show = (x) => x === undefined ? "–" : T.exact(x);
-        T.table(host, {caption: "Price and receipt", most: 100, rows, columns: [{name: "Kind", key: "kind"}, {name: "What", key: "what"},
+        T.table(host, {caption: "Price and receipt", most: 100, rows, columns: [{name: "Kind", key: "kind"}, {name: "What", key: "what", isPath: true},
             {name: "Price", key: "price", isNumber: true, format: show}, {name: "Receipt", key: "receipt", isNumber: true, format: show},
             {name: "Verdict", key: "equal", format: (_, r) => r.receipt === undefined ? "" : String(r.price) === String(r.receipt) ? "equal"
                 : el("b", {class: "verdict bad"}, "differs")}]});
@@ -453,17 +471,17 @@
                 [el("h3", {}, `After step ${T.grouped(s.step)}`), el("pre", {class: "sample"}, s.text)])));
     }
     function drawPairs(host, object, caption) {
-        const rows = Object.entries(object || {}).map(([name, value]) => ({name, value: value !== null && typeof value === "object"
+        const rows = Object.entries(object || {}).filter(([, value]) => value !== "").map(([name, value]) => ({name, value: value !== null && typeof value === "object"
             ? JSON.stringify(value) : String(value)}));
         T.table(host, {caption, rows, most: 300, columns: [{name: "Name", key: "name"}, {name: "Value", key: "value", isPath: true}]});
     }
     function drawRuns(host) {
         T.table(host, {caption: "Runs", rows: data.runs.map((run) => ({name: run.name, state: isDone(run) ? "done" : "not finished",
-            step: stepOf(run), loss: last(run.steps.loss), held: last(run.held_out.loss), rate: mean(run.steps.rate),
+            step: stepOf(run), loss: last(run.steps.loss), held: last(run.held_out.loss), rate: speedOf(run),
             tokens: last(run.steps.tokens), differences: run.differences === undefined ? "–" : run.differences})), columns: [
             {name: "Run", key: "name", isPath: true}, {name: "State", key: "state"},
             {name: "Steps", key: "step", isNumber: true, format: T.grouped}, {name: "Tokens", key: "tokens", isNumber: true, format: (x) => T.count(x)},
-            {name: "Loss", key: "loss", isNumber: true, format: T.plain}, {name: "Held out", key: "held", isNumber: true, format: T.plain},
+            {name: "Loss", key: "loss", isNumber: true, format: loss}, {name: "Held out", key: "held", isNumber: true, format: loss},
             {name: "Tokens/s", key: "rate", isNumber: true, format: (x) => T.count(x)},
             {name: "Differences", key: "differences", isNumber: true}]});
     }

@@ -14,6 +14,10 @@ TALLY = LIBRARY.parent / "tally"
 HOSTILE = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>&lt;"\u2028'
 TINY = ["--layers", "2", "--channels", "32", "--heads", "2", "--seq", "32", "--context", "32", "--batch", "2"]
 
+RANKS = {"schema": "tally.ranks/1", "steps": 10, "sent_bytes": 4096.0, "slowest_rank": 2, "imbalance": 0.25, "ranks": [
+    {"rank": rank, "host": HOSTILE, "steps_s": 2.0, "communication_s": 1.0, "exposed_s": exposed}
+    for rank, exposed in enumerate((1.0, 1.0, 0.5, 0.9))]}
+
 
 def tally(*arguments, cwd, code=0):
     done = subprocess.run([TALLY, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=PATIENCE)
@@ -37,6 +41,7 @@ def runs(tmp_path_factory):
     with open(hostile / "log.jsonl", "a") as log:
         log.write(json.dumps({"step": 12, "sample": HOSTILE}) + "\n")
         log.write("this line is damaged\n")
+    (hostile / "ranks.json").write_text(json.dumps(RANKS))
     tally("report", "plain", cwd=folder)
     tally("report", "plain", hostile.name, "-o", "both.html", cwd=folder)
     return folder
@@ -200,6 +205,10 @@ def test_foreign_text_stays_text(runs, page):
     assert HOSTILE in page.run("return [...document.querySelectorAll('pre.sample')].map(p => p.textContent)")
     assert HOSTILE in page.run("return [...document.querySelectorAll('#settings td')].map(p => p.textContent)")
     assert "1 damaged lines" in page.find("#summary").text
+    shown = facts(page)
+    assert (shown["slowest rank"], shown["imbalance"]) == ("Rank 2", "30.4 %")  # 1.5 s without waiting, of 1.15 s
+    assert (shown["hidden"], shown["exposed"]) == ("7.5 %", "42.5 %")
+    assert page.run("return document.querySelectorAll('#ranks tbody tr').length") == 4
     assert page.find("#time svg").is_displayed() and "matmul" in page.find("#time").text  # it has a profile
     text = (runs / "both.html").read_text().replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
     assert "http" not in text and "//fonts" not in text
