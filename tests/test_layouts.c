@@ -151,6 +151,56 @@ static void ranks_of_a_class_cost_the_same(void **state) {
     memory_free(p);
 }
 
+/* Seconds of a stage's work, of all micro-batches, if the chip reaches its roofline. */
+static double stage_seconds(const struct settings *s, const struct plan_target *target, int rank, struct price *p) {
+    double seconds = 0;
+    if (!price_sketch_rank(p, s, target->device, 0, rank)) fail_msg("%s", tl_error_message());
+    const tl_ledger *ledger = p->kind[KIND_STEP].ledger;
+    for (size_t i = 0; i < ledger->n_rows; i++)
+        if (ledger->rows[i].key.phase != TL_UPDATE) seconds += predict_roof(&target->speed, &ledger->rows[i]);
+    price_free(p);
+    return seconds;
+}
+
+/* Stages of 4 with 8 micro-batches are idle for 3 / 11 of the time if they are equal. With a large vocabulary the last
+ * one has nearly all of the work, and the others are idle for longer, but nobody waits for them. */
+static void stages_wait_for_the_slowest(void **state) {
+    (void)state;
+    struct plan *plan = memory_new(sizeof *plan);
+    struct price *p = memory_new(sizeof *p);
+    struct plan_target target;
+    static const char *const vocabularies[] = {"256", "50257"};
+    assert_true(plan && p && plan_target_find(&target, "H100"));
+    for (int i = 0; i < 2; i++) {
+        struct settings s = settings_default();
+        struct plan_options options = {.n_devices = 4};
+        double w[4], sum = 0, most = 0;
+        set(&s, "model", "gpt2-124m");
+        set(&s, "vocabulary", vocabularies[i]);
+        set(&s, "layers", "4");
+        s.seq = 128, s.batch = 4, s.accum = 8, s.pp = 4, s.steps = 3, s.warmup = 1, s.val_share = 0;
+        s.sample_tokens = 0;
+        if (!plan_make(plan, &s, &target, &options, false)) fail_msg("%s", tl_error_message());
+        expect_true(plan->layout.is_exact);
+        for (int rank = 0; rank < 4; rank++) {
+            s.dp = 1;
+            w[rank] = stage_seconds(&s, &target, rank, p);
+            sum += w[rank];
+            most = fmax(most, w[rank]);
+        }
+        double expected = most + (sum - most) / 8, least = fmax(w[3] + (w[0] + w[1] + w[2]) / 8, w[0]);
+        expect_near(plan->layout.even_bubble, 3.0 / 11, 1e-12);
+        expect_near(plan->layout.bubble, 1 - sum / (4 * expected), 1e-9);
+        if (i == 0) expect_near(plan->layout.bubble, 3.0 / 11, 0.03);
+        else expect_true(plan->layout.bubble > 0.5 && w[3] > 3 * w[0]);
+        expect_true(plan->layout.roofline_s >= least && plan->layout.roofline_s < 1.2 * expected);
+        expect_true(plan->layout.bound_s <= plan->layout.expected_s);
+        plan_free(plan);
+    }
+    memory_free(p);
+    memory_free(plan);
+}
+
 /* A plan's bytes are the largest of its ranks' prices, and formulas are near them. */
 static void plans_are_prices_where_a_trainer_runs(void **state) {
     (void)state;
@@ -202,7 +252,7 @@ static void no_rank_of_zero3_has_the_whole_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(ranks_of_a_class_cost_the_same),
-                                       TEST(plans_are_prices_where_a_trainer_runs),
+                                       TEST(stages_wait_for_the_slowest), TEST(plans_are_prices_where_a_trainer_runs),
                                        TEST(no_rank_of_zero3_has_the_whole_model)};
     return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
 }

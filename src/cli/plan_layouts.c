@@ -77,6 +77,13 @@ static void sent_print(const struct plan *plan) {
     }
 }
 
+static void pipeline_print(int64_t micro, const struct layout_estimate *e) {
+    printf("    pipeline: %" PRId64 " micro-batch%s; stages are idle for %.1f %% of the time (bubble", micro,
+           micro == 1 ? "" : "es", 100 * e->bubble);
+    if (e->bubble > e->even_bubble + 0.01) printf("; %.1f %% if all had equal work", 100 * e->even_bubble);
+    printf(");\n    the first stage holds the activations of %.3g\n", e->in_flight);
+}
+
 void devices_print(const struct plan *plan) {
     const struct layout *l = &plan->options.layout;
     const struct layout_estimate *e = &plan->layout;
@@ -88,10 +95,7 @@ void devices_print(const struct plan *plan) {
     network_print(&plan->options.network);
     held_print(plan);
     sent_print(plan);
-    if (l->pp > 1)
-        printf("    pipeline: %" PRId64 " micro-batch%s, a bubble of %.1f %% of the work; the first stage holds the "
-               "activations of %.3g\n",
-               plan->settings.accum, plan->settings.accum == 1 ? "" : "es", 100 * e->bubble, e->in_flight);
+    if (l->pp > 1) pipeline_print(plan->settings.accum, e);
     if (!l->has_rings && e->has_network)
         printf("    each device sends its parts to every other one, in a fixed order of additions; with --rings, as\n"
                "    libraries reduce, less would go between nodes\n");

@@ -325,10 +325,61 @@ static struct layout_work work_find(const struct price *p, const struct predict_
     return work;
 }
 
-static double bubble_of(const struct layout *l, const struct layout_work *work, int64_t micro) {
-    double p = (double)l->pp, rest = fmax(1 - 2 * work->weights, 0);
-    double plain = (p - 1) / (double)micro / (double)l->chunks;
-    return l->schedule == SCHEDULE_ZBV ? 0 : l->schedule == SCHEDULE_ZB1P ? plain * rest : plain;
+/* What a schedule leaves of the time in which a pipeline fills and drains. */
+static double fill_share(const struct layout *l, const struct layout_work *work) {
+    double rest = fmax(1 - 2 * work->weights, 0);
+    return l->schedule == SCHEDULE_ZBV ? 0 : (l->schedule == SCHEDULE_ZB1P ? rest : 1) / (double)l->chunks;
+}
+
+/* The stages of a pipeline: the first, `between` that are alike, and the last. Without one all of them are the same. */
+struct pipeline {
+    struct layout_work first, middle, last;
+    double stages, between, micro, fill;
+};
+
+static struct pipeline pipeline_of(const struct layout *l, const struct layout_work *work, int64_t micro) {
+    return (struct pipeline){.first = *work,
+                             .middle = *work,
+                             .last = *work,
+                             .stages = (double)l->pp,
+                             .between = fmax((double)l->pp - 2, 0),
+                             .micro = (double)micro,
+                             .fill = fill_share(l, work)};
+}
+
+/* Seconds of a step on each of the three. */
+struct stage_seconds {
+    double first, middle, last;
+};
+#define STAGES(pipe, field) \
+    ((struct stage_seconds){(pipe)->first.field, (pipe)->middle.field, (pipe)->last.field})
+
+static double slowest_of(const struct pipeline *p, struct stage_seconds s) {
+    double most = fmax(s.first, p->stages > 1 ? s.last : 0);
+    return p->between > 0 ? fmax(most, s.middle) : most;
+}
+static double sum_of(const struct pipeline *p, struct stage_seconds s) {
+    return p->stages > 1 ? s.first + p->between * s.middle + s.last : s.first;
+}
+
+/* No schedule is faster: a stage begins when those before it have had a micro-batch, and when it ends they have one to
+ * take back. */
+static double pipeline_least(const struct pipeline *p, struct stage_seconds s) {
+    double one = p->fill / p->micro, most = s.first;
+    if (p->between > 0) most = fmax(most, s.middle + one * (s.first + (p->between - 1) * s.middle));
+    return p->stages > 1 ? fmax(most, s.last + one * (s.first + p->between * s.middle)) : most;
+}
+
+/* The slowest stage has all micro-batches one after another, and the others one before and after. */
+static double pipeline_expected(const struct pipeline *p, struct stage_seconds s) {
+    double most = slowest_of(p, s);
+    return most + p->fill / p->micro * (sum_of(p, s) - most);
+}
+
+/* The share of that time in which stages wait, on average. */
+static double pipeline_bubble(const struct pipeline *p, struct stage_seconds s) {
+    double all = p->stages * pipeline_expected(p, s);
+    return all > 0 ? 1 - sum_of(p, s) / all : 0;
 }
 
 /* Rounded so that the median error is 0 in half of the published runs (tests/published_runs.h); the other half is the
@@ -380,29 +431,42 @@ static void seconds_divide(struct layout_seconds *s, double parts) {
     s->predicted_s /= parts;
 }
 
-/* `work` is that of one rank, with `micro` micro-batches. `least`: the work of a stage that has the least, as a share
- * of this, for which the slowest stage waits at least while the pipeline fills and drains. */
-static void times_find(struct layout_estimate *e, const struct layout_work *work, const struct plan_target *target,
-                       const struct layout *l, int64_t micro, double least) {
-    e->bubble = l->pp > 1 ? bubble_of(l, work, micro) * least : 0;
-    if (!work->is_known) return;
-    double steps = 1 + e->bubble, wires = fmax(e->sum.inside_s, e->sum.between_s);
+static double own_seconds(const struct layout_work *work, const struct plan_target *target) {
+    if (work->steps.predicted_s > 0) return work->steps.predicted_s;
+    return work->steps.roofline_s / layout_typical_share(target->chip);
+}
+
+static struct stage_seconds own_stages(const struct pipeline *p, const struct plan_target *target) {
+    return (struct stage_seconds){own_seconds(&p->first, target), own_seconds(&p->middle, target),
+                                  own_seconds(&p->last, target)};
+}
+
+/* Of all stages, the longest: what is updated waits for the norm of all gradients. */
+static double update_seconds(const struct pipeline *p, bool is_measured) {
+    struct stage_seconds s = is_measured ? STAGES(p, update.predicted_s) : STAGES(p, update.roofline_s);
+    return slowest_of(p, s) / (is_measured ? 1 : NETWORK_SHARE);
+}
+
+static void times_find(struct layout_estimate *e, const struct pipeline *p, const struct plan_target *target,
+                       const struct layout *l) {
+    e->bubble = e->even_bubble = pipeline_bubble(p, (struct stage_seconds){1, 1, 1});
+    if (!p->first.is_known) return;
+    const struct stage_seconds stages = own_stages(p, target);
+    double wires = fmax(e->sum.inside_s, e->sum.between_s), own = slowest_of(p, stages);
+    e->bubble = pipeline_bubble(p, stages);
     e->hidden_s = e->exposed_s = 0;
-    e->bound_s = fmax(work->steps.compute_s * steps + work->update.compute_s,
-                      work->steps.memory_s * steps + work->update.memory_s);
+    e->bound_s = fmax(pipeline_least(p, STAGES(p, steps.compute_s)) + slowest_of(p, STAGES(p, update.compute_s)),
+                      pipeline_least(p, STAGES(p, steps.memory_s)) + slowest_of(p, STAGES(p, update.memory_s)));
     e->bound_s = fmax(e->bound_s, wires);
-    e->roofline_s = fmax(work->steps.roofline_s * steps + work->update.roofline_s, wires);
-    bool is_measured = work->steps.predicted_s > 0;
-    double typical = layout_typical_share(target->chip);
-    double own = is_measured ? work->steps.predicted_s : work->steps.roofline_s / typical;
-    double update = is_measured ? work->update.predicted_s : work->update.roofline_s / NETWORK_SHARE;
-    double others = l->has_rings && !l->is_serial ? own : 0;
+    e->roofline_s =
+        fmax(pipeline_least(p, STAGES(p, steps.roofline_s)) + slowest_of(p, STAGES(p, update.roofline_s)), wires);
+    double others = l->has_rings && !l->is_serial ? own : 0, steps = pipeline_expected(p, stages);
     expose(e, LAYOUT_TP, 0);
     expose(e, LAYOUT_CP, others);
-    e->exposed_s *= steps; /* a pipeline's other stages wait for these too */
+    e->exposed_s *= own > 0 ? steps / own : 1; /* a pipeline's other stages wait for these too */
     expose(e, LAYOUT_PP, others);
-    dp_expose(e, l, own, work->forward, micro);
-    e->compute_s = own * steps + update;
+    dp_expose(e, l, own, p->first.forward, (int64_t)p->micro);
+    e->compute_s = steps + update_seconds(p, p->first.steps.predicted_s > 0);
     e->expected_s = e->compute_s + e->exposed_s;
 }
 
@@ -418,7 +482,8 @@ bool layout_estimate(struct layout_estimate *e, const struct price *p, const str
     /* the parts that tp and pp leave of the optimizer's work, of which each rank of zero1 and above has a part */
     seconds_divide(&work.steps, (double)(l->tp * l->cp * l->pp) * (double)p->settings.accum / micro);
     seconds_divide(&work.update, (double)(l->tp * l->pp) * (l->shard >= SHARD_ZERO1 ? (double)(l->dp * l->cp) : 1));
-    times_find(e, &work, target, l, micro_of(p, l), 1);
+    const struct pipeline pipe = pipeline_of(l, &work, micro_of(p, l));
+    times_find(e, &pipe, target, l);
     return true;
 }
 
@@ -476,43 +541,59 @@ static bool can_price(const struct settings *s, const struct layout *l, const st
     return mesh_is_possible(s) && l->dp * l->tp * l->cp * l->pp > 1 && n * buckets <= LAYOUT_CALLS;
 }
 
+/* The work of the slowest rank of each stage. */
+static void stage_take(struct pipeline *pipe, const struct layout *l, int rank, const struct layout_work *work) {
+    int64_t stage = rank / (l->tp * l->cp * l->dp);
+    struct layout_work *to = stage == 0 ? &pipe->first : stage == l->pp - 1 ? &pipe->last : &pipe->middle;
+    if (work->steps.roofline_s > to->steps.roofline_s || !to->is_known) *to = *work;
+}
+
+/* One of each class, and of the stages of pp between the first and the last the one with the fewest layers. */
+static int ranks_priced(const struct layout *l, int ranks[LAYOUT_CLASSES + 1]) {
+    int n = layout_classes(l, ranks);
+    if (l->pp > 2) ranks[n++] = (int)((l->pp - 2) * l->tp * l->cp * l->dp);
+    return n;
+}
+
+/* False: the trainer refuses this one (`is_refused`), or an error was recorded. */
+static bool rank_price(struct price *p, const struct settings *s, const struct plan_target *target, int rank,
+                       bool *is_refused) {
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    bool ok = price_sketch_rank(p, s, target->device, plan_target_limit(target), rank);
+    tl_set_error_policy(policy);
+    *is_refused = !ok && rank == 0 && tl_error() == TL_ERROR_USE;
+    if (*is_refused) tl_error_clear();
+    return ok;
+}
+
 bool layout_refine(struct layout_estimate *e, const struct settings *s, const struct plan_target *target,
                    const struct layout *l) {
     struct {
         struct settings settings;
         struct price price;
     } *own = memory_new(sizeof *own);
-    int ranks[LAYOUT_CLASSES], n = layout_classes(l, ranks);
+    int ranks[LAYOUT_CLASSES + 1], n = ranks_priced(l, ranks);
     double sent = 0;
-    struct layout_work work = {0}, slowest = {0}; /* stages of pp differ */
-    double least = 0;
-    bool ok = own || error_memory(sizeof *own, "a price");
-    if (!ok) return false;
+    struct layout_work work = {0};
+    struct pipeline pipe = pipeline_of(l, &work, s->accum);
+    if (!own) return error_memory(sizeof *own, "a price");
     own->settings = *s;
     own->settings.dp = l->dp;
-    bool is_possible = can_price(&own->settings, l, e);
-    for (int i = 0; ok && is_possible && i < n; i++) {
+    bool ok = true, is_refused = !can_price(&own->settings, l, e);
+    for (int i = 0; ok && !is_refused && i < n; i++) {
         struct price *p = &own->price;
-        tl_policy policy = tl_set_error_policy(TL_RETURN);
-        ok = price_sketch_rank(p, &own->settings, target->device, plan_target_limit(target), ranks[i]);
-        tl_set_error_policy(policy);
-        if (!ok && i == 0 && tl_error() == TL_ERROR_USE) { /* the trainer refuses this one: the formulas stay */
-            tl_error_clear();
-            ok = true;
-            break;
-        }
-        if (!ok) break;
+        ok = rank_price(p, &own->settings, target, ranks[i], &is_refused) || is_refused;
+        if (!ok || is_refused) break; /* the formulas stay */
         if (i == 0 || p->reserved_bytes > e->total_bytes) held_take(e, p);
         sent = fmax(sent, sent_by(p));
         work = work_find(p, &target->speed);
-        if (i == 0 || work.steps.roofline_s > slowest.steps.roofline_s) slowest = work;
-        least = i == 0 ? work.steps.roofline_s : fmin(least, work.steps.roofline_s);
-        if (i + 1 == n) {
-            sent_take(e, sent);
-            times_find(e, &slowest, target, l, s->accum, least > 0 ? least / slowest.steps.roofline_s : 1);
-            e->is_exact = true;
-        }
+        stage_take(&pipe, l, ranks[i], &work);
         price_free(p);
+    }
+    if (ok && !is_refused) {
+        sent_take(e, sent);
+        times_find(e, &pipe, target, l);
+        e->is_exact = true;
     }
     memory_free(own);
     return ok;

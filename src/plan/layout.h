@@ -19,9 +19,14 @@
  *     cp       all-gather of K forward, in recomputation and backward, reduce-scatter of K backward
  *     pp       S forward and backward at each border of stages (S / tp with sp), v times if interleaved
  *
- * Time without the pipeline is T = compute + exposed communication. With p stages, m micro-batches and v chunks, a
- * pipeline adds a bubble of (p - 1) / (v m) T; of that, zero-bubble schedules keep (F + B - 2 W) / (F + B) (zb1p) or
- * nothing (zbv), for forward F, backward B and its weights' part W.
+ * Time without the pipeline is T = compute + exposed communication. With p equal stages, m micro-batches and v chunks, a
+ * pipeline fills and drains for (p - 1) / (v m) T more, of which zero-bubble schedules keep (F + B - 2 W) / (F + B)
+ * (zb1p) or nothing (zbv), for forward F, backward B and its weights' part W. Stages then are idle for (p - 1) / (v m +
+ * p - 1) of the time: the bubble. Stages that are not equal, such as one with a large head, wait for the slowest:
+ *
+ *     least      the longest of: a stage's own micro-batches, and one of every stage before it
+ *     expected   the slowest stage's micro-batches, and one of every other stage
+ *     bubble     1 - the stages' work / (p x expected)
  *
  *   bound      everything at data sheets' peaks and wires' speeds, all communication hidden: no step is shorter.
  *   expected   products at the share of the peak that trainings reach on this chip, collectives at measured speeds,
@@ -80,7 +85,8 @@ struct layout_estimate {
     double in_flight;        /* micro-batches whose activations the first stage holds */
     struct network_cost axis[LAYOUT_AXES], sum;
     bool has_network;  /* some group is in several nodes */
-    double bubble;     /* seconds of waiting per second of work */
+    double bubble;      /* of the time, the share in which stages of pp are idle, on average */
+    double even_bubble; /* the same if all of them had equal work */
     double bound_s;    /* no step is shorter; 0: not known, as below */
     double roofline_s; /* Tally's own ops at data sheets' peaks, all communication hidden */
     double expected_s;

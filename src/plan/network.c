@@ -67,7 +67,7 @@ struct network network_of(const struct hardware *chip) {
     const struct network *net;
     for (int i = 0; chip && (net = network_at(i)); i++)
         if (list_has(net->chips, chip->name)) return *net;
-    struct network none = {.name = "assumed", .node = 8, .nics = 8, .half = 20 * MIB, .nic_half = 100 * MIB};
+    struct network none = {.name = "assumed", .node = 8, .nics = 8, NETWORK_DELAYS};
     none.link = chip ? hardware_value(chip, HARDWARE_LINK) / 2 : 0;
     none.nic = fmin(none.link, NETWORK_ASSUMED);
     none.is_assumed = none.link > 0;
@@ -113,8 +113,8 @@ static double ring_speed(const struct network *net, const struct network_group *
 
 static double expected_of(const struct network *net, const struct network_group *g, enum network_op op, double sent,
                           double bytes) {
-    double half = g->nodes > 1 ? net->nic_half * log2((double)g->nodes) : net->half, speed = ring_speed(net, g, op);
-    return speed > 0 && bytes > 0 ? sent * (1 + half / bytes) / speed : 0;
+    double delay = g->nodes > 1 ? net->nic_delay * log2((double)g->nodes) : net->delay, speed = ring_speed(net, g, op);
+    return speed > 0 && bytes > 0 ? sent / speed + sent / bytes * delay : 0;
 }
 
 /* A message to the next device of the group: across a node's border only if the group has one member in each. */
@@ -170,11 +170,11 @@ static const struct figure {
     {"link", offsetof(struct network, link)},
     {"reduce", offsetof(struct network, reduce)},
     {"gather", offsetof(struct network, gather)},
-    {"half", offsetof(struct network, half)},
+    {"delay", offsetof(struct network, delay)},
     {"nics", offsetof(struct network, nics)},
     {"nic", offsetof(struct network, nic)},
     {"nic_reduce", offsetof(struct network, nic_reduce)},
-    {"nic_half", offsetof(struct network, nic_half)},
+    {"nic_delay", offsetof(struct network, nic_delay)},
 };
 enum { N_FIGURES = sizeof figures / sizeof *figures };
 static double *figure_of(struct network *net, int i) { return (double *)((char *)net + figures[i].at); }
@@ -220,7 +220,7 @@ static bool key_take(struct own *o, const char *key, const json_t *v, const char
 static bool network_take(struct own *o, const json_t *object, const char *path) {
     const char *key;
     json_t *v;
-    *o = (struct own){.net = {.node = 8, .nics = 8, .half = 20 * MIB, .nic_half = 100 * MIB, .is_own = true}};
+    *o = (struct own){.net = {.node = 8, .nics = 8, NETWORK_DELAYS, .is_own = true}};
     if (!json_is_object(object)) return error_set(TL_ERROR_USE, "%s: a network is a JSON object", path);
     json_object_foreach((json_t *)(uintptr_t)object, key, v) if (!key_take(o, key, v, path)) return false;
     if (!*o->name) return error_set(TL_ERROR_USE, "%s: a network needs a \"name\"", path);

@@ -11,8 +11,9 @@
  *
  *   bound      the least of these bytes at the speed of the wires, both tiers at once. If the switches can add, an
  *              all-reduce needs each byte once. No collective is faster.
- *   expected   c (n - 1) / n (S + half) / measured bus bandwidth: a ring is as slow as its slowest link, and small
- *              tensors are slower (`half`: network_list.h).
+ *   expected   c (n - 1) / n (S / measured bus bandwidth + delay): a ring is as slow as its slowest link, and takes a
+ *              while even with nothing to send (`delay`: network_list.h). Half of the bandwidth is thus reached with
+ *              delay x bandwidth bytes, more of them on a faster network.
  */
 #ifndef PLAN_NETWORK_H
 #define PLAN_NETWORK_H
@@ -25,8 +26,8 @@ struct network {
     const char *name, *aliases, *chips; /* chips whose usual network it is; lists are divided by commas */
     const char *source, *note;
     int64_t node;                      /* devices in a node */
-    double link, reduce, gather, half; /* inside: of one device; `reduce`, `gather`, `half` are measured */
-    double nics, nic, nic_reduce, nic_half;
+    double link, reduce, gather, delay; /* inside: of one device; `reduce`, `gather`, `delay` are measured */
+    double nics, nic, nic_reduce, nic_delay;
     bool adds, nic_adds; /* the switches can add */
     bool is_assumed;     /* the speed between nodes is not known, and NETWORK_ASSUMED stands in */
     bool is_own;         /* from a file of the user's */
@@ -34,6 +35,8 @@ struct network {
 
 /* Between nodes of a chip without a row: one port of 400 Gb/s per device. */
 #define NETWORK_ASSUMED 50e9
+/* Of every network, since they were measured on few (network_list.h). */
+#define NETWORK_DELAYS .delay = 45e-6, .nic_delay = 270e-6
 /* The share of a wire's speed that a collective of large tensors reaches where nothing was measured. */
 #define NETWORK_SHARE 0.8
 
