@@ -1377,7 +1377,9 @@ TL_API bool tl_model_load(tl_module *model, const char *path);
  * the run trained, f32 otherwise. The model is in evaluation mode. */
 TL_API tl_module *tl_model_open(const char *path, tl_device *device);
 /* Writes config.json and model.safetensors in the form that Hugging Face's library reads; creates the folder if
- * needed. */
+ * needed. All processes that divide a model by tp and pp call it: parts are joined, those of all stages are sent to the
+ * first rank of the first stage, on the host, and this rank alone writes. Where dp has several copies of the model, one
+ * of them calls it. */
 TL_API bool tl_model_save(tl_module *model, const char *folder);
 
 /* A key-value cache, so that each new token costs one pass over the cache instead of a pass over all tokens. It has

@@ -48,6 +48,8 @@ static void random_run(struct settings *s) {
     s->batch = s->dp * (1 + draw(3));
     s->seq = 8 * (1 + draw(4));
     s->accum = 1 + draw(3);
+    int64_t n = s->dp * s->cp, group = 2 + draw(2); /* of the ranks that divide what is sharded */
+    if (s->shard && n % group == 0 && draw(2)) s->shard_group = group;
     s->steps = 3;
     s->warmup = 1;
     s->eval_batches = 1;
@@ -235,6 +237,43 @@ static void plans_are_prices_where_a_trainer_runs(void **state) {
     memory_free(plan);
 }
 
+/* Groups inside the ranks of dp: a rank holds the part of its group, sends less between nodes, and what it sends is what
+ * the formulas say. */
+static void groups_of_ranks_are_priced(void **state) {
+    (void)state;
+    struct plan *plan = memory_new(sizeof *plan);
+    struct price *p = memory_new(sizeof *p);
+    struct plan_target target;
+    assert_true(plan && p && plan_target_find(&target, "H100"));
+    for (int mode = SHARD_ZERO1; mode < SHARD_COUNT; mode++) {
+        double between[2];
+        uint64_t held[2];
+        for (int is_grouped = 0; is_grouped < 2; is_grouped++) {
+            struct settings s = settings_default();
+            struct plan_options options = {.n_devices = 16};
+            struct layout_estimate formula;
+            set(&s, "model", "gpt2-124m"), set(&s, "seq", "128"), set(&s, "sample_tokens", "0");
+            s.batch = 16, s.dp = 16, s.steps = 3, s.warmup = 1, s.val_share = 0, s.shard = mode;
+            s.shard_group = is_grouped ? 8 : 0; /* a node of H100 */
+            if (!plan_make(plan, &s, &target, &options, false)) fail_msg("%s", tl_error_message());
+            struct bill first = bill_of(&s, target.device, 0, p);
+            expect_true(plan->layout.is_exact);
+            expect_equal(plan->layout.total_bytes, first.reserved);
+            expect_near(plan->layout.sum.inside_bytes + plan->layout.sum.between_bytes, (double)first.sent, 1);
+            if (!layout_estimate(&formula, &plan->price, &target, &plan->options.network, &plan->options.layout, NULL))
+                fail_msg("%s", tl_error_message());
+            expect_near(formula.sum.inside_bytes + formula.sum.between_bytes, (double)first.sent,
+                        0.08 * (double)first.sent);
+            between[is_grouped] = plan->layout.sum.between_bytes;
+            held[is_grouped] = plan->layout.total_bytes;
+            plan_free(plan);
+        }
+        expect_true(between[1] < 0.5 * between[0] && held[1] > held[0]);
+    }
+    memory_free(p);
+    memory_free(plan);
+}
+
 /* Not even while it is made: a model that fits no device can be trained by many. */
 static void no_rank_of_zero3_has_the_whole_model(void **state) {
     (void)state;
@@ -253,6 +292,6 @@ static void no_rank_of_zero3_has_the_whole_model(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(ranks_of_a_class_cost_the_same),
                                        TEST(stages_wait_for_the_slowest), TEST(plans_are_prices_where_a_trainer_runs),
-                                       TEST(no_rank_of_zero3_has_the_whole_model)};
+                                       TEST(groups_of_ranks_are_priced), TEST(no_rank_of_zero3_has_the_whole_model)};
     return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
 }

@@ -78,8 +78,36 @@ static void sizes_must_multiply_to_the_processes(void **state) {
     expect_refused(mesh_sizes(&s, 6, size), "dp: --dp 2 --tp 2 --cp 1 --pp 2 need 8 processes, and 6 were started");
 }
 
+/* 2 x 6 ranks of tp and dp: groups of 3 of those that hold the same. */
+static void ranks_have_groups_for_sharding(void **state) {
+    (void)state;
+    struct settings s = with("6", "12");
+    struct mesh m;
+    set(&s, "tp", "2"), set(&s, "shard", "zero2"), set(&s, "shard_group", "3");
+    for (int rank = 0; rank < 12; rank++) {
+        expect_true(mesh_price(&m, &s, rank));
+        assert_int_equal(m.reduced.rank, rank / 2);
+        assert_int_equal(m.sharded.size, 3);
+        assert_int_equal(m.sharded.rank, rank / 2 % 3);
+        assert_int_equal(m.across.size, 2);
+        assert_int_equal(m.across.rank, rank / 2 / 3);
+        mesh_close(&m);
+    }
+    set(&s, "shard_group", "6"); /* all */
+    expect_true(mesh_price(&m, &s, 11));
+    assert_ptr_equal(m.sharded.comm, m.reduced.comm);
+    assert_int_equal(m.across.size, 1);
+    mesh_close(&m);
+    set(&s, "shard_group", "4");
+    expect_refused(mesh_price(&m, &s, 0), "shard_group: 6 ranks of dp and cp cannot be divided into groups of 4 (need a "
+                                          "--shard-group that divides them, of 2 or more, or none)");
+    set(&s, "shard_group", "3"), set(&s, "shard", "none");
+    expect_refused(mesh_price(&m, &s, 0), "shard_group: --shard none divides nothing (need --shard zero1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(every_rank_can_be_priced), TEST(a_process_alone_is_a_mesh_of_one),
-                                       TEST(sizes_must_multiply_to_the_processes)};
+                                       TEST(sizes_must_multiply_to_the_processes),
+                                       TEST(ranks_have_groups_for_sharding)};
     return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
 }

@@ -330,6 +330,43 @@ static int64_t sent_by_cp(const tl_model_config *c, int64_t n) {
     return c->n_layers * 2 * (n - 1) * keys + 2 * (n - 1) * 4;
 }
 
+/* With sp, inputs of projections are gathered a second time: 10 U; and gradients of parameters that all ranks hold are
+ * summed. */
+static int64_t sent_by_sp(const tl_model_config *c, int64_t n, const struct layout *l) {
+    int64_t u = (n - 1) * BATCH * TIME * c->channels * 4 / n, sent = sent_by_tp(c, n) + 2 * c->n_layers * u;
+    tl_module *model = tl_model_new_parallel(c, TL_F32, tl_device_find("meta:cpu"), &l->groups);
+    int n_tensors = 0;
+    const tl_named_tensor *list = tl_module_list(model, &n_tensors);
+    for (int i = 0; i < n_tensors; i++)
+        if (!list[i].shard && !list[i].is_buffer)
+            sent += 2 * (n - 1) * ((tl_numel(list[i].tensor) + n - 1) / n) * 4;
+    tl_module_free(model);
+    return sent;
+}
+
+/* Of what tp holds whole, sp holds a part: norms' inputs, and those of projections. */
+static void sp_holds_parts_of_rows(void) {
+    int n = world()->size;
+    struct layout plain = layout_new("tp", n, 1, false, true), parts = layout_new("tp sp", n, 1, true, true);
+    tl_device *meta = tl_device_find("meta:cpu");
+    for (int family = 0; family < 2; family++) {
+        dice_state = 12;
+        tl_model_config config = config_random(n);
+        config.family = (tl_family)family;
+        config.n_kv_heads = config.n_heads, config.n_layers = 4;
+        config.channels = config.n_heads * config.head_size;
+        tl_ledger *whole = training_step(&plain, &config, meta), *divided = training_step(&parts, &config, meta);
+        double rows = (1 - 1.0 / n) * BATCH * TIME * (double)config.channels * 4;
+        double less = (double)tl_ledger_peak(whole, meta, TL_ACTIVATION) -
+                      (double)tl_ledger_peak(divided, meta, TL_ACTIVATION);
+        if (less < 3.5 * rows * (double)config.n_layers)
+            fail_msg("sp holds only %g of %g x the layers' rows less than tp", less, rows * (double)config.n_layers);
+        tl_ledger_free(whole), tl_ledger_free(divided);
+    }
+    layouts_free(&plain, 1);
+    layouts_free(&parts, 1);
+}
+
 static void receipts_are_the_price(void) {
     struct layout layouts[MOST_LAYOUTS], prices[MOST_LAYOUTS];
     int n = layouts_new(layouts, false);
@@ -345,6 +382,8 @@ static void receipts_are_the_price(void) {
         int64_t sent = (int64_t)tl_ledger_sent_bytes(paid).low;
         if (i % n == 0 && config.n_kv_heads >= world()->size)
             assert_int_equal(sent, sent_by_tp(&config, world()->size));
+        if (i % n == 1 && config.n_kv_heads >= world()->size)
+            assert_int_equal(sent, sent_by_sp(&config, world()->size, &prices[i % n]));
         if (i % n == 2) assert_int_equal(sent, sent_by_cp(&config, world()->size));
         assert_true(sent > 0);
         tl_ledger_free(paid), tl_ledger_free(priced);
@@ -545,6 +584,7 @@ static int rank_run(void) {
                                            other_dtypes_are_close,
                                            recipes_run,
                                            receipts_are_the_price,
+                                           sp_holds_parts_of_rows,
                                            weights_are_exchanged_with_files,
                                            pipelines_have_the_gradients_of_the_whole_model,
                                            receipts_of_pipelines_are_the_price};

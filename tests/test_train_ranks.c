@@ -519,6 +519,34 @@ static void runs_resume_in_other_layouts(void **state) {
     weights_are_the_same("staged", "staged-again");
 }
 
+/* Two groups of two ranks: all modes end with the same bits, and near one process; a run goes to them and away. */
+static void groups_of_ranks_end_alike(void **state) {
+    (void)state;
+    static const char *const modes[] = {"zero1", "zero2,overlap,false", "zero3", "zero1,overlap,false,memory_limit,1GiB"};
+    char alone[64], name[64];
+    if (!has_launcher()) skip();
+    alone_train(alone, "llama", "");
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "grouped-%d", i);
+        launch(4, "layout llama %s 0 shard_group,2,shard,%s", name, modes[i]);
+        double most = losses_compare(alone, name);
+        if (!(most <= LOSS_BOUND)) fail_msg("%s: losses differ by %g", modes[i], most);
+        if (i) weights_are_the_same("grouped-0", name);
+    }
+    launch(4, "layout llama regrouped 3 shard_group,2,shard,zero3"); /* stopped, and on: the same bits */
+    launch(4, "layout llama regrouped 5 shard_group,2,shard,zero2");
+    launch(4, "layout llama regrouped 0 shard_group,2,shard,zero1");
+    weights_are_the_same("grouped-0", "regrouped");
+    alone_train(alone, "gpt2", "accum,2,layers,3");
+    layout_here("gpt2", "ungrouped", 1, "accum,2,layers,3");
+    launch(4, "layout gpt2 ungrouped 4 accum,2,layers,3,shard_group,2,shard,zero3");
+    launch(4, "layout gpt2 ungrouped 6 accum,2,layers,3,tp,2,dp,2,shard,zero1");
+    launch(4, "layout gpt2 ungrouped 8 accum,2,layers,3,cp,2,shard_group,2,shard,zero2"); /* groups of cp */
+    layout_here("gpt2", "ungrouped", 0, "accum,2,layers,3");
+    double most = losses_compare(alone, "ungrouped");
+    if (!(most <= LOSS_BOUND)) fail_msg("in and out of groups: losses differ by %g", most);
+}
+
 /* Every mode and useful combination over 50 steps: test_train_ranks --curves [STEPS]. */
 static int curves(const char *steps) {
     static const struct layout_run layouts[] = {
@@ -541,6 +569,8 @@ static int curves(const char *steps) {
         {4, "", "dp,2,tp,2,shard,zero2", 0},
         {4, "", "dp,2,tp,2,shard,zero3", 0},
         {4, "", "dp,2,cp,2,shard,zero3", 0},
+        {4, "", "dp,4,shard,zero1,shard_group,2", 0},
+        {4, "", "dp,4,shard,zero3,shard_group,2,accum,2", 0},
         {4, "", "tp,2,cp,2,sp,true", 0},
         {4, "", "dp,2,pp,2,accum,4", 0},
         {4, "", "dp,2,pp,2,accum,4,shard,zero1", 0},
@@ -631,7 +661,7 @@ int main(int argc, char **argv) {
     }
     const struct CMUnitTest tests[] = {
         TEST(ranks_follow_one_process),   TEST(all_ranks_end_alike),          TEST(runs_resume_on_other_ranks),
-        TEST(layouts_follow_one_process), TEST(runs_resume_in_other_layouts), TEST(random_runs_cost_their_price),
+        TEST(layouts_follow_one_process), TEST(runs_resume_in_other_layouts), TEST(groups_of_ranks_end_alike), TEST(random_runs_cost_their_price),
         TEST(a_stuck_rank_ends_the_run),
     };
     return cmocka_run_group_tests_name("train_ranks", tests, begin, end);

@@ -24,7 +24,8 @@ static const char *layout_text(const struct layout *l, char text[LAYOUT_TEXT]) {
         if (i == 2 && l->chunks > 1) n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), " x %" PRId64, l->chunks);
         n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), ", ");
     }
-    snprintf(text + n, (size_t)(LAYOUT_TEXT - n), "dp %" PRId64 ", shard %s", l->dp, shard_names[l->shard]);
+    n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), "dp %" PRId64 ", shard %s", l->dp, shard_names[l->shard]);
+    if (l->shard_group) snprintf(text + n, (size_t)(LAYOUT_TEXT - n), " in groups of %" PRId64, l->shard_group);
     return text;
 }
 
@@ -207,6 +208,7 @@ static void best_print(const struct plan_flags *f, const struct layouts *all) {
         if (sizes[i] > 1) printf(" --%s %" PRId64, (const char *[]){"tp", "cp", "pp"}[i], sizes[i]);
     if (l->sp) printf(" --sp");
     if (l->shard) printf(" --shard %s", shard_names[l->shard]);
+    if (l->shard_group) printf(" --shard-group %" PRId64, l->shard_group);
     printf(" --batch %" PRId64 " --accum %" PRId64, best->batch * l->dp, l->micro);
     printf("\n  %s", bytes_text((double)best->estimate.total_bytes, a));
     if (plan_target_limit(&f->target)) printf(" of %s", bytes_text((double)plan_target_limit(&f->target), b));

@@ -10,6 +10,9 @@
  *      enter   rows of this rank -> all rows     gradient: the sum over ranks, of the rows of this rank
  *      leave   x -> the sum, of this rank's rows gradient: that of all rows
  *
+ * What enters is an operand of products, whose gradients need it again. With sp a rank keeps its own rows of it until
+ * then, and gathers them a second time (Korthikanti et al. 2022): it sends more, and holds 1/n.
+ *
  * All ranks of tp thus compute one loss, the same on each, and every gradient is that of this one loss: not of the sum
  * of the ranks' losses, as those of the collectives themselves are. A parameter that all ranks hold has the whole
  * gradient on each of them. Where a rank sees only a part of its uses (rows under sp, the queries of its own heads
@@ -21,6 +24,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/comm.h"
+#include "engine/scope.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
@@ -154,6 +158,54 @@ tl_tensor *parallel_leave(const struct parallel *p, tl_tensor *x) {
     if (!p || !p->tp) return x;
     if (!p->has_sp) return border(x, tl_all_reduce, as_it_is, p->tp);
     return border(rows_of(p, x), tl_reduce_scatter, gathered_rows, p->tp);
+}
+
+/* Rows of this rank, all of them, which have no memory until they are gathered again. */
+struct entered {
+    tl_tensor *rows, *all;
+    tl_comm *tp;
+    int n; /* results */
+};
+
+static void entered_forget(void *context) {
+    struct entered *e = context;
+    tl_drop(e->rows);
+    tl_drop(e->all);
+    memory_free(e);
+}
+
+/* dx_i = dy_i */
+static void entered_return(tl_gradient *g, void *context) {
+    struct entered *e = context;
+    if (e->all) {
+        tl_tensor *again = tl_all_gather(e->rows, e->tp);
+        if (!again) return;
+        storage_refill(e->all->storage, again->storage);
+        tl_drop(e->rows);
+        tl_drop(e->all);
+        e->rows = e->all = NULL;
+    }
+    for (int i = 0; i < e->n; i++) {
+        tl_tensor *dy = tl_gradient_of_output(g, i);
+        if (dy) tl_gradient_set(g, i, dy);
+    }
+}
+
+bool parallel_drop_entered(const struct parallel *p, tl_tensor *rows, tl_tensor *all, tl_tensor **y, int n) {
+    for (int i = 0; i < n; i++)
+        if (!y[i]) return false;
+    /* a product has kept it for its gradient; under autocast or in 8 bits it keeps something else */
+    bool is_kept = p && p->has_sp && all->storage->purpose == TL_ACTIVATION;
+    if (!is_kept || thread_state()->phase == TL_RECOMPUTE) return true;
+    struct entered *e = memory_new(sizeof *e);
+    if (!e) return error_memory(sizeof *e, "a gradient's context");
+    *e = (struct entered){tl_keep(tl_detach(rows)), tl_keep(tl_detach(all)), p->tp, n};
+    bool ok = e->rows && e->all;
+    if (!ok) return entered_forget(e), false;
+    struct storage *storage = e->all->storage;
+    if (!tl_function(entered_return, e, entered_forget, y, n, y, n)) return false;
+    storage_release(storage);
+    return true;
 }
 
 tl_tensor *parallel_share(tl_comm *group, tl_tensor *x) { return group ? border(x, NULL, summed, group) : x; }

@@ -32,6 +32,10 @@ void parallel_range(int64_t size, int n, int index, int64_t *from, int64_t *to);
  * Without tp: x. NULL stays NULL. */
 tl_tensor *parallel_enter(const struct parallel *p, tl_tensor *x);
 tl_tensor *parallel_leave(const struct parallel *p, tl_tensor *x);
+/* After the n results y of what entered: with sp, gradients need `all`, which parallel_enter made of `rows`. It is
+ * dropped, and gathered again before the gradients of y go on. Not where layers run again anyway for their gradients,
+ * which are then next. False: recorded. */
+bool parallel_drop_entered(const struct parallel *p, tl_tensor *rows, tl_tensor *all, tl_tensor **y, int n);
 /* A parameter that all ranks of a group hold, and of whose gradient each computes a part: x, its gradient summed. */
 tl_tensor *parallel_share(tl_comm *group, tl_tensor *x);
 /* This rank's part of rows x (N,...), the same on all ranks of tp: (N/n,...). Only with sp; it has no gradient. */

@@ -234,7 +234,8 @@ static tl_tensor *gpt2_attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     const struct parallel *p = &a->model->parallel;
     int64_t B = pass_size(a, x, 0), T = pass_size(a, x, 1), H = a->n_heads, D = a->head_size;
-    tl_tensor *packed = tl_module_forward(m->children[C_ATTN], parallel_enter(p, x)), *part[3];
+    tl_tensor *all = parallel_enter(p, x), *packed = tl_module_forward(m->children[C_ATTN], all), *part[3];
+    if (!parallel_drop_entered(p, x, all, &packed, 1)) return NULL;
     tl_tensor *qkv = tl_view(packed, TL_SHAPE(B, T, 3, H, D));
     if (!split_parts(qkv, part)) return NULL;
     tl_tensor *o = tl_view(attend(m, part[0], part[1], part[2]), TL_SHAPE(B, T, H * D));
@@ -250,10 +251,12 @@ static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     const struct parallel *p = &a->model->parallel;
     int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size, B = pass_size(a, x, 0), T = pass_size(a, x, 1);
-    x = parallel_enter(p, x);
-    tl_tensor *q = heads_of(m->children[Q_PROJ], x, B, T, H, D), *k = heads_of(m->children[K_PROJ], x, B, T, kv, D);
-    tl_tensor *v = heads_of(m->children[V_PROJ], x, B, T, kv, D);
-    tl_tensor *o = tl_view(attend(m, q, k, v), TL_SHAPE(B, T, H * D));
+    tl_tensor *all = parallel_enter(p, x), *part[3]; /* q, k, v */
+    part[0] = heads_of(m->children[Q_PROJ], all, B, T, H, D);
+    part[1] = heads_of(m->children[K_PROJ], all, B, T, kv, D);
+    part[2] = heads_of(m->children[V_PROJ], all, B, T, kv, D);
+    if (!parallel_drop_entered(p, x, all, part, 3)) return NULL;
+    tl_tensor *o = tl_view(attend(m, part[0], part[1], part[2]), TL_SHAPE(B, T, H * D));
     return drop_outside_in(p, m, a->dropout, tl_module_forward(m->children[O_PROJ], o));
 }
 
@@ -306,16 +309,19 @@ struct mlp {
 
 static tl_tensor *gpt2_mlp_forward(tl_module *m, tl_tensor *x) {
     const struct parallel *p = ((const struct mlp *)m->state)->parallel;
-    tl_tensor *h = tl_gelu(tl_module_forward(m->children[C_FC], parallel_enter(p, x))); /* (B,T,F) */
+    tl_tensor *all = parallel_enter(p, x), *h = tl_module_forward(m->children[C_FC], all); /* (B,T,F) */
+    if (!parallel_drop_entered(p, x, all, &h, 1)) return NULL;
+    h = tl_gelu(h);
     return drop_outside(p, m->children[MLP_DROPOUT], tl_module_forward(m->children[MLP_PROJ], h));
 }
 
 static tl_tensor *llama_mlp_forward(tl_module *m, tl_tensor *x) {
     const struct mlp *s = m->state;
-    x = parallel_enter(s->parallel, x);
-    tl_tensor *gate = tl_module_forward(m->children[GATE_PROJ], x); /* (B,T,F) */
-    tl_tensor *up = tl_module_forward(m->children[UP_PROJ], x);
-    tl_tensor *y = tl_module_forward(m->children[DOWN_PROJ], tl_swiglu(gate, up));
+    tl_tensor *all = parallel_enter(s->parallel, x), *part[2]; /* gate, up (B,T,F) */
+    part[0] = tl_module_forward(m->children[GATE_PROJ], all);
+    part[1] = tl_module_forward(m->children[UP_PROJ], all);
+    if (!parallel_drop_entered(s->parallel, x, all, part, 2)) return NULL;
+    tl_tensor *y = tl_module_forward(m->children[DOWN_PROJ], tl_swiglu(part[0], part[1]));
     return drop_outside_in(s->parallel, m, s->dropout, y);
 }
 

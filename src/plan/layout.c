@@ -39,6 +39,7 @@ bool layout_take(struct layout *l, const struct settings *s, int64_t *n_devices)
     if (*n_devices < 1) *n_devices = others * (s->dp > 0 ? s->dp : 1);
     l->tp = s->tp, l->cp = s->cp, l->pp = s->pp, l->sp = s->sp;
     l->shard = (enum shard_mode)s->shard;
+    l->shard_group = s->shard_group;
     l->is_serial = !s->overlap;
     l->dp = *n_devices / others;
     if (l->chunks < 1) l->chunks = 1;
@@ -62,6 +63,7 @@ bool layout_rank_settings(const struct layout *l, const struct settings *s, stru
     rank->tp = rank->cp = rank->pp = 1;
     rank->sp = false;
     rank->shard = SHARD_NONE;
+    rank->shard_group = 0;
     return true;
 }
 
@@ -81,6 +83,9 @@ const char *layout_refusal(const struct layout *l, const tl_model_config *c, int
     else if (l->chunks > 1 && c->n_layers % chunk_layers)
         snprintf(buffer, 160, "%" PRId64 " layers cannot be divided into %" PRId64 " stages of %" PRId64 " chunks",
                  c->n_layers, l->pp, l->chunks);
+    else if (l->shard_group && (l->shard_group < 2 || l->dp * l->cp % l->shard_group || !l->shard))
+        snprintf(buffer, 160, "--shard-group %" PRId64 " needs a --shard, and to divide %" PRId64 " ranks of dp and cp",
+                 l->shard_group, l->dp * l->cp);
     else if (l->sp && l->tp == 1) snprintf(buffer, 160, "--sp needs --tp 2 or more");
     else if (l->schedule == SCHEDULE_INTERLEAVED && l->pp > 1 && micro % l->pp)
         snprintf(buffer, 160, "an interleaved schedule needs a multiple of %" PRId64 " micro-batches, not %" PRId64,
@@ -220,7 +225,7 @@ static bool other_find(struct layout_estimate *e, const struct price *p, const s
 static bool memory_find(struct layout_estimate *e, const struct price *p, const struct layout *l,
                         struct layout_cache *cache) {
     struct part part = part_of(p, l);
-    int64_t n = l->dp * l->cp;
+    int64_t n = layout_sharded(l);
     uint64_t gathered = (uint64_t)(gathered_parameters(&p->config, &part, l) * (double)part.element);
     bool is_exact_moment = l->shard <= SHARD_ZERO1 && l->tp == 1 && l->cp == 1 && l->pp == 1;
     if (!other_find(e, p, l, &part, cache)) return false;
@@ -252,11 +257,13 @@ static void send(struct layout_estimate *e, const struct wire *w, int axis, cons
 /* Layer by layer, so that communication overlaps with computation. */
 static void dp_send(struct layout_estimate *e, const struct wire *w, const struct price *p, const struct layout *l) {
     struct part part = part_of(p, l);
-    struct network_group g = network_group_of(w->net, l->tp, l->cp * l->dp);
+    int64_t N = layout_sharded(l), n_groups = l->cp * l->dp / N;
+    struct network_group g = network_group_of(w->net, l->tp, N), across = network_group_of(w->net, l->tp * N, n_groups);
     double n = part.layers, k = (double)micro_of(p, l), G = (double)part.gradients / n, W = (double)part.weights / n,
            one = W; /* gradients of one micro-batch are as wide as the weights */
     const int dp = LAYOUT_DP;
     if (l->shard == SHARD_NONE) send(e, w, dp, &g, NETWORK_ALL_REDUCE, G, n);
+    if (n_groups > 1) send(e, w, dp, &across, NETWORK_ALL_REDUCE, G / (double)N, n);
     if (l->shard == SHARD_ZERO1) send(e, w, dp, &g, NETWORK_REDUCE_SCATTER, G, n);
     if (l->shard >= SHARD_ZERO2) send(e, w, dp, &g, NETWORK_REDUCE_SCATTER, one, n * k);
     if (l->shard == SHARD_ZERO1 || l->shard == SHARD_ZERO2) send(e, w, dp, &g, NETWORK_ALL_GATHER, W, n);
@@ -284,7 +291,7 @@ static void layers_send(struct layout_estimate *e, const struct wire *w, const s
     /* the embedding's output and the head's input are two more, on one stage or on two */
     double ends = l->pp == 1 ? 2 * k : k;
     if (l->sp) {
-        send(e, w, LAYOUT_TP, &tp, NETWORK_ALL_GATHER, S, n * (6 + 2 * again) + ends);
+        send(e, w, LAYOUT_TP, &tp, NETWORK_ALL_GATHER, S, n * 6 + ends);
         send(e, w, LAYOUT_TP, &tp, NETWORK_REDUCE_SCATTER, S, n * (4 + 2 * again) + ends);
     } else send(e, w, LAYOUT_TP, &tp, NETWORK_ALL_REDUCE, S, n * (4 + 2 * again) + ends);
     send(e, w, LAYOUT_TP, &tp, NETWORK_ALL_REDUCE, 4 * tokens, 3 * k); /* the loss */
@@ -481,7 +488,7 @@ bool layout_estimate(struct layout_estimate *e, const struct price *p, const str
     double micro = (double)micro_of(p, l);
     /* the parts that tp and pp leave of the optimizer's work, of which each rank of zero1 and above has a part */
     seconds_divide(&work.steps, (double)(l->tp * l->cp * l->pp) * (double)p->settings.accum / micro);
-    seconds_divide(&work.update, (double)(l->tp * l->pp) * (l->shard >= SHARD_ZERO1 ? (double)(l->dp * l->cp) : 1));
+    seconds_divide(&work.update, (double)(l->tp * l->pp) * (l->shard >= SHARD_ZERO1 ? (double)layout_sharded(l) : 1));
     const struct pipeline pipe = pipeline_of(l, &work, micro_of(p, l));
     times_find(e, &pipe, target, l);
     return true;
@@ -535,7 +542,7 @@ static void sent_take(struct layout_estimate *e, double sent) {
 
 /* Whether a price is worth its time; and the run's settings with the layout in them. */
 static bool can_price(const struct settings *s, const struct layout *l, const struct layout_estimate *e) {
-    double n = (double)(l->dp * l->cp), weights = (double)e->weights_bytes * (l->shard == SHARD_ZERO3 ? n : 1);
+    double n = (double)layout_sharded(l), weights = (double)e->weights_bytes * (l->shard == SHARD_ZERO3 ? n : 1);
     double buckets = 1 + weights / BUCKET_BYTES;
     if (l->pp > 1 && (l->schedule != SCHEDULE_1F1B || (l->micro && l->micro != s->accum))) return false;
     return mesh_is_possible(s) && l->dp * l->tp * l->cp * l->pp > 1 && n * buckets <= LAYOUT_CALLS;

@@ -11,11 +11,14 @@
  *     zero2    W         G / n       M / n             f (k g + W)
  *     zero3    W / n     G / n       M / n             f k (2 W + g)            weights twice per micro-batch
  *
+ * With groups of N ranks (--shard-group) n is N, and across the n' groups a rank sends 2 (n' - 1) / n' G / N more.
+ *
  * Each layer and micro-batch, with S = b s h e / cp bytes between two layers (b sequences of s tokens, h channels, e
  * bytes each) and K bytes of a sequence's keys and values in all ranks of cp:
  *
  *     tp       2 all-reduces of S forward, 2 backward, 2 in recomputation
- *     tp, sp   2 all-gathers and 2 reduce-scatters of S forward and in recomputation, 4 and 2 backward
+ *     tp, sp   2 all-gathers and 2 reduce-scatters of S forward, 4 and 2 backward; in recomputation 2 more
+ *              reduce-scatters, while gathers are done there in place of 2 backward
  *     cp       all-gather of K forward, in recomputation and backward, reduce-scatter of K backward
  *     pp       S forward and backward at each border of stages (S / tp with sp), v times if interleaved
  *
@@ -49,6 +52,7 @@ bool schedule_find(const char *name, enum layout_schedule *schedule); /* false: 
 
 struct layout {
     int64_t tp, cp, dp, pp;
+    int64_t shard_group; /* ranks of dp and cp that divide what is sharded; 0: all of them */
     int64_t chunks; /* of each stage's layers, with SCHEDULE_INTERLEAVED; else 1 */
     int64_t micro;  /* micro-batches of a step; 0: as many as were priced */
     bool sp;        /* what is between the matrices of tp is divided along the sequence */
@@ -100,6 +104,10 @@ const char *layout_refusal(const struct layout *l, const tl_model_config *config
 /* Takes the axes and the sharding from the settings; dp is what the others leave of the devices (0: as many as the
  * settings need). False: recorded, if they do not divide. */
 bool layout_take(struct layout *l, const struct settings *s, int64_t *n_devices);
+/* Ranks among which sharding divides what one of them would hold. */
+static inline int64_t layout_sharded(const struct layout *l) {
+    return l->shard_group ? l->shard_group : l->dp * l->cp;
+}
 /* The settings of one device that has the whole model, with the sequences of one rank of dp. False: recorded. */
 bool layout_rank_settings(const struct layout *l, const struct settings *s, struct settings *rank);
 

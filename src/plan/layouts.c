@@ -68,6 +68,7 @@ static bool exact_try(struct hunt *h, struct layouts_row *row) {
         *s = h->settings;
         s->batch = row->batch * l->dp, s->accum = l->micro;
         s->tp = l->tp, s->cp = l->cp, s->pp = l->pp, s->sp = l->sp, s->shard = (int)l->shard;
+        s->shard_group = l->shard_group;
         s->steps = 1, s->warmup = s->sample_tokens = 0, s->val_share = 0;
         if (!layout_refine(&row->estimate, s, &h->target, l)) return false;
         row->fits = !limit || row->estimate.total_bytes <= limit;
@@ -127,6 +128,8 @@ static bool shards_try(struct hunt *h, struct layout l) {
         l.shard = (enum shard_mode)mode;
         if (h->options.layout.shard && l.shard != h->options.layout.shard) continue;
         if (mode > 0 && l.dp * l.cp == 1) break;
+        int64_t group = h->options.layout.shard_group; /* of all, where it cannot be */
+        l.shard_group = mode > 0 && l.dp * l.cp > group && l.dp * l.cp % (group ? group : 1) == 0 ? group : 0;
         if (!layout_try(h, &l)) return false;
         const struct layouts_row *last = &h->all->rows[h->all->n - 1];
         if (last->batch == 0) break;
@@ -177,6 +180,7 @@ static bool hunt_run(struct hunt *h) {
     if (h->options.network.node == 0) h->options.network = network_of(h->target.chip);
     own->tp = open_or(s->tp), own->cp = open_or(s->cp), own->pp = open_or(s->pp), own->dp = s->dp;
     own->shard = (enum shard_mode)s->shard;
+    own->shard_group = s->shard_group;
     own->is_serial = !s->overlap;
     const struct layout one = {.dp = 1};
     if (!layout_rank_settings(&one, s, s) || !settings_check(s) || !layout_model_open(&h->settings, &h->config))

@@ -61,7 +61,7 @@ static void members_find(struct buckets *b, tl_tensor **parameters, const int *k
     }
     for (int i = 0; i < b->n; i++) {
         struct bucket *k = &b->at[i];
-        k->length = length_up(k->used, (int64_t)b->group.size * PART_UNIT);
+        k->length = length_up(k->used, (int64_t)b->group.size * b->across.size * PART_UNIT);
         k->part = k->length / b->group.size;
         k->n_waiting = k->n_members;
     }
@@ -286,6 +286,36 @@ static bool join_begin(struct bucket *k) {
     return k->joining != NULL;
 }
 
+static bool cross_begin(struct bucket *k) {
+    bool mode = tl_set_grad_mode(false);
+    k->crossing = reduce_scatter_begin(k->grad, k->all->across.comm, k->all->overlaps);
+    k->is_crossed = true;
+    tl_set_grad_mode(mode);
+    return k->crossing != NULL;
+}
+
+/* Part of the sum across groups, which each of them has to give the others. */
+static bool cross_end(struct bucket *k) {
+    tl_scope scope = tl_scope_enter("reduce");
+    if (!scope.depth) return false;
+    bool mode = tl_set_grad_mode(false);
+    tl_tensor *part = reduce_scatter_end(k->crossing, k->all->across.comm);
+    k->crossing = NULL;
+    k->returning = part ? all_gather_begin(part, k->all->across.comm, k->all->overlaps) : NULL;
+    tl_set_grad_mode(mode);
+    return tl_scope_end(scope) && k->returning;
+}
+
+static bool return_end(struct bucket *k) {
+    tl_scope scope = tl_scope_enter("reduce");
+    if (!scope.depth) return false;
+    tl_tensor *sum = tl_set_purpose(all_gather_end(k->returning), TL_GRADIENT);
+    k->returning = NULL;
+    tl_drop(k->grad);
+    k->grad = sum ? tl_keep(sum) : NULL;
+    return tl_scope_end(scope) && k->grad;
+}
+
 /* Adds this rank's part of the sum over ranks to what earlier micro-batches gave. */
 static bool reduce_end(struct bucket *k) {
     const struct buckets *b = k->all;
@@ -302,6 +332,7 @@ static bool reduce_end(struct bucket *k) {
         ok = k->grad && tl_keep(k->grad);
     }
     if (ok && b->mode == SHARDING_NONE && k->members[0].kind != b->late_kind) ok = join_begin(k);
+    if (ok && b->across.size > 1 && b->is_last) ok = cross_begin(k);
     tl_set_grad_mode(mode);
     return tl_scope_end(scope) && ok;
 }
@@ -321,12 +352,26 @@ static bool join_end(struct bucket *k) {
 }
 
 /* Ends what is under way, and begins what follows it. */
-static bool grads_advance(struct bucket *k) { return k->joining ? join_end(k) : k->reducing ? reduce_end(k) : true; }
+static bool grads_advance(struct bucket *k) {
+    return k->joining     ? join_end(k)
+           : k->returning ? return_end(k)
+           : k->crossing  ? cross_end(k)
+           : k->reducing  ? reduce_end(k)
+                          : true;
+}
+static bool grads_are_away(const struct bucket *k) {
+    return k->joining || k->returning || k->crossing || k->reducing;
+}
 
 bool buckets_finish(struct buckets *b) {
-    bool ok = true;
-    for (int turn = 0; turn < 2; turn++)
-        for (int i = b->n - 1; ok && i >= 0; i--) ok = grads_advance(&b->at[i]);
+    bool ok = true, is_away = true;
+    while (ok && is_away) {
+        is_away = false;
+        for (int i = b->n - 1; ok && i >= 0; i--) {
+            ok = grads_advance(&b->at[i]);
+            is_away = is_away || grads_are_away(&b->at[i]);
+        }
+    }
     return ok;
 }
 
@@ -338,7 +383,20 @@ static bool bucket_reduce(struct bucket *k) {
     for (int i = b->n - 1; ok && i >= 0; i--)
         if (b->at[i].block != k->block || &b->at[i] == k) ok = grads_advance(&b->at[i]);
     ok = ok && reduce_begin(k);
-    return ok && (b->overlaps || (grads_advance(k) && grads_advance(k)));
+    while (ok && !b->overlaps && grads_are_away(k)) ok = grads_advance(k);
+    return ok;
+}
+
+/* Sums of zero2 and zero3 that stages have made: none of their micro-batches is known to be the last. */
+static bool buckets_cross(struct buckets *b) {
+    bool ok = true;
+    for (int i = b->n - 1; ok && b->across.size > 1 && i >= 0; i--) {
+        if (b->at[i].is_crossed) continue;
+        tl_scope scope = tl_scope_enter("reduce");
+        ok = scope.depth && cross_begin(&b->at[i]);
+        ok = scope.depth && tl_scope_end(scope) && ok;
+    }
+    return ok && buckets_finish(b);
 }
 
 bool buckets_reduce(struct buckets *b) {
@@ -349,7 +407,7 @@ bool buckets_reduce(struct buckets *b) {
         bool is_begun = k->grad || k->reducing;
         if (!is_begun || k->n_waiting != k->n_members) ok = bucket_reduce(k); /* not reached by backward */
     }
-    ok = ok && buckets_finish(b);
+    ok = ok && buckets_finish(b) && buckets_cross(b);
     tl_set_phase(phase);
     return ok;
 }
@@ -409,6 +467,7 @@ static void grads_drop(struct bucket *k) {
     if (k->grad) tl_drop(k->grad);
     if (k->whole) tl_drop(k->whole);
     k->grad = k->whole = NULL;
+    k->is_crossed = false;
 }
 
 bool buckets_give(struct buckets *b) {
@@ -429,7 +488,9 @@ void buckets_take(struct buckets *b) {
         if (k->own) tl_set_grad(k->own, NULL);
         if (k->reducing) collective_abandon(k->reducing); /* after an error */
         if (k->joining) collective_abandon(k->joining);
-        k->reducing = k->joining = NULL;
+        if (k->crossing) collective_abandon(k->crossing);
+        if (k->returning) collective_abandon(k->returning);
+        k->reducing = k->joining = k->crossing = k->returning = NULL;
         grads_drop(k);
         for (int m = 0; m < k->n_members; m++)
             if (k->members[m].sum) member_forget(&k->members[m]);
@@ -473,8 +534,8 @@ static bool early_add(struct bucket_parts *early, const struct bucket *k) {
 
 /* Buckets do not reach beyond a block, so those of one block can be made by themselves. */
 bool buckets_take_block(struct buckets *b, tl_tensor **parameters, const int *kinds, int n,
-                        const struct mesh_group *group) {
-    struct buckets one = {.group = *group, .mode = SHARDING_ZERO3, .early.nothing = b->early.nothing};
+                        const struct mesh_group *group, const struct mesh_group *across) {
+    struct buckets one = {.group = *group, .across = *across, .mode = SHARDING_ZERO3, .early.nothing = b->early.nothing};
     size_t bytes = (size_t)n * (sizeof *one.at + sizeof *one.members);
     one.at = memory_new((size_t)n * sizeof *one.at);
     one.members = memory_new((size_t)n * sizeof *one.members);
@@ -505,6 +566,7 @@ bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, c
     enum sharding mode = options->mode;
     *b = (struct buckets){.early = b->early,
                           .group = *group,
+                          .across = options->across,
                           .mode = mode,
                           .model = model,
                           .overlaps = options->overlaps,

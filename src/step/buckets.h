@@ -12,6 +12,10 @@
  *              block runs and dropped behind it, and again in backward, until their gradients are summed; those
  *              outside of blocks are there for a whole micro-batch
  *
+ * With groups inside the ranks (--shard-group), n are the ranks of one, and every group keeps all parts. A rank's sums
+ * inside its group are then summed across the groups, in their order, after the last micro-batch: bits are those of
+ * sums in this order, other than those of one group of all ranks.
+ *
  * Exchanges overlap with computation, unless they are asked not to: a bucket's gradients are sent as soon as backward
  * has made them (with several micro-batches and before zero2, in the last one), and summed when those of another block
  * are made, so at most one block's are under way; in `none` the sums are then gathered in the same way. After an update
@@ -63,7 +67,9 @@ struct bucket {
     tl_tensor *grad;               /* (part) sum over ranks; NULL: not yet */
     tl_tensor *whole;              /* none: (length) the same of all parts */
     /* What is under way; NULL: nothing. */
-    struct collective *reducing, *joining; /* gradients: to their sums, and these to `whole` */
+    struct collective *reducing, *joining;   /* gradients: to their sums, and these to `whole` */
+    struct collective *crossing, *returning; /* `grad`: to its sum across groups, and parts of this back to all */
+    bool is_crossed;                         /* it is that sum, or will be */
     struct collective *fetching;           /* parameters */
     bool is_done;                          /* zero3: its gradients of this micro-batch are made */
     struct buckets *all;
@@ -84,7 +90,7 @@ struct buckets {
     struct bucket *at;
     int n;
     struct bucket_member *members;
-    struct mesh_group group;
+    struct mesh_group group, across; /* ranks that divide buckets; one of each such group */
     enum sharding mode;
     bool sums_in_f32;     /* sums over micro-batches of gradients that are narrower: of parts from zero2 on, */
     bool has_member_sums; /* and of each member before */
@@ -103,13 +109,14 @@ struct buckets {
 struct buckets_options {
     enum sharding mode;
     bool sums_in_f32, overlaps;
+    struct mesh_group across; /* of size 1: there is one group of ranks */
     int late_kind; /* whose sums buckets_share needs, in parts; -1: none */
 };
 
 /* zero3, before buckets_make: takes a block's parameters, as the model is made, so that a rank never has those of two.
  * Buckets_make is then given the same parameters and kinds, of all blocks. */
 bool buckets_take_block(struct buckets *b, tl_tensor **parameters, const int *kinds, int n,
-                        const struct mesh_group *group);
+                        const struct mesh_group *group, const struct mesh_group *across);
 /* Moves the parameters of a model into flat memory. Those of different `kinds` (NULL: they have none) are not in one
  * bucket. False: recorded, here and below; buckets_free it, before the model. */
 bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, const int *kinds, int n,

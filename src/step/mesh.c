@@ -31,6 +31,19 @@ static bool parts_check(const struct settings *s) {
            error_set(TL_ERROR_USE, "sp: divides what is between the parts of tp (need --tp 2 or more, or no --sp)");
 }
 
+static bool group_check(const struct settings *s, int64_t n) {
+    int64_t group = s->shard_group;
+    if (!group) return true;
+    if (!s->shard)
+        return error_set(TL_ERROR_USE, "shard_group: --shard none divides nothing (need --shard zero1, zero2 or zero3, or "
+                                       "no --shard-group)");
+    if (group > 1 && n % group == 0) return true;
+    return error_set(TL_ERROR_USE,
+                     "shard_group: %" PRId64 " ranks of dp and cp cannot be divided into groups of %" PRId64
+                     " (need a --shard-group that divides them, of 2 or more, or none)",
+                     n, group);
+}
+
 bool mesh_is_possible(const struct settings *s) {
     tl_policy policy = tl_set_error_policy(TL_RETURN);
     bool ok = parts_check(s);
@@ -71,6 +84,7 @@ bool mesh_sizes(const struct settings *s, int world, int size[MESH_AXES]) {
                          "batch: %" PRId64 " sequences cannot be divided among %" PRId64
                          " ranks (need a multiple of %" PRId64 ", such as --batch %" PRId64 ")",
                          s->batch, dp, dp, (s->batch + dp - 1) / dp * dp);
+    if (!group_check(s, dp * s->cp)) return false;
     for (int axis = 0; axis < MESH_AXES; axis++)
         size[axis] = axis == MESH_DP ? (int)dp : (int)setting_of(s, (enum mesh_axis)axis);
     return true;
@@ -97,10 +111,31 @@ static bool group_make(const struct mesh *m, const int size[MESH_AXES], unsigned
     return group->comm != NULL;
 }
 
-static bool groups_make(struct mesh *m, const int size[MESH_AXES]) {
+/* Of the ranks of `reduced`, those `stride` apart from `first` on; a color is the number of a group's first rank. */
+static bool part_make(const struct mesh *m, int first, int stride, int size, struct mesh_group *group) {
+    int before = m->axis[MESH_TP].size; /* between two ranks of `reduced` */
+    group->size = size;
+    group->rank = (m->reduced.rank - first) / stride;
+    group->comm = m->is_price ? tl_comm_price(group->rank, size)
+                              : tl_comm_split(m->world, m->rank - (m->reduced.rank - first) * before, group->rank);
+    return group->comm != NULL;
+}
+
+static bool sharded_make(struct mesh *m, int group) {
+    const struct mesh_group *all = &m->reduced;
+    m->sharded = *all;
+    m->across = (struct mesh_group){.size = 1};
+    if (!group || group == all->size) return true;
+    m->sharded.comm = NULL;
+    return part_make(m, all->rank / group * group, 1, group, &m->sharded) &&
+           part_make(m, all->rank % group, group, all->size / group, &m->across);
+}
+
+static bool groups_make(struct mesh *m, const struct settings *s, const int size[MESH_AXES]) {
     bool ok = true;
     for (int axis = 0; ok && axis < MESH_AXES; axis++) ok = group_make(m, size, 1u << axis, &m->axis[axis]);
     ok = ok && group_make(m, size, 1u << MESH_DP | 1u << MESH_CP, &m->reduced);
+    ok = ok && sharded_make(m, (int)s->shard_group);
     if (!ok) mesh_close(m);
     return ok;
 }
@@ -111,7 +146,7 @@ bool mesh_open(struct mesh *m, const struct settings *s) {
     if (!m->world) return false;
     m->rank = tl_comm_rank(m->world);
     m->size = tl_comm_size(m->world);
-    return mesh_sizes(s, m->size, size) && groups_make(m, size);
+    return mesh_sizes(s, m->size, size) && groups_make(m, s, size);
 }
 
 bool mesh_price(struct mesh *m, const struct settings *s, int rank) {
@@ -120,11 +155,13 @@ bool mesh_price(struct mesh *m, const struct settings *s, int rank) {
     if (!mesh_sizes(s, 0, size)) return false;
     for (int axis = 0; axis < MESH_AXES; axis++) m->size *= size[axis];
     m->world = tl_comm_price(rank, m->size);
-    return m->world && groups_make(m, size);
+    return m->world && groups_make(m, s, size);
 }
 
 void mesh_close(struct mesh *m) {
     for (int axis = 0; axis < MESH_AXES; axis++) tl_comm_free(m->axis[axis].comm);
+    if (m->sharded.comm != m->reduced.comm) tl_comm_free(m->sharded.comm);
+    tl_comm_free(m->across.comm);
     tl_comm_free(m->reduced.comm);
     tl_comm_free(m->world); /* which stays where its processes exist */
     *m = (struct mesh){0};

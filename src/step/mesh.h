@@ -8,8 +8,9 @@
  *     cp   parts of each sequence                  pp   layers
  *
  * The group of an axis are the ranks that differ on this axis alone, in its order. Gradients of a parameter are summed
- * over `reduced`: the ranks that hold the same part of the model and see other tokens, dp and cp together. A mesh is
- * made of the processes that were launched, or of processes that do not exist: then one process prices every rank. */
+ * over `reduced`: the ranks that hold the same part of the model and see other tokens, dp and cp together. What --shard
+ * divides is divided among `sharded`: all of these, or with --shard-group N every N that follow each other; then
+ * `across` are those that hold the same parts, one of each such group. A mesh is made of the processes that were launched, or of processes that do not exist: then one process prices every rank. */
 #ifndef STEP_MESH_H
 #define STEP_MESH_H
 
@@ -24,7 +25,7 @@ struct mesh {
     struct mesh_group {
         int rank, size;
         tl_comm *comm;
-    } axis[MESH_AXES], reduced;
+    } axis[MESH_AXES], reduced, sharded, across; /* sharded.comm may be that of `reduced`, across.comm NULL */
     bool is_price; /* the other ranks do not exist */
 };
 

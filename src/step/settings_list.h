@@ -71,6 +71,7 @@ INTEGER(cp, PRICED, 1, 1, 4096, "ranks that divide each sequence")
 INTEGER(pp, PRICED, 1, 1, 4096, "ranks that divide the layers: the stages of a pipeline, which takes the accum micro-batches of a step through them")
 TRUTH(sp, PRICED, false, "tp: also divide what is between the matrices, along the sequence")
 CHOICE(shard, PRICED, "none", "none|zero1|zero2|zero3", "what each rank of dp keeps only a part of: zero1 the optimizer's state, zero2 also gradients, zero3 also parameters")
+INTEGER(shard_group, PRICED, 0, 0, 1000000, "shard: ranks that divide these among them, such as those of a machine; every such group keeps all of it, and gradients are summed first inside, then across groups. 0: all ranks of dp and cp")
 TRUTH(overlap, PRICED, true, "exchange gradients and parameters while others are computed; false: before and after. The result is the same")
 
 GROUP("Random seeds: one for everything, or one per use (-1: from seed)")

@@ -103,7 +103,8 @@ bool trainer_can_hold(const struct settings *s, const tl_model_config *config, c
     if (!recipe || !recipe_check(recipe, device->target)) return false;
     if (!device_has_data(device)) return true;
     int64_t n_parts = s->tp * s->pp;
-    if (s->shard == SHARDING_ZERO3 && !*weights) n_parts *= s->cp * (s->dp ? s->dp : 1); /* see block_take */
+    if (s->shard == SHARDING_ZERO3 && !*weights) /* see block_take */
+        n_parts *= s->shard_group ? s->shard_group : s->cp * (s->dp ? s->dp : 1);
     return (!*weights || model_weights_fit(config, weights)) &&
            model_fits(config, (int)n_parts, recipe->parameters, device);
 }
@@ -260,7 +261,7 @@ static bool block_take(void *context, tl_module *block) {
         kinds[n_parameters] = holding_of(t, list[i].tensor, list[i].shard);
         parameters[n_parameters++] = list[i].tensor;
     }
-    ok = ok && buckets_take_block(&t->buckets, parameters, kinds, n_parameters, &t->dp);
+    ok = ok && buckets_take_block(&t->buckets, parameters, kinds, n_parameters, &t->mesh.sharded, &t->mesh.across);
     memory_free(parameters);
     memory_free(kinds);
     return ok;
@@ -313,7 +314,7 @@ static bool buckets_add(struct trainer *t) {
         const struct bucket *k = &t->buckets.at[i];
         tl_optimizer_options o = optimizer_options(t, k->members[0].parameter);
         char name[32];
-        uint64_t before = k->own == k->flat ? 0 : (uint64_t)(t->dp.rank * k->part);
+        uint64_t before = k->own == k->flat ? 0 : (uint64_t)(t->mesh.sharded.rank * k->part);
         uint64_t after = (uint64_t)k->used - before - (uint64_t)tl_numel(k->own); /* may wrap: the end is padding */
         snprintf(name, sizeof name, "bucket.%d", i);
         ok = optimizer_add_part(t->optimizer, name, k->own, &o, before, after);
@@ -340,8 +341,9 @@ static bool buckets_begin(struct trainer *t) {
     const struct buckets_options o = {.mode = (enum sharding)s->shard,
                                       .sums_in_f32 = s->accum > 1 && recipe_sums_in_f32(t->recipe),
                                       .overlaps = s->overlap,
+                                      .across = t->mesh.across,
                                       .late_kind = HOLDS_SHARED};
-    bool ok = buckets_make(&t->buckets, t->model, t->parameters, kinds, t->n_parameters, &t->dp, &o);
+    bool ok = buckets_make(&t->buckets, t->model, t->parameters, kinds, t->n_parameters, &t->mesh.sharded, &o);
     memory_free(kinds);
     return ok;
 }
@@ -427,7 +429,7 @@ static bool results_make(struct trainer *t) {
 static bool sums_make(struct trainer *t);
 
 static struct mesh mesh_alone(void) {
-    struct mesh m = {.size = 1, .reduced.size = 1};
+    struct mesh m = {.size = 1, .reduced.size = 1, .sharded.size = 1, .across.size = 1};
     for (int axis = 0; axis < MESH_AXES; axis++) m.axis[axis].size = 1;
     return m;
 }
@@ -634,7 +636,9 @@ static tl_tensor *norm_of_all(struct trainer *t, tl_tensor *both) {
     tl_phase phase = tl_set_phase(TL_UPDATE);
     tl_tensor *total = tl_select(both, 0, 0), *norm = tl_select(both, 0, 1);
     bool ok = total && norm && tl_copy_(norm, squares(t)) && trainer_sum(t, both) &&
-              tl_affine_(total, 1 / (double)t->mesh.size, 0) && tl_sqrt_(norm);
+              tl_affine_(total, 1 / (double)t->mesh.size, 0);
+    int n_groups = t->mesh.across.size; /* that hold the same parts, and have counted them */
+    ok = ok && (n_groups == 1 || tl_affine_(norm, 1 / (double)n_groups, 0)) && tl_sqrt_(norm);
     tl_set_phase(phase);
     return ok ? norm : NULL;
 }
@@ -711,7 +715,7 @@ static void files_name(struct trainer *t, const struct trainer_part parts[TRAINE
     const struct mesh_group *pp = &t->mesh.axis[MESH_PP];
     for (int i = 0; i < TRAINER_PARTS; i++) {
         bool has_own = parts[i].is_portions && !parts[i].is_joined;
-        int n = has_own ? t->dp.size : 1, own = has_own ? t->dp.rank : 0;
+        int n = has_own ? t->mesh.sharded.size : 1, own = has_own ? t->mesh.sharded.rank : 0;
         portions_file(t->files[i], stems[i], pp->rank * n + own, pp->size * n);
     }
 }
@@ -730,7 +734,7 @@ bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) 
         if (portions[i]) parts[i].tensors = portions[i]->at, parts[i].n = (int)portions[i]->n;
         if (portions[i]) parts[i].of = portions[i]->of;
         parts[i].is_portions = portions[i] && is_divided;
-        if (parts[i].is_portions) parts[i].is_others = false;
+        if (parts[i].is_portions) parts[i].is_others = t->mesh.across.rank > 0;
         if (t->shared && t->mesh.axis[MESH_PP].rank > 0) parts[i].shared = name_of(t, t->shared);
     }
     files_name(t, parts);

@@ -49,6 +49,20 @@ void storage_drop(struct storage *s) {
     memory_put(s, sizeof *s);
 }
 
+void storage_release(struct storage *s) {
+    if (s->block) pool_give(s->device->pool, s->block);
+    s->block = NULL;
+    s->data = NULL;
+}
+
+void storage_refill(struct storage *s, struct storage *from) {
+    s->block = from->block;
+    s->data = from->data;
+    from->block = NULL;
+    from->data = NULL;
+    if (s->block && s->purpose != from->purpose) pool_move(s->device->pool, s->block, s->purpose);
+}
+
 void storage_move(struct storage *s, tl_purpose purpose) {
     if (s->purpose == purpose) return;
     s->purpose = purpose;

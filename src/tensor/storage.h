@@ -36,6 +36,12 @@ static inline void storage_name(const struct storage *s, const char *op, tl_dtyp
     if (allocations_are_on && s->block) pool_name(s->device->pool, s->block, op, dtype, rank, shape);
 }
 
+/* Gives the bytes of a pool back, and loses their contents. Its views stay, and are read only after storage_refill. */
+void storage_release(struct storage *s);
+/* A released storage takes over the bytes of another one of its size and device, which is then released in its place.
+ * For what is made again and has the same contents: it is no change of it. */
+void storage_refill(struct storage *s, struct storage *from);
+
 /* Bills the bytes to another purpose. */
 void storage_move(struct storage *s, tl_purpose purpose);
 
