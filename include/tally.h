@@ -1329,10 +1329,13 @@ TL_API tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl
  *       the group's size; each takes its part of them. The mean of the ranks' losses is that of the rows, and the mean
  *       of their gradients its gradient.
  *  pp   divides the layers: each rank is a stage of a pipeline and holds consecutive layers, the first one also the
- *       embeddings, the last one the head. Work goes through tl_model_pipeline. */
+ *       embeddings, the last one the head. Work goes through tl_model_pipeline.
+ *  pp_chunks   of layers on each stage, which micro-batches go through in turn: with p stages, chunk c of stage s is
+ *       the (c p + s)-th part of the layers (interleaved 1F1B). 0: one */
 typedef struct tl_parallel {
     tl_comm *tp, *cp, *pp;
     bool has_sequence_parallel;
+    int pp_chunks;
 } tl_parallel;
 /* tl_model_new, of which this process holds its part. Every process draws the numbers of the whole model, so all
  * layouts begin with the same parameters. tl_model_loss and tl_model_document_loss are collective: every process of
@@ -1344,11 +1347,12 @@ TL_API tl_module *tl_model_new_parallel(const tl_model_config *config, tl_dtype 
  * False: it failed. */
 typedef bool (*tl_micro_batch)(void *context, int64_t index, tl_tensor **tokens, tl_tensor **targets,
                                tl_tensor **begin);
-/* Forward and backward of micro-batches 0 .. n - 1, all of one shape, through the stages of pp, which all call it with
- * the same batches. A stage alternates between forward and backward (1F1B), so stage s of p holds the activations of at
- * most p - s micro-batches. Adds the gradients of `weight` times the sum of the losses; weight 0: forward only. Returns
- * the sum of the losses, () f32, on every stage; NULL: recorded. Also for models that are not divided into stages.
- * The gradient of a tied embedding is summed over the first and the last stage, which both hold it, by
+/* Forward and backward of micro-batches 0 .. n - 1, all of one shape, through the stages of pp, which all call it
+ * with the same batches. A stage alternates between forward and backward (1F1B), so stage s of p holds the
+ * activations of at most p - s micro-batches. With chunks, stages are idle for a shorter time, the shortest if n is
+ * a multiple of p. Adds the gradients of `weight` times the sum of the losses; weight 0: forward only. Returns the
+ * sum of the losses, () f32, on every stage; NULL: recorded. Also for models that are not divided into stages. The
+ * gradient of a tied embedding is summed over the first and the last stage, which both hold it, by
  * tl_model_share_tied, once after all micro-batches of a step. */
 TL_API tl_tensor *tl_model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, void *context, double weight);
 TL_API bool tl_model_share_tied(tl_module *model);

@@ -48,6 +48,10 @@ static void random_run(struct settings *s) {
     s->batch = s->dp * (1 + draw(3));
     s->seq = 8 * (1 + draw(4));
     s->accum = 1 + draw(3);
+    if (s->pp > 1 && draw(2)) {
+        s->pp_chunks = 2, s->accum = s->pp * (1 + draw(2));
+        if (s->layers < 2 * s->pp) s->layers = 2 * s->pp;
+    }
     int64_t n = s->dp * s->cp, group = 2 + draw(2); /* of the ranks that divide what is sharded */
     if (s->shard && n % group == 0 && draw(2)) s->shard_group = group;
     s->steps = 3;
@@ -237,8 +241,8 @@ static void plans_are_prices_where_a_trainer_runs(void **state) {
     memory_free(plan);
 }
 
-/* Groups inside the ranks of dp: a rank holds the part of its group, sends less between nodes, and what it sends is what
- * the formulas say. */
+/* Groups inside the ranks of dp: a rank holds the part of its group, sends less between nodes, and what it sends is
+ * what the formulas say. */
 static void groups_of_ranks_are_priced(void **state) {
     (void)state;
     struct plan *plan = memory_new(sizeof *plan);
@@ -262,8 +266,9 @@ static void groups_of_ranks_are_priced(void **state) {
             expect_near(plan->layout.sum.inside_bytes + plan->layout.sum.between_bytes, (double)first.sent, 1);
             if (!layout_estimate(&formula, &plan->price, &target, &plan->options.network, &plan->options.layout, NULL))
                 fail_msg("%s", tl_error_message());
+            double near = mode == SHARD_ZERO3 ? 0.15 : 1e-3; /* zero3 gathers what is outside of layers once */
             expect_near(formula.sum.inside_bytes + formula.sum.between_bytes, (double)first.sent,
-                        0.08 * (double)first.sent);
+                        near * (double)first.sent);
             between[is_grouped] = plan->layout.sum.between_bytes;
             held[is_grouped] = plan->layout.total_bytes;
             plan_free(plan);
@@ -290,8 +295,8 @@ static void no_rank_of_zero3_has_the_whole_model(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(ranks_of_a_class_cost_the_same),
-                                       TEST(stages_wait_for_the_slowest), TEST(plans_are_prices_where_a_trainer_runs),
-                                       TEST(groups_of_ranks_are_priced), TEST(no_rank_of_zero3_has_the_whole_model)};
+    const struct CMUnitTest tests[] = {TEST(ranks_of_a_class_cost_the_same), TEST(stages_wait_for_the_slowest),
+                                       TEST(plans_are_prices_where_a_trainer_runs), TEST(groups_of_ranks_are_priced),
+                                       TEST(no_rank_of_zero3_has_the_whole_model)};
     return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
 }

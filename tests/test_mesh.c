@@ -99,8 +99,9 @@ static void ranks_have_groups_for_sharding(void **state) {
     assert_int_equal(m.across.size, 1);
     mesh_close(&m);
     set(&s, "shard_group", "4");
-    expect_refused(mesh_price(&m, &s, 0), "shard_group: 6 ranks of dp and cp cannot be divided into groups of 4 (need a "
-                                          "--shard-group that divides them, of 2 or more, or none)");
+    expect_refused(mesh_price(&m, &s, 0),
+                   "shard_group: 6 ranks of dp and cp cannot be divided into groups of 4 (need a "
+                   "--shard-group that divides them, of 2 or more, or none)");
     set(&s, "shard_group", "3"), set(&s, "shard", "none");
     expect_refused(mesh_price(&m, &s, 0), "shard_group: --shard none divides nothing (need --shard zero1");
 }

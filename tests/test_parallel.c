@@ -338,8 +338,7 @@ static int64_t sent_by_sp(const tl_model_config *c, int64_t n, const struct layo
     int n_tensors = 0;
     const tl_named_tensor *list = tl_module_list(model, &n_tensors);
     for (int i = 0; i < n_tensors; i++)
-        if (!list[i].shard && !list[i].is_buffer)
-            sent += 2 * (n - 1) * ((tl_numel(list[i].tensor) + n - 1) / n) * 4;
+        if (!list[i].shard && !list[i].is_buffer) sent += 2 * (n - 1) * ((tl_numel(list[i].tensor) + n - 1) / n) * 4;
     tl_module_free(model);
     return sent;
 }
@@ -357,8 +356,8 @@ static void sp_holds_parts_of_rows(void) {
         config.channels = config.n_heads * config.head_size;
         tl_ledger *whole = training_step(&plain, &config, meta), *divided = training_step(&parts, &config, meta);
         double rows = (1 - 1.0 / n) * BATCH * TIME * (double)config.channels * 4;
-        double less = (double)tl_ledger_peak(whole, meta, TL_ACTIVATION) -
-                      (double)tl_ledger_peak(divided, meta, TL_ACTIVATION);
+        double less =
+            (double)tl_ledger_peak(whole, meta, TL_ACTIVATION) - (double)tl_ledger_peak(divided, meta, TL_ACTIVATION);
         if (less < 3.5 * rows * (double)config.n_layers)
             fail_msg("sp holds only %g of %g x the layers' rows less than tp", less, rows * (double)config.n_layers);
         tl_ledger_free(whole), tl_ledger_free(divided);
@@ -437,7 +436,7 @@ static void weights_are_exchanged_with_files(void) {
 
 /* ---- Stages of a pipeline ---- */
 
-enum { MOST_MICRO = 7 };
+enum { MOST_MICRO = 8 };
 struct micro_batches {
     tl_tensor *tokens[MOST_MICRO], *targets[MOST_MICRO], *begin[MOST_MICRO];
 };
@@ -472,10 +471,10 @@ static void stages_fill(tl_module *whole, tl_module *part) {
 }
 
 /* Groups of tp x pp processes, or cp x pp; pp's ranks are apart. */
-static struct layout stages_new(const char *name, int inside, bool is_cp, bool has_sp, bool is_price) {
+static struct layout stages_new(const char *name, int inside, bool is_cp, bool has_sp, int n_chunks, bool is_price) {
     tl_comm *all = world();
     int stages = all->size / inside;
-    struct layout l = {name, {.has_sequence_parallel = has_sp}};
+    struct layout l = {name, {.has_sequence_parallel = has_sp, .pp_chunks = n_chunks}};
     tl_comm *near =
         is_price ? tl_comm_price(all->rank % inside, inside) : tl_comm_split(all, all->rank / inside, all->rank);
     *(is_cp ? &l.groups.cp : &l.groups.tp) = near;
@@ -486,11 +485,18 @@ static struct layout stages_new(const char *name, int inside, bool is_cp, bool h
 
 static int pipelines_new(struct layout *layouts, bool is_price) {
     int k = 0;
-    layouts[k++] = stages_new("pp", 1, false, false, is_price);
+    layouts[k++] = stages_new("pp", 1, false, false, 0, is_price);
+    layouts[k++] = stages_new("pp of 2 chunks", 1, false, false, 2, is_price);
     if (world()->size < 4) return k;
-    layouts[k++] = stages_new("tp x pp with sp", 2, false, true, is_price);
-    layouts[k++] = stages_new("cp x pp", 2, true, false, is_price);
+    layouts[k++] = stages_new("tp x pp with sp", 2, false, true, 1, is_price);
+    layouts[k++] = stages_new("cp x pp of 3 chunks", 2, true, false, 3, is_price);
     return k;
+}
+
+/* A number of micro-batches; of chunks it is mostly a multiple of the stages. */
+static int64_t micro_draw(const struct layout *l, int k) {
+    int64_t n = 1 + (k + dice(2)) % MOST_MICRO, stages = tl_comm_size(l->groups.pp);
+    return l->groups.pp_chunks > 1 && k % 4 ? (n < stages ? stages : n / stages * stages) : n;
 }
 
 static void stages_compare(const struct layout *l, const struct check_case *c, int64_t n_micro) {
@@ -536,8 +542,9 @@ static void pipelines_have_the_gradients_of_the_whole_model(void) {
                                    .policy = policies[dice(3)],
                                    .has_documents = dice(3) == 0,
                                    .bound = 1e-10};
-            c.config.n_layers = tl_comm_size(layouts[i].groups.pp) + dice(3);
-            stages_compare(&layouts[i], &c, 1 + (k + dice(2)) % MOST_MICRO);
+            int n_chunks = layouts[i].groups.pp_chunks ? layouts[i].groups.pp_chunks : 1;
+            c.config.n_layers = tl_comm_size(layouts[i].groups.pp) * n_chunks + dice(3);
+            stages_compare(&layouts[i], &c, micro_draw(&layouts[i], k));
         }
     layouts_free(layouts, n);
 }
@@ -568,8 +575,8 @@ static void receipts_of_pipelines_are_the_price(void) {
     for (int i = 0; i < 4 * n; i++) {
         tl_model_config config = config_random(tl_comm_size(layouts[i % n].groups.tp));
         config.dropout = i % 2 ? 0.1 : 0;
-        config.n_layers = 4;
-        int64_t n_micro = 1 + dice(MOST_MICRO);
+        config.n_layers = 8;
+        int64_t n_micro = micro_draw(&layouts[i % n], i);
         tl_ledger *paid = pipeline_step(&layouts[i % n], &config, cpu, n_micro);
         tl_ledger *priced = pipeline_step(&prices[i % n], &config, meta, n_micro);
         they_tally(layouts[i % n].name, priced, paid);

@@ -142,13 +142,18 @@ static void ranks_draw(struct settings *s) {
     s->batch *= s->dp;
     sizes_fit(s, is_gpt2);
     if (s->pp > 1 && one_in(2)) set_number(s, "accum", draw(1, 9)); /* a price leaves some of many micro-batches out */
+    if (s->pp > 1 && one_in(2)) {
+        s->pp_chunks = draw(2, 3);
+        s->accum = up(s->accum, s->pp);
+        if (s->layers < s->pp * s->pp_chunks) s->layers = s->pp * s->pp_chunks;
+    }
 }
 
 /* How its processes divide the work, to know what was swept. */
 static void layout_tell(const struct settings *s) {
     if (base_ranks() == 1 || tl_comm_rank(tl_comm_world()) || !getenv("TALLY_TEST_TELL")) return;
-    printf("dp %" PRId64 " tp %" PRId64 "%s cp %" PRId64 " pp %" PRId64 " accum %" PRId64 " %s", s->dp, s->tp,
-           s->sp ? " sp" : "", s->cp, s->pp, s->accum, settings_choice(s, "shard"));
+    printf("dp %" PRId64 " tp %" PRId64 "%s cp %" PRId64 " pp %" PRId64 "x%" PRId64 " accum %" PRId64 " %s", s->dp,
+           s->tp, s->sp ? " sp" : "", s->cp, s->pp, s->pp_chunks, s->accum, settings_choice(s, "shard"));
     if (s->shard_group) printf(" by %" PRId64, s->shard_group);
     printf(" %s\n", settings_choice(s, "recipe")); /* one choice at a time: both are in the same memory */
     fflush(stdout);

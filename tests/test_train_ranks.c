@@ -255,7 +255,7 @@ static void stop_here(const char *out, const char *shard, int64_t stop_after) {
 /* FLOPs of a step by one process. */
 static double flops_alone(struct settings s) {
     static struct price p;
-    set_all(&s, "dp 1 tp 1 cp 1 pp 1 sp false shard none");
+    set_all(&s, "dp 1 tp 1 cp 1 pp 1 pp_chunks 1 sp false shard none shard_group 0");
     NEED(price_make(&p, &s, walk_stand_in(&s), 0));
     double flops = 0;
     const tl_ledger *ledger = p.kind[KIND_STEP].ledger;
@@ -485,6 +485,8 @@ static void layouts_follow_one_process(void **state) {
         {3, "llama", "pp,3,accum,2,layers,4", 0},
         {4, "gpt2", "pp,2,dp,2,accum,3,layers,3,shard,zero3", 0},
         {4, "llama", "pp,2,tp,2,accum,2,sp,true", 0},
+        {2, "gpt2", "pp,2,pp_chunks,2,accum,8,layers,5", 0},
+        {4, "llama", "pp,2,pp_chunks,2,dp,2,accum,4,layers,4,shard,zero3", 0},
     };
     if (!has_launcher()) skip();
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
@@ -502,12 +504,12 @@ static void runs_resume_in_other_layouts(void **state) {
     for (int family = 0; family < 2; family++) {
         const char *name = family ? "moved-llama" : "moved-gpt2", *kind = family ? "llama" : "gpt2";
         char alone[64];
-        alone_train(alone, kind, "accum,2,layers,3");
-        layout_here(kind, name, 1, "accum,2,layers,3");
-        launch(2, "layout %s %s 3 accum,2,layers,3,pp,2", kind, name);
-        launch(4, "layout %s %s 5 accum,2,layers,3,tp,2,dp,2,shard,zero%d", kind, name, family ? 3 : 1);
-        launch(4, "layout %s %s 7 accum,2,layers,3,pp,2,dp,2,shard,zero%d", kind, name, family ? 1 : 3);
-        launch(2, "layout %s %s 0 accum,2,layers,3,cp,2", kind, name);
+        alone_train(alone, kind, "accum,2,layers,4");
+        layout_here(kind, name, 1, "accum,2,layers,4");
+        launch(2, "layout %s %s 3 accum,2,layers,4,pp,2%s", kind, name, family ? ",pp_chunks,2" : "");
+        launch(4, "layout %s %s 5 accum,2,layers,4,tp,2,dp,2,shard,zero%d", kind, name, family ? 3 : 1);
+        launch(4, "layout %s %s 7 accum,2,layers,4,pp,2,dp,2,shard,zero%d", kind, name, family ? 1 : 3);
+        launch(2, "layout %s %s 0 accum,2,layers,4,cp,2", kind, name);
         double most = losses_compare(alone, name);
         if (getenv("TALLY_TEST_TELL")) printf("%-24s %.3g\n", name, most);
         if (!(most <= LOSS_BOUND)) fail_msg("%s: losses differ by %g", name, most);
@@ -522,7 +524,8 @@ static void runs_resume_in_other_layouts(void **state) {
 /* Two groups of two ranks: all modes end with the same bits, and near one process; a run goes to them and away. */
 static void groups_of_ranks_end_alike(void **state) {
     (void)state;
-    static const char *const modes[] = {"zero1", "zero2,overlap,false", "zero3", "zero1,overlap,false,memory_limit,1GiB"};
+    static const char *const modes[] = {"zero1", "zero2,overlap,false", "zero3",
+                                        "zero1,overlap,false,memory_limit,1GiB"};
     char alone[64], name[64];
     if (!has_launcher()) skip();
     alone_train(alone, "llama", "");
@@ -539,9 +542,9 @@ static void groups_of_ranks_end_alike(void **state) {
     weights_are_the_same("grouped-0", "regrouped");
     alone_train(alone, "gpt2", "accum,2,layers,3");
     layout_here("gpt2", "ungrouped", 1, "accum,2,layers,3");
-    launch(4, "layout gpt2 ungrouped 4 accum,2,layers,3,shard_group,2,shard,zero3");
-    launch(4, "layout gpt2 ungrouped 6 accum,2,layers,3,tp,2,dp,2,shard,zero1");
-    launch(4, "layout gpt2 ungrouped 8 accum,2,layers,3,cp,2,shard_group,2,shard,zero2"); /* groups of cp */
+    launch(4, "layout gpt2 ungrouped 3 accum,2,layers,3,shard_group,2,shard,zero3");
+    launch(4, "layout gpt2 ungrouped 5 accum,2,layers,3,tp,2,dp,2,shard,zero1");
+    launch(4, "layout gpt2 ungrouped 7 accum,2,layers,3,cp,2,shard_group,2,shard,zero2"); /* groups of cp */
     layout_here("gpt2", "ungrouped", 0, "accum,2,layers,3");
     double most = losses_compare(alone, "ungrouped");
     if (!(most <= LOSS_BOUND)) fail_msg("in and out of groups: losses differ by %g", most);
@@ -578,6 +581,9 @@ static int curves(const char *steps) {
         {4, "", "tp,2,pp,2,accum,4,sp,true", 0},
         {4, "", "cp,2,pp,2,accum,4", 0},
         {4, "", "pp,4,accum,8,layers,5", 0},
+        {2, "", "pp,2,pp_chunks,2,accum,4,layers,4", 0},
+        {4, "", "pp,4,pp_chunks,2,accum,8,layers,9", 0},
+        {4, "", "dp,2,pp,2,pp_chunks,2,accum,4,layers,4,shard,zero2", 0},
     };
     int n_failed = 0;
     setenv("TALLY_TEST_TELL", "1", 1);
@@ -660,9 +666,9 @@ int main(int argc, char **argv) {
         return end(NULL), failed;
     }
     const struct CMUnitTest tests[] = {
-        TEST(ranks_follow_one_process),   TEST(all_ranks_end_alike),          TEST(runs_resume_on_other_ranks),
-        TEST(layouts_follow_one_process), TEST(runs_resume_in_other_layouts), TEST(groups_of_ranks_end_alike), TEST(random_runs_cost_their_price),
-        TEST(a_stuck_rank_ends_the_run),
+        TEST(ranks_follow_one_process),     TEST(all_ranks_end_alike),          TEST(runs_resume_on_other_ranks),
+        TEST(layouts_follow_one_process),   TEST(runs_resume_in_other_layouts), TEST(groups_of_ranks_end_alike),
+        TEST(random_runs_cost_their_price), TEST(a_stuck_rank_ends_the_run),
     };
     return cmocka_run_group_tests_name("train_ranks", tests, begin, end);
 }

@@ -29,6 +29,12 @@ struct model {
     tl_checkpoint_policy policy;
     int k;
     struct parallel parallel;
+    /* Of this process's blocks, those of each chunk of layers, of which a pass runs one. */
+    struct model_chunk {
+        struct model *model;
+        int first, n;
+    } chunks[MOST_CHUNKS];
+    int chunk;             /* that a pass runs */
     tl_dtype dtype;        /* of the parameters, and of what stages of a pipeline send */
     const tl_cache *cache; /* during a pass that uses one */
     /* During a pass over rows of several documents, (B,T): the place where a token's document begins, and the token's
@@ -48,8 +54,8 @@ tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens);
 tl_tensor *lm_next(tl_module *model, tl_tensor *tokens);
 tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last);
 tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
-/* One stage of a pipeline: x of the one before it, NULL for the first, to x of the next, or the last stage's loss. The
- * shape of x, and its rank. */
+/* One stage of a pipeline, or the model's `chunk` of one: x of the one before it, NULL for the first, to x of the next,
+ * or the last one's loss. The shape of x, and its rank. */
 tl_tensor *lm_stage(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x);
 int lm_stage_shape(const tl_module *model, const tl_tensor *tokens, int64_t shape[3]);
 tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from, const int64_t *to);

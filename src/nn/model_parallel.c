@@ -60,14 +60,25 @@ static tl_comm *copies_new(tl_comm *tp, int n_copies) {
                         : tl_comm_split(tp, tp->rank / n_copies, tp->rank);
 }
 
+void parallel_layers(const struct parallel *p, int chunk, int64_t *from, int64_t *to) {
+    int n = tl_comm_size(p->pp);
+    parallel_range(p->n_layers, n * p->n_chunks, chunk * n + tl_comm_rank(p->pp), from, to);
+}
+
 /* Layers of this stage; a tied embedding belongs to the first stage and to the last one. */
 static bool stages_begin(struct parallel *p, const tl_model_config *c) {
     int n = tl_comm_size(p->pp), rank = tl_comm_rank(p->pp);
+    if (p->n_chunks < 1 || p->n_chunks > MOST_CHUNKS)
+        return error_set(TL_ERROR_USE, "pp_chunks: %d chunks of layers (need 1 to %d)", p->n_chunks, MOST_CHUNKS);
+    if (p->n_chunks > 1 && c->n_layers < (int64_t)n * p->n_chunks)
+        return error_set(TL_ERROR_USE,
+                         "pp_chunks: %lld layers cannot be divided among %d stages of %d chunks (need at least one "
+                         "layer for each chunk)",
+                         (long long)c->n_layers, n, p->n_chunks);
     if (c->n_layers < n)
         return error_set(TL_ERROR_USE,
                          "pp: %lld layers cannot be divided among %d stages (need at least one layer for each)",
                          (long long)c->n_layers, n);
-    parallel_range(c->n_layers, n, rank, &p->first_layer, &p->last_layer);
     p->is_first = rank == 0;
     p->is_last = rank == n - 1;
     if (!p->pp || !c->is_tied) return true;
@@ -76,11 +87,12 @@ static bool stages_begin(struct parallel *p, const tl_model_config *c) {
 }
 
 bool parallel_begin(struct parallel *p, const tl_model_config *c, const tl_parallel *options) {
-    *p = (struct parallel){.last_layer = c->n_layers, .is_first = true, .is_last = true};
+    *p = (struct parallel){.n_layers = c->n_layers, .n_chunks = 1, .is_first = true, .is_last = true};
     if (!options) return true;
     if (options->tp && options->tp->size > 1) p->tp = options->tp;
     if (options->cp && options->cp->size > 1) p->cp = options->cp;
     if (options->pp && options->pp->size > 1) p->pp = options->pp;
+    if (p->pp && options->pp_chunks) p->n_chunks = options->pp_chunks;
     p->has_sp = options->has_sequence_parallel && p->tp;
     if (!parallel_is_on(p) && !p->pp) return true;
     if (c->family == TL_DEEP_LINEAR)

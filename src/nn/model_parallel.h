@@ -4,15 +4,18 @@
 
 #include "tally.h"
 
+enum { MOST_CHUNKS = 16 }; /* of layers on a stage of pp */
+
 /* How a model is divided. A group of one process is NULL. Modules hold a pointer to the model's. */
 struct parallel {
     tl_comm *tp, *cp;
     bool has_sp;     /* between the regions that tp divides, each of its ranks has a part of the rows */
     tl_comm *copies; /* ranks of tp that hold the same heads of keys and values; NULL: no other does. Owned. */
     tl_comm *pp;
-    tl_comm *ends;                   /* the first and the last rank of pp, which share a tied embedding. Owned. */
-    int64_t first_layer, last_layer; /* this stage holds layers first_layer .. last_layer - 1 */
-    bool is_first, is_last;          /* stage; both without pp */
+    tl_comm *ends;          /* the first and the last rank of pp, which share a tied embedding. Owned. */
+    int n_chunks;           /* of layers on this stage */
+    int64_t n_layers;       /* of the whole model */
+    bool is_first, is_last; /* stage; both without pp */
 };
 
 /* What the options say, for a model of this config; false: recorded, and there is nothing to free. */
@@ -20,6 +23,9 @@ bool parallel_begin(struct parallel *p, const tl_model_config *config, const tl_
 void parallel_end(struct parallel *p);
 /* Whether several processes compute one loss together; those of pp do not. */
 static inline bool parallel_is_on(const struct parallel *p) { return p->tp || p->cp; }
+
+/* Layers `from` to `to` - 1 are chunk `chunk` of this stage. */
+void parallel_layers(const struct parallel *p, int chunk, int64_t *from, int64_t *to);
 
 /* Elements `from` to `to` - 1 of `size` belong to part `index` of n; parts differ by one element at most. */
 void parallel_range(int64_t size, int n, int index, int64_t *from, int64_t *to);

@@ -5,6 +5,8 @@
  *     stage 2         F0 F1 B0 F2 B1 F3 B2 ..       activations of at most p - s micro-batches; all stages together
  *     stage 3            F0 B0 F1 B1 F2 B2 ..       are idle for a share of (p - 1) / (n + p - 1) of the time.
  *
+ * Stages with several chunks of layers: interleaved.c.
+ *
  * What a stage receives is a leaf of its own graph; its gradient goes back to the stage before. Where a stage sends to
  * a neighbour and expects something from it, both are one exchange: two that both send first would wait for ever. */
 #include <string.h>
@@ -12,35 +14,12 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/scope.h"
-#include "nn/model.h"
+#include "nn/pipeline.h"
+
 #include "nn/module.h"
 #include "tensor/tensor.h"
 
 enum { PP_STREAM = 56 };
-
-/* A micro-batch between its forward and its backward. */
-struct flight {
-    tl_tensor *x; /* what was received; NULL on the first stage */
-    tl_tensor *y; /* what was sent; the loss on the last stage */
-};
-
-struct pipeline {
-    tl_module *model;
-    struct model *state;
-    tl_comm *pp;
-    bool is_first, is_last;
-    int64_t n;
-    tl_micro_batch give;
-    void *context;
-    pipeline_rounds run;
-    double weight;
-    struct flight *flights; /* a ring of n_room, the oldest at `oldest` */
-    int64_t n_room, oldest, n_flights;
-    tl_tensor *next;     /* what was received for the next forward; NULL: nothing yet */
-    tl_tensor *total;    /* the sum of the losses */
-    tl_generator before; /* all random numbers of a pass of the whole model are within `n_drawn` */
-    uint64_t n_drawn;
-};
 
 static int neighbour(const struct pipeline *p, int step) { return tl_comm_rank(p->pp) + step; }
 
@@ -58,7 +37,8 @@ static uint64_t drawn_most(const tl_model_config *c, const tl_tensor *tokens) {
 /* Every stage has a stream of its own, and every micro-batch a part of it. */
 static void generator_place(struct pipeline *p, int64_t k, tl_tensor *tokens) {
     p->n_drawn = drawn_most(&p->state->config, tokens);
-    const tl_generator own = {p->before.seed, p->before.stream ^ (uint64_t)tl_comm_rank(p->pp) << PP_STREAM,
+    uint64_t stage = (uint64_t)(tl_comm_rank(p->pp) + p->state->chunk * tl_comm_size(p->pp));
+    const tl_generator own = {p->before.seed, p->before.stream ^ stage << PP_STREAM,
                               p->before.index + (uint64_t)k * p->n_drawn};
     if (p->pp) tl_generator_set(own);
 }
@@ -72,10 +52,11 @@ static tl_tensor *received(const struct pipeline *p, tl_tensor *tokens) {
 static tl_tensor *stage(struct pipeline *p, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin, tl_tensor *x) {
     tl_scope scope = tl_scope_enter(p->model->scope_name);
     if (!scope.depth) return NULL;
+    bool is_end = pipeline_is_end(p);
     bool ok = !begin || lm_documents_begin(p->model, tokens, begin);
     tl_tensor *y = ok ? lm_stage(p->model, tokens, targets, x) : NULL;
     lm_documents_end(p->model);
-    if (y && !p->is_last && tl_dtype_of(y) != p->state->dtype) {
+    if (y && !is_end && tl_dtype_of(y) != p->state->dtype) {
         error_set(TL_ERROR_USE, "pipeline: a stage gives %s (need %s, as the parameters)",
                   tl_dtype_name(tl_dtype_of(y)), tl_dtype_name(p->state->dtype));
         y = NULL;
@@ -90,22 +71,39 @@ static bool loss_add(struct pipeline *p, tl_tensor *loss) {
     return ok;
 }
 
-/* Forward of micro-batch k. x is what was received, and becomes the flight's; NULL: it is received now. */
-static bool forward(struct pipeline *p, int64_t k, tl_tensor *x, struct flight *flight) {
+bool pipeline_give(struct pipeline *p, int64_t k, tl_tensor **tokens, tl_tensor **targets, tl_tensor **begin) {
+    *tokens = *targets = *begin = NULL;
+    if (!p->give(p->context, k, tokens, targets, begin)) return false;
+    return *tokens || error_set(TL_ERROR_USE, "pipeline: got NULL instead of the tokens of a micro-batch");
+}
+
+/* The first micro-batch may have been given already. */
+static bool batch_take(struct pipeline *p, int64_t k, tl_tensor **tokens, tl_tensor **targets, tl_tensor **begin) {
+    if (k > 0 || !p->early[0]) return pipeline_give(p, k, tokens, targets, begin);
+    tl_tensor **const to[] = {tokens, targets, begin};
+    bool ok = true;
+    for (int i = 0; i < 3; i++) {
+        *to[i] = scope_adopt(p->early[i]);
+        ok = ok && (*to[i] || !p->early[i]);
+        p->early[i] = NULL;
+    }
+    return ok;
+}
+
+bool pipeline_forward(struct pipeline *p, int64_t k, tl_tensor *x, struct flight *flight) {
     tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
     *flight = (struct flight){.x = x};
     tl_scope scope = tl_scope_begin();
-    bool ok = scope.depth && p->give(p->context, k, &tokens, &targets, &begin);
-    if (ok && !tokens) ok = error_set(TL_ERROR_USE, "pipeline: got NULL instead of the tokens of a micro-batch");
-    if (ok && !p->is_first && !x) ok = (x = received(p, tokens)) && (flight->x = tl_keep(x));
+    bool ok = scope.depth && batch_take(p, k, &tokens, &targets, &begin);
+    if (ok && !pipeline_is_beginning(p) && !x) ok = (x = received(p, tokens)) && (flight->x = tl_keep(x));
     if (ok && x && p->weight != 0) ok = tl_requires_grad(x, true) != NULL;
     if (ok) generator_place(p, k, tokens);
     tl_tensor *y = ok ? stage(p, tokens, targets, begin, x) : NULL;
-    ok = y && (flight->y = tl_keep(y)) && (!p->is_last || loss_add(p, y));
+    ok = y && (flight->y = tl_keep(y)) && (!pipeline_is_end(p) || loss_add(p, y));
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
-static void flight_end(struct flight *f) {
+void flight_end(struct flight *f) {
     if (f->x) tl_zero_grad(f->x, false);
     tl_drop(f->x);
     tl_drop(f->y);
@@ -114,10 +112,7 @@ static void flight_end(struct flight *f) {
 
 static struct flight *newest(struct pipeline *p) { return &p->flights[(p->oldest + p->n_flights++) % p->n_room]; }
 
-/* Backward of the oldest micro-batch, given the gradient of what it sent, which is dropped. *dx receives that of what
- * it received, kept; NULL on the first stage. */
-static bool backward(struct pipeline *p, tl_tensor *dy, tl_tensor **dx) {
-    struct flight *f = &p->flights[p->oldest];
+bool pipeline_backward(struct pipeline *p, struct flight *f, tl_tensor *dy, tl_tensor **dx) {
     tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT);
     tl_scope scope = tl_scope_begin();
     tl_tensor *seed = dy ? dy : scope.depth ? tl_full(TL_SCALAR, p->weight, TL_F32, tl_device_of(f->y)) : NULL;
@@ -129,6 +124,12 @@ static bool backward(struct pipeline *p, tl_tensor *dy, tl_tensor **dx) {
     tl_set_autocast(autocast);
     tl_drop(dy);
     flight_end(f);
+    return ok;
+}
+
+/* Of the oldest micro-batch. */
+static bool backward(struct pipeline *p, tl_tensor *dy, tl_tensor **dx) {
+    bool ok = pipeline_backward(p, &p->flights[p->oldest], dy, dx);
     p->oldest = (p->oldest + 1) % p->n_room;
     p->n_flights--;
     return ok;
@@ -170,7 +171,7 @@ static bool gradient_receive(const struct pipeline *p, tl_tensor **dy) {
 static bool pass(void *context, int64_t k) {
     struct pipeline *p = context;
     struct flight f;
-    bool ok = forward(p, k, NULL, &f) && (p->is_last || send(p, f.y, 1));
+    bool ok = pipeline_forward(p, k, NULL, &f) && (p->is_last || send(p, f.y, 1));
     flight_end(&f);
     return ok;
 }
@@ -186,7 +187,7 @@ static bool alternate(struct pipeline *p, int64_t k, bool is_last) {
     tl_tensor *dy = NULL, *dx = NULL, *x = p->next;
     struct flight *f = newest(p);
     p->next = NULL;
-    bool ok = forward(p, k, x, f) && (p->is_last || exchange(p, f->y, 1, &dy)) && backward(p, dy, &dx);
+    bool ok = pipeline_forward(p, k, x, f) && (p->is_last || exchange(p, f->y, 1, &dy)) && backward(p, dy, &dx);
     if (ok && dx) ok = is_last ? send(p, dx, -1) : exchange(p, dx, -1, &p->next);
     tl_drop(dx);
     return ok;
@@ -203,7 +204,7 @@ static bool train_all(struct pipeline *p) {
     bool ok = true;
     for (int64_t k = 0; ok && k < ahead; k++) {
         struct flight *f = newest(p);
-        ok = forward(p, k, NULL, f) && send(p, f->y, 1);
+        ok = pipeline_forward(p, k, NULL, f) && send(p, f->y, 1);
     }
     ok = ok && p->run(p->context, p->n - ahead - 1, alternate_again, p) && alternate(p, p->n - 1, true);
     for (int64_t k = 0; ok && k < ahead; k++) {
@@ -264,11 +265,15 @@ tl_tensor *model_pipeline(tl_module *model, int64_t n, tl_micro_batch give, void
                          .before = tl_generator_get()};
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
+    s->chunk = 0;
     p.total = tl_zeros(TL_SCALAR, TL_F32, (tl_device *)(uintptr_t)model_device(s));
-    bool ok = p.total && room_make(&p) && (weight != 0 ? train_all(&p) : pass_all(&p));
+    bool ok = p.total && (s->parallel.n_chunks > 1 ? pipeline_interleave(&p)
+                                                   : room_make(&p) && (weight != 0 ? train_all(&p) : pass_all(&p)));
+    s->chunk = 0;
     for (int64_t i = 0; p.flights && i < p.n_room; i++) flight_end(&p.flights[i]); /* of a pass that failed */
     memory_free(p.flights);
     tl_drop(p.next);
+    for (int i = 0; i < 3; i++) tl_drop(p.early[i]);
     if (p.pp)
         tl_generator_set((tl_generator){p.before.seed, p.before.stream, p.before.index + (uint64_t)n * p.n_drawn});
     if (ok && p.pp) p.total = tl_broadcast(p.total, tl_comm_size(p.pp) - 1, p.pp);

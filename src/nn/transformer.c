@@ -424,15 +424,26 @@ static bool part_add(tl_module *to, const char *name, tl_module *made, bool is_h
     return made && (*part || !is_here);
 }
 
+/* Whether this process has a layer; of which chunk. */
+static bool layer_is_here(const struct parallel *p, int64_t layer, int *chunk) {
+    for (*chunk = 0; *chunk < p->n_chunks; ++*chunk) {
+        int64_t from, to;
+        parallel_layers(p, *chunk, &from, &to);
+        if (layer >= from && layer < to) return true;
+    }
+    return false;
+}
+
 static tl_module *blocks_new(const tl_model_config *c, const struct make *make) {
     const struct parallel *p = make->parallel;
+    int chunk;
     tl_module *list = tl_nn_list(), *block;
     bool ok = list != NULL;
     for (int64_t l = 0; ok && l < c->n_layers; l++) {
         char name[32];
         snprintf(name, sizeof name, "%lld", (long long)l);
         ok = part_add(list, name, c->family == TL_GPT2 ? gpt2_block_new(c, make) : llama_block_new(c, make),
-                      l >= p->first_layer && l < p->last_layer, &block);
+                      layer_is_here(p, l, &chunk), &block);
         if (ok && block && make->maker) ok = make->maker->made(make->maker->context, block);
     }
     return module_finish(list, ok);
@@ -471,7 +482,9 @@ void model_watch(tl_module *model, const struct block_watch *watches) {
 
 /* in: x (B,T,C) [, token_position [, document_begin]]. A block that backward runs again finds those of its own pass. */
 static tl_tensor *run_block(void *context, int layer, tl_tensor **in, int n_in) {
-    struct model *s = context;
+    const struct model_chunk *chunk = context;
+    struct model *s = chunk->model;
+    layer += chunk->first;
     tl_tensor *begin = s->document_begin, *position = s->token_position;
     s->token_position = n_in > 1 ? in[1] : NULL;
     s->document_begin = n_in > 2 ? in[2] : NULL;
@@ -482,12 +495,16 @@ static tl_tensor *run_block(void *context, int layer, tl_tensor **in, int n_in) 
     return y;
 }
 
+/* Whether a pass ends with the norm and the head. */
+static bool pass_is_last(const struct model *s) { return s->parallel.is_last && s->chunk + 1 == s->parallel.n_chunks; }
+
 /* All blocks and the last norm, no sum of the stream apart from its norm. Without a norm: the stream. */
 static tl_tensor *run_joined(const struct model *m, tl_tensor *x) {
     const tl_module *blocks = m->blocks;
+    const struct model_chunk *chunk = &m->chunks[m->chunk];
     struct stream s = {.x = tl_keep(x)};
     bool ok = s.x != NULL;
-    for (size_t l = 0; ok && l < blocks->n_children; l++) {
+    for (size_t l = (size_t)chunk->first; ok && l < (size_t)(chunk->first + chunk->n); l++) {
         tl_scope scope = module_enter(blocks->children[l]);
         ok = scope.depth && watch_enter(m, l) && block_pass(blocks->children[l], &s);
         tl_tensor *watched = ok ? watch_leave(m, l, s.addend) : NULL;
@@ -499,7 +516,7 @@ static tl_tensor *run_joined(const struct model *m, tl_tensor *x) {
         }
         if (scope.depth) ok = tl_scope_end(scope) && ok;
     }
-    tl_tensor *y = !ok ? NULL : m->norm ? stream_norm(&s, m->norm) : tl_add(s.x, s.addend);
+    tl_tensor *y = !ok ? NULL : pass_is_last(m) ? stream_norm(&s, m->norm) : tl_add(s.x, s.addend);
     stream_end(&s);
     return y;
 }
@@ -541,8 +558,9 @@ static tl_tensor *backbone(tl_module *model, tl_tensor *tokens, tl_tensor *x) {
     /* a checkpoint gives one tensor, so the sum at its edge is made there */
     tl_tensor *in[3] = {x, s->token_position, s->document_begin};
     int n_in = s->document_begin ? 3 : s->token_position ? 2 : 1;
-    x = checkpoint_layers(run_block, s, (int)s->blocks->n_children, s->policy, s->k, in, n_in);
-    return s->norm ? tl_module_forward(s->norm, x) : x;
+    struct model_chunk *chunk = &s->chunks[s->chunk];
+    x = checkpoint_layers(run_block, chunk, chunk->n, s->policy, s->k, in, n_in);
+    return pass_is_last(s) ? tl_module_forward(s->norm, x) : x;
 }
 
 static bool tokens_fit(const struct model *s, tl_tensor *tokens) {
@@ -674,7 +692,7 @@ static tl_tensor *parallel_loss(const struct model *s, tl_tensor *x, tl_tensor *
 static tl_tensor *pass_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x) {
     struct model *s = model->state;
     x = backbone(model, tokens, x);
-    if (!s->parallel.is_last) return x;
+    if (!pass_is_last(s)) return x;
     x = parallel_enter(&s->parallel, x);
     x = x ? tl_reshape(x, TL_SHAPE(-1, s->config.channels)) : NULL; /* (B T, C) */
     tl_tensor *flat = tl_flatten(targets, 0, -1);
@@ -761,15 +779,24 @@ static bool llama_fill(tl_module *m, const tl_model_config *c, const struct make
            part_add(body, "norm", rms_norm_make(make, c->channels, c->norm_eps), p->is_last, &s->norm);
 }
 
+static void chunks_fill(struct model *s) {
+    int block = 0, chunk;
+    for (int i = 0; i < MOST_CHUNKS; i++) s->chunks[i] = (struct model_chunk){.model = s};
+    for (int64_t layer = 0; layer < s->parallel.n_layers; layer++) {
+        if (!layer_is_here(&s->parallel, layer, &chunk)) continue;
+        struct attention *a = s->blocks->children[block]->children[ATTENTION]->state;
+        a->model = s;
+        a->layer = layer;
+        if (!s->chunks[chunk].n++) s->chunks[chunk].first = block;
+        block++;
+    }
+}
+
 bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device) {
     struct model *s = m->state;
     struct make make = {dtype, device, c->init_std, &s->parallel, s->maker};
     bool ok = c->family == TL_GPT2 ? gpt2_fill(m, c, &make) : llama_fill(m, c, &make);
-    for (size_t l = 0; ok && l < s->blocks->n_children; l++) {
-        struct attention *a = s->blocks->children[l]->children[ATTENTION]->state;
-        a->model = s;
-        a->layer = s->parallel.first_layer + (int64_t)l;
-    }
+    if (ok) chunks_fill(s);
     s->dtype = dtype;
     if (ok && c->is_tied) { /* the head has no separate tensor */
         s->head = s->parallel.is_last ? s->embedding : NULL;

@@ -42,6 +42,7 @@ bool layout_take(struct layout *l, const struct settings *s, int64_t *n_devices)
     l->shard_group = s->shard_group;
     l->is_serial = !s->overlap;
     l->dp = *n_devices / others;
+    if (s->pp_chunks > 1) l->chunks = s->pp_chunks, l->schedule = SCHEDULE_INTERLEAVED;
     if (l->chunks < 1) l->chunks = 1;
     if (*n_devices % others == 0 && l->dp > 0 && (!s->dp || s->dp == l->dp)) return true;
     return error_set(TL_ERROR_USE,
@@ -60,7 +61,7 @@ bool layout_rank_settings(const struct layout *l, const struct settings *s, stru
     *rank = *s;
     rank->batch /= l->dp;
     rank->dp = 0;
-    rank->tp = rank->cp = rank->pp = 1;
+    rank->tp = rank->cp = rank->pp = rank->pp_chunks = 1;
     rank->sp = false;
     rank->shard = SHARD_NONE;
     rank->shard_group = 0;
@@ -80,7 +81,7 @@ const char *layout_refusal(const struct layout *l, const tl_model_config *c, int
         snprintf(buffer, 160, "sequences of %" PRId64 " cannot be cut into 2 x %" PRId64 " parts for --cp", seq, l->cp);
     else if (l->pp > c->n_layers)
         snprintf(buffer, 160, "%" PRId64 " layers are fewer than --pp %" PRId64, c->n_layers, l->pp);
-    else if (l->chunks > 1 && c->n_layers % chunk_layers)
+    else if (l->chunks > 1 && c->n_layers < chunk_layers)
         snprintf(buffer, 160, "%" PRId64 " layers cannot be divided into %" PRId64 " stages of %" PRId64 " chunks",
                  c->n_layers, l->pp, l->chunks);
     else if (l->shard_group && (l->shard_group < 2 || l->dp * l->cp % l->shard_group || !l->shard))
@@ -358,8 +359,7 @@ static struct pipeline pipeline_of(const struct layout *l, const struct layout_w
 struct stage_seconds {
     double first, middle, last;
 };
-#define STAGES(pipe, field) \
-    ((struct stage_seconds){(pipe)->first.field, (pipe)->middle.field, (pipe)->last.field})
+#define STAGES(pipe, field) ((struct stage_seconds){(pipe)->first.field, (pipe)->middle.field, (pipe)->last.field})
 
 static double slowest_of(const struct pipeline *p, struct stage_seconds s) {
     double most = fmax(s.first, p->stages > 1 ? s.last : 0);
@@ -544,7 +544,9 @@ static void sent_take(struct layout_estimate *e, double sent) {
 static bool can_price(const struct settings *s, const struct layout *l, const struct layout_estimate *e) {
     double n = (double)layout_sharded(l), weights = (double)e->weights_bytes * (l->shard == SHARD_ZERO3 ? n : 1);
     double buckets = 1 + weights / BUCKET_BYTES;
-    if (l->pp > 1 && (l->schedule != SCHEDULE_1F1B || (l->micro && l->micro != s->accum))) return false;
+    bool has_schedule =
+        l->schedule == SCHEDULE_1F1B || (l->schedule == SCHEDULE_INTERLEAVED && s->pp_chunks == l->chunks);
+    if (l->pp > 1 && (!has_schedule || (l->micro && l->micro != s->accum))) return false;
     return mesh_is_possible(s) && l->dp * l->tp * l->cp * l->pp > 1 && n * buckets <= LAYOUT_CALLS;
 }
 
@@ -586,6 +588,7 @@ bool layout_refine(struct layout_estimate *e, const struct settings *s, const st
     if (!own) return error_memory(sizeof *own, "a price");
     own->settings = *s;
     own->settings.dp = l->dp;
+    if (l->pp > 1 && l->schedule == SCHEDULE_INTERLEAVED) own->settings.pp_chunks = l->chunks;
     bool ok = true, is_refused = !can_price(&own->settings, l, e);
     for (int i = 0; ok && !is_refused && i < n; i++) {
         struct price *p = &own->price;

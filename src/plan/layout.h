@@ -1,9 +1,9 @@
 /* layout.h: a training on many devices: how they divide the work, and what each holds, sends and waits for.
  *
  * N = tp cp dp pp devices (step/mesh.h has their order). Each has 1/tp of every layer's matrices, 1/cp of each
- * sequence, 1/pp of the layers, and 1/dp of the sequences of a micro-batch. n = dp cp devices hold the same part of the
- * model; sharding divides what they keep, of W bytes of weights, G of gradients, M of master copy and moments (all of
- * one part of the model), with k micro-batches and gradients of g bytes in each:
+ * sequence, 1/pp of the layers, and 1/dp of the sequences of a micro-batch. n = dp cp devices hold the same part of
+ * the model; sharding divides what they keep, of W bytes of weights, G of gradients, M of master copy and moments
+ * (all of one part of the model), with k micro-batches and gradients of g bytes in each:
  *
  *              weights   gradients   master, moments   sent by each device in a step, f = (n - 1) / n
  *     none     W         G           M                 2 f G                    all-reduce
@@ -22,10 +22,11 @@
  *     cp       all-gather of K forward, in recomputation and backward, reduce-scatter of K backward
  *     pp       S forward and backward at each border of stages (S / tp with sp), v times if interleaved
  *
- * Time without the pipeline is T = compute + exposed communication. With p equal stages, m micro-batches and v chunks, a
- * pipeline fills and drains for (p - 1) / (v m) T more, of which zero-bubble schedules keep (F + B - 2 W) / (F + B)
- * (zb1p) or nothing (zbv), for forward F, backward B and its weights' part W. Stages then are idle for (p - 1) / (v m +
- * p - 1) of the time: the bubble. Stages that are not equal, such as one with a large head, wait for the slowest:
+ * Time without the pipeline is T = compute + exposed communication. With p equal stages, m micro-batches and v
+ * chunks, a pipeline fills and drains for (p - 1) / (v m) T more, of which zero-bubble schedules keep (F + B - 2 W)
+ * / (F + B) (zb1p) or nothing (zbv), for forward F, backward B and its weights' part W. Stages then are idle for (p
+ * - 1) / (v m + p - 1) of the time: the bubble. Stages that are not equal, such as one with a large head, wait for
+ * the slowest:
  *
  *     least      the longest of: a stage's own micro-batches, and one of every stage before it
  *     expected   the slowest stage's micro-batches, and one of every other stage
@@ -34,8 +35,10 @@
  *   bound      everything at data sheets' peaks and wires' speeds, all communication hidden: no step is shorter.
  *   expected   products at the share of the peak that trainings reach on this chip, collectives at measured speeds,
  *              LAYOUT_OVERLAP of what a program sends beside computation hidden, as long as there is enough of it.
- *              Tally hides dp (step/buckets.h): sums behind backward, of the last micro-batch before zero2 and not with
- *              stages; what zero1 and zero2 gather behind the next forward; in zero3 all. Others' programs, which have
+ *              Tally hides dp (step/buckets.h): sums behind backward, of the last micro-batch before zero2 and not
+ *              with
+ *              stages; what zero1 and zero2 gather behind the next forward; in zero3 all. Others' programs, which
+ *              have
  *              rings, also hide cp and pp. Nobody hides tp.
  */
 #ifndef PLAN_LAYOUT_H
@@ -53,11 +56,11 @@ bool schedule_find(const char *name, enum layout_schedule *schedule); /* false: 
 struct layout {
     int64_t tp, cp, dp, pp;
     int64_t shard_group; /* ranks of dp and cp that divide what is sharded; 0: all of them */
-    int64_t chunks; /* of each stage's layers, with SCHEDULE_INTERLEAVED; else 1 */
-    int64_t micro;  /* micro-batches of a step; 0: as many as were priced */
-    bool sp;        /* what is between the matrices of tp is divided along the sequence */
-    bool has_rings; /* collectives are rings, as libraries have them; else pairwise, as Tally's own */
-    bool is_serial; /* nothing is sent beside computation */
+    int64_t chunks;      /* of each stage's layers, with SCHEDULE_INTERLEAVED; else 1 */
+    int64_t micro;       /* micro-batches of a step; 0: as many as were priced */
+    bool sp;             /* what is between the matrices of tp is divided along the sequence */
+    bool has_rings;      /* collectives are rings, as libraries have them; else pairwise, as Tally's own */
+    bool is_serial;      /* nothing is sent beside computation */
     enum shard_mode shard;
     enum layout_schedule schedule;
 };
@@ -88,11 +91,11 @@ struct layout_estimate {
     uint64_t block_bytes;    /* if exact: of these, in blocks */
     double in_flight;        /* micro-batches whose activations the first stage holds */
     struct network_cost axis[LAYOUT_AXES], sum;
-    bool has_network;  /* some group is in several nodes */
+    bool has_network;   /* some group is in several nodes */
     double bubble;      /* of the time, the share in which stages of pp are idle, on average */
     double even_bubble; /* the same if all of them had equal work */
-    double bound_s;    /* no step is shorter; 0: not known, as below */
-    double roofline_s; /* Tally's own ops at data sheets' peaks, all communication hidden */
+    double bound_s;     /* no step is shorter; 0: not known, as below */
+    double roofline_s;  /* Tally's own ops at data sheets' peaks, all communication hidden */
     double expected_s;
     double compute_s, exposed_s, hidden_s; /* of expected_s: computing with the bubble, waiting; and beside it */
 };
@@ -105,9 +108,7 @@ const char *layout_refusal(const struct layout *l, const tl_model_config *config
  * settings need). False: recorded, if they do not divide. */
 bool layout_take(struct layout *l, const struct settings *s, int64_t *n_devices);
 /* Ranks among which sharding divides what one of them would hold. */
-static inline int64_t layout_sharded(const struct layout *l) {
-    return l->shard_group ? l->shard_group : l->dp * l->cp;
-}
+static inline int64_t layout_sharded(const struct layout *l) { return l->shard_group ? l->shard_group : l->dp * l->cp; }
 /* The settings of one device that has the whole model, with the sequences of one rank of dp. False: recorded. */
 bool layout_rank_settings(const struct layout *l, const struct settings *s, struct settings *rank);
 

@@ -181,6 +181,7 @@ static bool hunt_run(struct hunt *h) {
     own->tp = open_or(s->tp), own->cp = open_or(s->cp), own->pp = open_or(s->pp), own->dp = s->dp;
     own->shard = (enum shard_mode)s->shard;
     own->shard_group = s->shard_group;
+    if (s->pp_chunks > 1) own->chunks = s->pp_chunks, own->schedule = SCHEDULE_INTERLEAVED;
     own->is_serial = !s->overlap;
     const struct layout one = {.dp = 1};
     if (!layout_rank_settings(&one, s, s) || !settings_check(s) || !layout_model_open(&h->settings, &h->config))

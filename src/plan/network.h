@@ -25,7 +25,7 @@
 struct network {
     const char *name, *aliases, *chips; /* chips whose usual network it is; lists are divided by commas */
     const char *source, *note;
-    int64_t node;                      /* devices in a node */
+    int64_t node;                       /* devices in a node */
     double link, reduce, gather, delay; /* inside: of one device; `reduce`, `gather`, `delay` are measured */
     double nics, nic, nic_reduce, nic_delay;
     bool adds, nic_adds; /* the switches can add */

@@ -120,10 +120,10 @@ static json_t *run_json(const struct plan *plan) {
 }
 
 static json_t *layout_json(const struct layout *l, const struct layout_estimate *e) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:s, s:I, s:f}", "tp", (json_int_t)l->tp, "cp", (json_int_t)l->cp,
-                     "dp", (json_int_t)l->dp, "pp", (json_int_t)l->pp, "sp", (int)l->sp, "shard", shard_names[l->shard],
-                     "shard_group", (json_int_t)layout_sharded(l), "schedule", schedule_names[l->schedule], "chunks", (json_int_t)l->chunks, "in_flight",
-                     e->in_flight);
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:s, s:I, s:f}", "tp", (json_int_t)l->tp, "cp",
+                     (json_int_t)l->cp, "dp", (json_int_t)l->dp, "pp", (json_int_t)l->pp, "sp", (int)l->sp, "shard",
+                     shard_names[l->shard], "shard_group", (json_int_t)layout_sharded(l), "schedule",
+                     schedule_names[l->schedule], "chunks", (json_int_t)l->chunks, "in_flight", e->in_flight);
 }
 
 static json_t *cost_json(const struct network_cost *c) {

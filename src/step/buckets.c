@@ -359,9 +359,7 @@ static bool grads_advance(struct bucket *k) {
            : k->reducing  ? reduce_end(k)
                           : true;
 }
-static bool grads_are_away(const struct bucket *k) {
-    return k->joining || k->returning || k->crossing || k->reducing;
-}
+static bool grads_are_away(const struct bucket *k) { return k->joining || k->returning || k->crossing || k->reducing; }
 
 bool buckets_finish(struct buckets *b) {
     bool ok = true, is_away = true;
@@ -535,7 +533,8 @@ static bool early_add(struct bucket_parts *early, const struct bucket *k) {
 /* Buckets do not reach beyond a block, so those of one block can be made by themselves. */
 bool buckets_take_block(struct buckets *b, tl_tensor **parameters, const int *kinds, int n,
                         const struct mesh_group *group, const struct mesh_group *across) {
-    struct buckets one = {.group = *group, .across = *across, .mode = SHARDING_ZERO3, .early.nothing = b->early.nothing};
+    struct buckets one = {
+        .group = *group, .across = *across, .mode = SHARDING_ZERO3, .early.nothing = b->early.nothing};
     size_t bytes = (size_t)n * (sizeof *one.at + sizeof *one.members);
     one.at = memory_new((size_t)n * sizeof *one.at);
     one.members = memory_new((size_t)n * sizeof *one.members);

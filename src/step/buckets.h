@@ -70,8 +70,8 @@ struct bucket {
     struct collective *reducing, *joining;   /* gradients: to their sums, and these to `whole` */
     struct collective *crossing, *returning; /* `grad`: to its sum across groups, and parts of this back to all */
     bool is_crossed;                         /* it is that sum, or will be */
-    struct collective *fetching;           /* parameters */
-    bool is_done;                          /* zero3: its gradients of this micro-batch are made */
+    struct collective *fetching;             /* parameters */
+    bool is_done;                            /* zero3: its gradients of this micro-batch are made */
     struct buckets *all;
 };
 
@@ -110,7 +110,7 @@ struct buckets_options {
     enum sharding mode;
     bool sums_in_f32, overlaps;
     struct mesh_group across; /* of size 1: there is one group of ranks */
-    int late_kind; /* whose sums buckets_share needs, in parts; -1: none */
+    int late_kind;            /* whose sums buckets_share needs, in parts; -1: none */
 };
 
 /* zero3, before buckets_make: takes a block's parameters, as the model is made, so that a rank never has those of two.

@@ -27,6 +27,11 @@ static bool parts_check(const struct settings *s) {
                          "cp: rows of %" PRId64 " tokens cannot be divided among %" PRId64
                          " ranks, two parts for each (need --seq that is a multiple of %" PRId64 ")",
                          s->seq, s->cp, 2 * s->cp);
+    if (s->pp_chunks > 1 && (s->pp == 1 || s->accum % s->pp))
+        return error_set(TL_ERROR_USE,
+                         "pp_chunks: %" PRId64 " chunks of layers on each of %" PRId64 " stages, with %" PRId64
+                         " micro-batches (need --pp 2 or more, and --accum that is a multiple of it)",
+                         s->pp_chunks, s->pp, s->accum);
     return !s->sp || s->tp > 1 ||
            error_set(TL_ERROR_USE, "sp: divides what is between the parts of tp (need --tp 2 or more, or no --sp)");
 }
@@ -35,8 +40,9 @@ static bool group_check(const struct settings *s, int64_t n) {
     int64_t group = s->shard_group;
     if (!group) return true;
     if (!s->shard)
-        return error_set(TL_ERROR_USE, "shard_group: --shard none divides nothing (need --shard zero1, zero2 or zero3, or "
-                                       "no --shard-group)");
+        return error_set(TL_ERROR_USE,
+                         "shard_group: --shard none divides nothing (need --shard zero1, zero2 or zero3, or "
+                         "no --shard-group)");
     if (group > 1 && n % group == 0) return true;
     return error_set(TL_ERROR_USE,
                      "shard_group: %" PRId64 " ranks of dp and cp cannot be divided into groups of %" PRId64

@@ -7,10 +7,11 @@
  *     tp   parts of each layer's matrices          dp   sequences of a micro-batch
  *     cp   parts of each sequence                  pp   layers
  *
- * The group of an axis are the ranks that differ on this axis alone, in its order. Gradients of a parameter are summed
- * over `reduced`: the ranks that hold the same part of the model and see other tokens, dp and cp together. What --shard
- * divides is divided among `sharded`: all of these, or with --shard-group N every N that follow each other; then
- * `across` are those that hold the same parts, one of each such group. A mesh is made of the processes that were launched, or of processes that do not exist: then one process prices every rank. */
+ * The group of an axis are the ranks that differ on this axis alone, in its order. Gradients of a parameter are
+ * summed over `reduced`: the ranks that hold the same part of the model and see other tokens, dp and cp together.
+ * What --shard divides is divided among `sharded`: all of these, or with --shard-group N every N that follow each
+ * other; then `across` are those that hold the same parts, one of each such group. A mesh is made of the processes
+ * that were launched, or of processes that do not exist: then one process prices every rank. */
 #ifndef STEP_MESH_H
 #define STEP_MESH_H
 
@@ -26,7 +27,7 @@ struct mesh {
         int rank, size;
         tl_comm *comm;
     } axis[MESH_AXES], reduced, sharded, across; /* sharded.comm may be that of `reduced`, across.comm NULL */
-    bool is_price; /* the other ranks do not exist */
+    bool is_price;                               /* the other ranks do not exist */
 };
 
 const char *mesh_axis_name(enum mesh_axis axis); /* "tp", and the setting's name */

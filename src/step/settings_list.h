@@ -69,6 +69,7 @@ INTEGER(dp, PRICED, 0, 0, 1000000, "ranks that divide each micro-batch; 0: as ma
 INTEGER(tp, PRICED, 1, 1, 4096, "ranks that divide the matrices of each layer")
 INTEGER(cp, PRICED, 1, 1, 4096, "ranks that divide each sequence")
 INTEGER(pp, PRICED, 1, 1, 4096, "ranks that divide the layers: the stages of a pipeline, which takes the accum micro-batches of a step through them")
+INTEGER(pp_chunks, PRICED, 1, 1, 16, "pp: chunks of layers on each stage, which micro-batches go through in turn (interleaved 1F1B): stages are idle for a shorter time, and send more. accum must be a multiple of pp")
 TRUTH(sp, PRICED, false, "tp: also divide what is between the matrices, along the sequence")
 CHOICE(shard, PRICED, "none", "none|zero1|zero2|zero3", "what each rank of dp keeps only a part of: zero1 the optimizer's state, zero2 also gradients, zero3 also parameters")
 INTEGER(shard_group, PRICED, 0, 0, 1000000, "shard: ranks that divide these among them, such as those of a machine; every such group keeps all of it, and gradients are summed first inside, then across groups. 0: all ranks of dp and cp")

@@ -272,7 +272,8 @@ static bool model_make(struct trainer *t) {
     const tl_parallel parallel = {.tp = t->mesh.axis[MESH_TP].comm,
                                   .cp = t->mesh.axis[MESH_CP].comm,
                                   .pp = t->mesh.axis[MESH_PP].comm,
-                                  .has_sequence_parallel = s->sp};
+                                  .has_sequence_parallel = s->sp,
+                                  .pp_chunks = (int)s->pp_chunks};
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (!trainer_model(s, &config, weights) || !trainer_can_hold(s, &config, weights, t->device) ||
