@@ -66,6 +66,25 @@
 #define TL_PRINTF(text, first)
 #endif
 
+/* C++ has no compound literals. The macros below that pass arrays pass these instead, which live as long: to the end of
+ * the whole expression. */
+#ifdef __cplusplus
+template <typename T, size_t N>
+struct tl_values {
+    T values[N];
+    T *data() { return values; }
+};
+template <typename T, typename... Values>
+constexpr tl_values<T, sizeof...(Values)> tl_values_of(Values... values) {
+    return {{static_cast<T>(values)...}};
+}
+#define TL_VALUES_OF(type, ...) (tl_values_of<type>(__VA_ARGS__).data())
+#define TL_LENGTH_OF(type, ...) static_cast<int>(sizeof(tl_values_of<type>(__VA_ARGS__)) / sizeof(type))
+#else
+#define TL_VALUES_OF(type, ...) ((type[]){__VA_ARGS__})
+#define TL_LENGTH_OF(type, ...) ((int)(sizeof((type[]){__VA_ARGS__}) / sizeof(type)))
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -93,7 +112,7 @@ TL_API const char *tl_dtype_name(tl_dtype dtype); /* "f32"; "?" if it is not a d
 TL_API int tl_dtype_bits(tl_dtype dtype);         /* 32 */
 
 /* A shape argument: tl_zeros(TL_SHAPE(2, 3), TL_F32, NULL). The shape of a scalar is TL_SCALAR. */
-#define TL_SHAPE(...) ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))), ((int64_t[]){__VA_ARGS__})
+#define TL_SHAPE(...) TL_LENGTH_OF(int64_t, __VA_ARGS__), TL_VALUES_OF(int64_t, __VA_ARGS__)
 #define TL_SCALAR 0, ((const int64_t *)NULL)
 
 /* A number with its kind. Next to a tensor it promotes as a Python number does in PyTorch: a float tensor keeps its
@@ -704,8 +723,7 @@ TL_API const char *tl_lengths(const char *format, ...) TL_PRINTF(1, 2);
  * tensors, a heuristic beyond). Each pair is one batched matmul, or an elementwise product if nothing is summed.
  * Integers, which have no matmul, and batches of dot products in f32 and f64 are multiplied and summed. Operands are
  * not copied where strides allow it. The result may be a permuted view. */
-#define TL_TENSORS(...) \
-    ((tl_tensor *[]){__VA_ARGS__}), ((int)(sizeof((tl_tensor *[]){__VA_ARGS__}) / sizeof(tl_tensor *)))
+#define TL_TENSORS(...) TL_VALUES_OF(tl_tensor *, __VA_ARGS__), TL_LENGTH_OF(tl_tensor *, __VA_ARGS__)
 TL_API tl_tensor *tl_einsum(const char *pattern, tl_tensor **tensors, int n);
 TL_API tl_tensor *tl_einsum_letters(const char *pattern, tl_tensor **tensors, int n);
 
@@ -825,7 +843,11 @@ typedef struct tl_attention_options {
 } tl_attention_options;
 TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask, no dropout, no first_key */
 /* The usual options of a language model: tl_attention(q, k, v, TL_CAUSAL, NULL). */
+#ifdef __cplusplus
+#define TL_CAUSAL TL_VALUES_OF(tl_attention_options, tl_attention_options{0, true, 0, nullptr, 0, nullptr})
+#else
 #define TL_CAUSAL (&(const tl_attention_options){.causal = true})
+#endif
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64),
  * differentiable, and not affected by dropout. A query that sees no key has the result 0 and lse -inf. On cuda, masks,
  * windows, dropout, first_key and the gradient of lse use slower kernels. */

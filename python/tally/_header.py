@@ -116,10 +116,11 @@ class Header:
         for name, value in re.findall(r"^#define (TL_\w+) (\d+)$", text, re.M):
             self.constants[name] = int(value)
         self.version = re.search(r'^#define TL_VERSION "(.*)"', text, re.M).group(1)
+        text = re.sub(r"^#ifdef __cplusplus\n.*?^#(?:else|endif)$", "", text, flags=re.S | re.M)
         text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
         text = re.sub(r"//[^\n]*", " ", text)
         text = re.sub(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*$", "", text, flags=re.M)
-        text = re.sub(r"TL_PRINTF\([^)]*\)", "", text).replace("TL_API", "").replace('extern "C" {', "")
+        text = re.sub(r"TL_PRINTF\([^)]*\)", "", text).replace("TL_API", "")
         self.enums, self.structs, self.callbacks, self.functions = set(), {}, {}, {}
         definition = r"typedef\s+(enum|struct)\s+\w+\s*\{(.*?)\}\s*(\w+)\s*;"
         for kind, body, name in re.findall(definition, text, re.S):
