@@ -39,7 +39,9 @@
 #: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of
 #:                       isa_list.h; "most": only the most capable one, which is faster to build
 #: CUDA=0                leave out the CUDA plugin even if nvcc is found
-#: CUDA_ARCHS="90"       GPU generations to compile for; one is much faster to build than the default, 7.5 to 12.x
+#: CUDA_ARCHS="90"       GPU generations to compile for: numbers, or native (the GPUs in this machine, if nvidia-smi
+#:                       shows any: the default) or all (7.5 to 12.x, for a build that travels; one takes a seventh of
+#:                       the time). `make install` and later builds keep the choice, in build/cuda.mk
 #: NVCC=, CUDA_HOME=     where CUDA is (default: nvcc on PATH, else /usr/local/cuda); CUDNN_HOME= if cuDNN is elsewhere
 #: CFLAGS=, LDFLAGS=     your own compiler and linker options; PKG_CONFIG_PATH is respected
 #: V=1                   show whole commands
@@ -249,16 +251,34 @@ ORIGIN     = -Wl,-rpath,'$$ORIGIN$(1)'
 # ---------------------------------------------------------------------------------------------------------------- CUDA
 
 # The plugin is opened at run time, gets everything from the library through a table, and may need nothing but CUDA.
-NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc))
+#
+# What was chosen when it was built last holds until something else is given: `sudo make install`, whose environment has
+# neither the variables nor the PATH of `make`, installs what was built. An explicit `make cuda` needs no CUDA=1.
+CUDA_GOALS := $(filter all install,$(or $(MAKECMDGOALS),all))
+-include $(BUILD)/cuda.mk
+CUDA      ?= $(if $(CUDA_GOALS),$(or $(CUDA_KEPT),1),1)
+ifeq ($(origin NVCC),undefined)
+NVCC      := $(firstword $(if $(CUDA_HOME),,$(wildcard $(NVCC_KEPT))) $(shell command -v nvcc 2>/dev/null) \
+               $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc))
+endif
 CUDA_HOME ?= $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC))))),/usr/local/cuda)
 CUDNN_HOME ?= $(CUDA_HOME)
-CUDA      ?= 1
 NVCC_KNOWS = $(shell $(NVCC) --list-gpu-code 2>/dev/null)
 # Code for a generation also runs on its later minor versions: 86 on 8.7, 100 on 10.3. 89 is separate, since it has
 # 8-bit products.
-CUDA_ARCHS ?= $(filter $(NVCC_KNOWS:sm_%=%),75 80 86 89 90 100 120)
+CUDA_ALL   = $(filter $(NVCC_KNOWS:sm_%=%),75 80 86 89 90 100 120)
+# The generations of the GPUs in this machine: of each compute capability ("9.0"), the newest code that runs on it.
+CUDA_HERE  = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
+               grep -E '^[0-9]+\.[0-9]$$' | tr -d . | sort -un | \
+               while read gpu; do found=; for code in $(CUDA_ALL); do \
+               [ $$((code / 10)) != $$((gpu / 10)) ] || [ $$code -gt $$gpu ] || found=$$code; done; echo $$found; done)
+CUDA_ARCHS ?= $(or $(CUDA_ARCHS_KEPT),native)
+CUDA_FOUND = $(if $(filter native,$(CUDA_ARCHS)),$(filter $(CUDA_HERE),$(CUDA_ALL)))
+# Found once, and only where CUDA code is compiled.
+CUDA_GENERATIONS = $(eval CUDA_GENERATIONS := $$(or $$(filter-out native all,$$(CUDA_ARCHS)),$$(CUDA_FOUND),\
+                     $$(CUDA_ALL)))$(CUDA_GENERATIONS)
 # Hopper's warpgroup products are in 90a alone, which no other generation runs.
-CUDA_CODES = $(patsubst 90,90a,$(CUDA_ARCHS))
+CUDA_CODES = $(patsubst 90,90a,$(CUDA_GENERATIONS))
 CUDA_INC   = $(addprefix -isystem ,$(sort $(CUDA_HOME)/include $(CUDNN_HOME)/include))
 CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) \
              -lcudart -lcublasLt -lcudnn -ldl
@@ -275,7 +295,10 @@ NO_CUDA := it was switched off (CUDA=0)
 else ifeq ($(CUDA_SRC),)
 NO_CUDA := src/device/cuda is empty
 else ifeq ($(NVCC),)
-NO_CUDA := nvcc was not found (give NVCC= or CUDA_HOME=)
+NO_CUDA := nvcc was not found (for GPUs: install the CUDA toolkit and cuDNN 9, or give NVCC= or CUDA_HOME=)
+endif
+ifeq ($(call on,CUDA)$(filter command environment,$(origin CUDA)),)
+NO_CUDA := it was switched off before (make CUDA=1 builds the plugin)
 endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
@@ -288,6 +311,7 @@ lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),
 
 cuda-skipped:
 	@echo '  CUDA     skipped: $(NO_CUDA)'
+	@$(if $(call on,CUDA),,mkdir -p $(BUILD); echo 'CUDA_KEPT := 0' >$(BUILD)/cuda.mk)
 cuda-found: $(BUILD)/libtally_cuda.so
 cuda: $(if $(NO_CUDA),cuda-refused,cuda-found)
 cuda-why: # for scripts: why there will be no plugin, or nothing
@@ -457,7 +481,15 @@ $(BUILD)/flags: FLAGS = $(CC) $(ALL_CFLAGS)
 $(BUILD)/flags-cuda: FLAGS = $(NVCC) $(NVCC_ALL)
 $(BUILD)/flags $(BUILD)/flags-cuda $(WASM)/flags: FORCE
 	@mkdir -p $(@D); echo $(call quote,$(FLAGS)) | cmp -s - $@ || echo $(call quote,$(FLAGS)) >$@
+	$(if $(filter %-cuda,$@),$(CUDA_CHOSEN))
 FORCE:
+# Said and written down before the plugin is compiled.
+define CUDA_CHOSEN
+@[ -s $(BUILD)/libtally_cuda.so ] || echo '  CUDA     for compute capability $(CUDA_GENERATIONS)$(CUDA_WHY)'
+@printf '%s\n' 'NVCC_KEPT := $(NVCC)' 'CUDA_ARCHS_KEPT := $(CUDA_GENERATIONS)' >$(BUILD)/cuda.mk
+endef
+CUDA_WHY = $(if $(filter native,$(CUDA_ARCHS)),$(if $(CUDA_FOUND), (this machine has it),$(comma) \
+             since nvidia-smi shows no GPU; CUDA_ARCHS=90, for one, is much faster to build))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 

@@ -72,8 +72,8 @@ def make(folder, settings, targets, environment):
 def travelling():
     """Settings of make for a library that is installed elsewhere: no debug information unless CFLAGS says otherwise,
     and an RPATH instead of a RUNPATH. The loader searches an RPATH before LD_LIBRARY_PATH and for indirect dependencies
-    too, so that it finds the libraries in the wheel."""
-    return {"CFLAGS": os.environ.get("CFLAGS", "-O2"),
+    too, so that it finds the libraries in the wheel. The plugin is for all GPUs, not for those of this machine."""
+    return {"CFLAGS": os.environ.get("CFLAGS", "-O2"), "CUDA_ARCHS": os.environ.get("CUDA_ARCHS", "all"),
             "LDFLAGS": os.environ.get("LDFLAGS", "") + " -Wl,--disable-new-dtags"}
 
 
