@@ -14,7 +14,7 @@ const char help_fit[] =
     "Finds the largest batch, sequence, depth or width with which a training run fits a device, the largest model\n"
     "of a family, or the smallest number of devices that hold the run. It prices sizes, as `tally plan` does, until\n"
     "one fits and the next does not. Without a word it searches the first four. The settings are those of\n"
-    "`tally train`; the search starts at the given setting.\n"
+    "`tally train`; the search starts at the given setting, or at the default that fits the model, as in `plan`.\n"
     "\n"
     "The bytes in blocks at the peak grow with every size, and the pool never reserves less. Sizes above the answer\n"
     "are therefore tried one by one until the blocks alone exceed the limit. The answer says whether this point was\n"
@@ -160,6 +160,7 @@ static int fit_model(const struct plan_flags *f) {
         struct settings s = f->settings;
         tl_model_config c;
         snprintf(s.model, sizeof s.model, "%s", list[i].name);
+        plan_defaults(f, &s);
         if (tl_model_preset(list[i].name, &c) && s.seq > c.context && !s.context) s.context = s.seq;
         bool ok = fit_begin(&q, FIT_BATCH, &s, &f->target, &f->options);
         q.days = f->days;
@@ -178,7 +179,9 @@ static int fit_model(const struct plan_flags *f) {
                point.limit == FIT_NOTHING ? "fits: " : "does not fit: ");
         if (point.limit == FIT_NOTHING) point_print(&point, &q);
         else breaks_print(&(struct fit_answer){.next = point}, &q);
-        printf("\n");
+        char text[256];
+        const char *chosen = settings_chosen(&s, false, text, sizeof text);
+        printf("%s%s\n", *chosen ? "; " : "", chosen);
     }
     if (f->is_json)
         cli_json(json_pack("{s:s, s:s, s:O, s:o}", "schema", "tally.fit/1", "device", f->target.name, "models", models,
@@ -273,10 +276,12 @@ static int fit_run(struct plan_flags *f) {
                 f->target.name);
         return EXIT_INPUT;
     }
+    bool is_model = f->what && !strcmp(f->what, "model");
+    if (!f->is_json && !is_model) plan_defaults_print(&f->settings);
     if (!f->what) return fit_sizes(f, -1);
     for (int axis = 0; axis < FIT_N_AXES; axis++)
         if (!strcmp(f->what, fit_axis_names[axis])) return fit_sizes(f, axis);
-    if (!strcmp(f->what, "model")) return fit_model(f);
+    if (is_model) return fit_model(f);
     if (!strcmp(f->what, "devices")) return fit_devices(f);
     return usage_error("the first argument is one of batch, seq, layers, channels, model, devices");
 }

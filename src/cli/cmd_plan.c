@@ -21,7 +21,8 @@ const char help_plan[] =
     "Shows what a training run needs before it runs. Tally runs the trainer's own steps on meta, which has shapes\n"
     "but no data, under the device's memory rules. Bytes, FLOPs and the verdict are exact for one device. Times\n"
     "follow from the data sheet, and several devices are an estimate. The settings are those of `tally train`\n"
-    "(`tally train --settings`).\n"
+    "(`tally train --settings`). Models of 50 million parameters and more have defaults that fit them and the\n"
+    "device: recipe bf16, the model's context up to 4,096, up to 8,192 tokens in a micro-batch; the plan names them.\n"
     "\n"
     "  --device NAME        cpu or this, or a chip of `tally devices`: H200, A100-80, 'RTX 4090'\n"
     "  --devices N          devices that share the work; --batch is that of all of them [dp x tp x cp x pp]\n"
@@ -79,6 +80,7 @@ static void head_print(const struct plan *plan) {
            settings_choice(s, "recipe"));
     printf(", %s", settings_choice(s, "optimizer"));
     printf(", checkpointing %s\n", settings_choice(s, "checkpointing"));
+    plan_defaults_print(s);
     printf("device: %s", plan->target.chip ? plan->target.chip->name : plan->target.name);
     if (plan->target.memory_bytes) printf(", %s", bytes_text((double)plan->target.memory_bytes, a));
     if (plan->target.outside_bytes)
@@ -326,7 +328,7 @@ static int sweep_one(struct sweep *w, const struct settings *s) {
     f->settings = *s;
     int code = plan_target_read(f);
     if (code) return code;
-    if (!plan_make(&plan, s, &f->target, &f->options, false)) return cli_error();
+    if (!plan_make(&plan, &f->settings, &f->target, &f->options, false)) return cli_error();
     if (f->is_json) {
         json_t *json = plan_json(&plan);
         char *text = json ? json_print(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
@@ -390,6 +392,7 @@ static void inference_print(const struct infer_question *q, const struct infer_a
     printf("%s on %s: %" PRId64 " sequence%s, a prompt of %" PRId64 " tokens, %" PRId64 " new ones; recipe %s\n",
            s->model, q->target.chip ? q->target.chip->name : q->target.name, s->batch, s->batch == 1 ? "" : "s", s->seq,
            q->n_new, settings_choice(s, "recipe"));
+    plan_defaults_print(s);
     printf("\nmemory: %s", bytes_text((double)a->reserved_bytes, n));
     if (limit) printf(" of %s, %s", bytes_text((double)limit, b), a->verdict == PRICE_FITS ? "fits" : "TOO LARGE");
     printf("\n  weights %s, cache %s", bytes_text((double)a->weights_bytes, n), bytes_text((double)a->cache_bytes, b));

@@ -44,6 +44,9 @@ const char help_train[] =
     "Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU save a checkpoint after the current step. A second Ctrl-C stops\n"
     "at once: the last checkpoint stays, and the steps after it are done again when the run resumes.\n"
     "\n"
+    "The defaults of --settings are for small models. Those of 50 million parameters and more get others that fit\n"
+    "them and the device, named when the run begins: recipe, seq, batch, checkpointing, lr, beta1, min_lr.\n"
+    "\n"
     "examples:\n"
     "  tally train                                        the nano model on built-in stories, about a minute\n"
     "  tally train --channels 128 --seq 1024 --context 1024 --batch 1 --recipe bf16 --steps 9000 --lr 2.5e-3 \\\n"
@@ -364,6 +367,7 @@ static int price_print(struct settings *s, bool is_json) {
     tl_tokenizer *made;
     int code = learning_ready("train", s, &made);
     if (code) return code;
+    run_defaults(s);
     char *price = price_text(s);
     bool ok = price && (is_json || price_words(s, price));
     if (ok && is_json) puts(price);
@@ -434,8 +438,10 @@ static void prepare(struct options *o, struct start *s, tl_tokenizer **made, int
     if (is_list) argv[1][2] == 's' ? settings_print() : models_print();
     else s->code = flags_read(o, argc, argv);
     s->is_over = is_list || s->code || o->only_price;
-    if (!s->is_over) s->is_over = (s->code = tokenizer_ready(o, made)) != 0;
-    else if (o->only_price && !s->code) s->code = price_print(&o->settings, o->is_json);
+    if (!s->is_over) {
+        s->is_over = (s->code = tokenizer_ready(o, made)) != 0;
+        if (!s->is_over) run_defaults(&o->settings);
+    } else if (o->only_price && !s->code) s->code = price_print(&o->settings, o->is_json);
 }
 
 /* What people started with --watch they may still be looking at. Other ranks do not wait for that. */

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/learning.h"
 #include "cli/near.h"
+#include "step/defaults.h"
 
 static const struct option *option_of(const struct option *table, const char *flag) {
     for (; table->kind != OPTION_END; table++)
@@ -94,10 +95,27 @@ int plan_target_read(struct plan_flags *f) {
     plan_target_override(&f->target, &f->settings);
     tl_tokenizer *made; /* once for all prices of the command */
     int code = learning_ready("plan", &f->settings, &made);
-    if (code || !made) return code;
-    tl_tokenizer_free(f->made);
-    f->made = made;
+    if (code) return code;
+    if (made) {
+        tl_tokenizer_free(f->made);
+        f->made = made;
+    }
+    plan_defaults(f, &f->settings);
     return 0;
+}
+
+void plan_defaults(const struct plan_flags *f, struct settings *s) {
+    struct defaults_machine m = {
+        .device = f->target.device, .memory_bytes = plan_target_limit(&f->target), .n_dp = s->dp ? s->dp : 1};
+    if (f->options.n_devices > 1) m.n_dp = f->options.n_devices / (s->tp * s->cp * s->pp);
+    if (f->is_inference) defaults_choose_inference(s, m.device);
+    else defaults_choose(s, &m);
+}
+
+void plan_defaults_print(const struct settings *s) {
+    char text[256];
+    if (*settings_chosen(s, false, text, sizeof text))
+        printf("defaults for this model: %s\n", settings_chosen(s, false, text, sizeof text));
 }
 
 const char *growth_text(const struct fit_answer *answer, char buffer[GROWTH_TEXT]) {

@@ -45,8 +45,13 @@ struct plan_flags {
  * or the exit code. */
 int plan_flags_read(struct plan_flags *f, const char *command, const struct option *table, int argc, char **argv,
                     int n_words);
-/* Finds the device, with the memory that was given in its place. 0, or the exit code. */
+/* Finds the device, with the memory that was given in its place, and fits the defaults to model and device. 0, or the
+ * exit code. */
 int plan_target_read(struct plan_flags *f);
+/* The defaults that fit the model of these settings, on the device of the flags. */
+void plan_defaults(const struct plan_flags *f, struct settings *s);
+/* One line, if any were chosen. */
+void plan_defaults_print(const struct settings *s);
 void plan_flags_free(struct plan_flags *f);
 
 /* plan_layouts.c: the part of a plan about several devices, and the table of layouts. */

@@ -114,6 +114,11 @@ void opening_print(FILE *to, const struct opening *o, double predicted_s) {
     fprintf(to, "; recipe %s", settings_choice(s, "recipe"));
     fprintf(to, ", %s", settings_choice(s, "optimizer"));
     fprintf(to, ", lr %.3g\n", s->lr);
+    char chosen[256];
+    if (*settings_chosen(s, true, chosen, sizeof chosen)) {
+        label(to, "defaults");
+        fprintf(to, "for this model: %s\n", settings_chosen(s, true, chosen, sizeof chosen));
+    }
     if (o->first_step) {
         label(to, "resume");
         fprintf(to, "after step %" PRId64 " of %" PRId64 "\n", o->first_step, s->steps);

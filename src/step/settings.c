@@ -39,6 +39,7 @@ static const struct setting table[] = {
 #include "step/settings_list.h"
 };
 enum { N_TABLE = sizeof table / sizeof *table };
+_Static_assert(N_TABLE <= 128, "bits of struct settings");
 
 /* weight_decay and weight-decay are the same. */
 static const struct setting *setting_find(const char *name) {
@@ -196,6 +197,15 @@ static bool set_row(struct settings *s, const struct setting *row, const char *v
     }
 }
 
+static void bit_set(uint64_t bits[2], const struct setting *row) {
+    const size_t i = (size_t)(row - table);
+    bits[i / 64] |= UINT64_C(1) << i % 64;
+}
+static bool bit_is_set(const uint64_t bits[2], const struct setting *row) {
+    const size_t i = (size_t)(row - table);
+    return bits[i / 64] >> i % 64 & 1;
+}
+
 static bool no_such_setting(const char *name) {
     const char *known[N_TABLE];
     int n = 0;
@@ -208,7 +218,24 @@ static bool no_such_setting(const char *name) {
 
 bool settings_set(struct settings *s, const char *name, const char *value) {
     const struct setting *row = setting_find(name);
-    return row ? set_row(s, row, value) : no_such_setting(name);
+    if (!row) return no_such_setting(name);
+    bit_set(s->given, row);
+    return set_row(s, row, value);
+}
+
+bool settings_is_given(const struct settings *s, const char *name) {
+    const struct setting *row = setting_find(name);
+    INVARIANT(row);
+    return bit_is_set(s->given, row);
+}
+
+void settings_choose(struct settings *s, const char *name, const char *value) {
+    const struct setting *row = setting_find(name);
+    INVARIANT(row);
+    if (bit_is_set(s->given, row)) return;
+    bool ok = set_row(s, row, value);
+    INVARIANT(ok);
+    bit_set(s->adapted, row);
 }
 
 struct settings settings_default(void) {
@@ -241,6 +268,7 @@ static bool set_json(struct settings *s, const char *path, const char *name, jso
                          : row->kind == IS_TRUTH   ? "true or false"
                          : row->kind == IS_INTEGER ? "a whole number"
                                                    : "a number");
+    bit_set(s->given, row);
     return set_row(s, row, text);
 }
 
@@ -397,6 +425,34 @@ static size_t flags_print(char *to, size_t room, const struct settings *then, co
         n += bytes;
     }
     return n;
+}
+
+void settings_take_from(struct settings *s, const char *name, const struct settings *other) {
+    static const size_t sizes[] = {[IS_INTEGER] = sizeof(int64_t),
+                                   [IS_REAL] = sizeof(double),
+                                   [IS_CHOICE] = sizeof(int),
+                                   [IS_TRUTH] = sizeof(bool)};
+    const struct setting *row = setting_find(name);
+    INVARIANT(row && row->kind != IS_TEXT);
+    if (bit_is_set(s->given, row) || is_same(s, other, row)) return;
+    memcpy(field(s, row), field(other, row), sizes[row->kind]);
+    bit_set(s->adapted, row);
+}
+
+const char *settings_chosen(const struct settings *s, bool has_optimizer, char *text, size_t size) {
+    size_t n = 0;
+    bool is_optimizer = false;
+    *text = 0;
+    for (int i = 0; i < N_TABLE; i++) {
+        char flag[256];
+        if (table[i].kind == IS_GROUP) is_optimizer = !strcmp(table[i].name, "Optimizer");
+        if (!bit_is_set(s->adapted, &table[i]) || (is_optimizer && !has_optimizer)) continue;
+        size_t bytes = flag_print(flag, sizeof flag, s, &table[i]);
+        if (n + bytes + 1 > size) break;
+        memcpy(text + n, flag, bytes + 1);
+        n += bytes;
+    }
+    return text + (*text == ' ');
 }
 
 const char *settings_conflict(const struct settings *then, const struct settings *now, bool by_name, char *text,

@@ -27,7 +27,9 @@ struct settings {
 #undef TEXT
 #undef CHOICE
 #undef TRUTH
-    tl_tokenizer *ready; /* no setting: the tokenizer that is made from the data (tokens_ready), if it is; borrowed */
+    /* No settings: */
+    tl_tokenizer *ready;           /* the tokenizer that is made from the data (tokens_ready), if it is; borrowed */
+    uint64_t given[2], adapted[2]; /* a bit for each: whether it was set by name; whether it was chosen (defaults.h) */
 };
 
 struct settings settings_default(void);
@@ -35,6 +37,14 @@ const char *settings_usual(const char *name); /* the default of one, as text */
 /* Sets one by its name, from text. False: an error that names the setting, the value given and the values allowed, or
  * a similar name if there is no such setting. */
 bool settings_set(struct settings *s, const char *name, const char *value);
+/* Whether one was set by its name, from text or from a file. */
+bool settings_is_given(const struct settings *s, const char *name);
+/* Sets one that was not given, to a value that is allowed; and to that of other settings. */
+void settings_choose(struct settings *s, const char *name, const char *value);
+void settings_take_from(struct settings *s, const char *name, const struct settings *other);
+/* Those that were chosen, as flags: "--recipe bf16 --seq 4096"; "": none. Without `has_optimizer`, those of the
+ * optimizer are left out: they cost nothing. */
+const char *settings_chosen(const struct settings *s, bool has_optimizer, char *text, size_t size);
 /* A JSON object with some of the settings. */
 bool settings_read_at(struct settings *s, struct file_place at);
 static inline bool settings_read(struct settings *s, const char *path) { return settings_read_at(s, file_path(path)); }

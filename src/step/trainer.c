@@ -75,7 +75,7 @@ static bool vocabulary_take(const struct settings *s, tl_model_config *c) {
     return !*s->tokenizer || s->vocabulary || !trainer_has_preset(s) || tokens_vocabulary(s, &c->vocabulary);
 }
 
-bool trainer_model(const struct settings *s, tl_model_config *config, char *weights) {
+bool trainer_sizes(const struct settings *s, tl_model_config *config, char *weights) {
     struct stat info;
     char path[SETTING_TEXT + 16];
     bool is_there = stat(s->model, &info) == 0, is_folder = is_there && S_ISDIR(info.st_mode);
@@ -88,7 +88,11 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
         return error_set(TL_ERROR_USE,
                          "model: the weights in %s fix the model's sizes (give only its config.json to change them)",
                          s->model);
-    if (!model_change(s, config) || !vocabulary_take(s, config)) return false;
+    return model_change(s, config);
+}
+
+bool trainer_model(const struct settings *s, tl_model_config *config, char *weights) {
+    if (!trainer_sizes(s, config, weights) || !vocabulary_take(s, config)) return false;
     if (s->seq > config->context)
         return error_set(TL_ERROR_USE,
                          "seq: %" PRId64 " tokens exceed the model's context of %" PRId64 " (--context changes it)",

@@ -59,6 +59,8 @@ struct trainer {
 
 /* Whether the settings name a model of the library's list. */
 bool trainer_has_preset(const struct settings *s);
+/* The sizes of the model that the settings name, before its tokenizer and the length of sequences are known. */
+bool trainer_sizes(const struct settings *s, tl_model_config *config, char *weights);
 /* The model that the settings name. `weights` (SETTING_TEXT bytes) receives the folder of its weights, or "". */
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights);
 /* Whether the files of weights, if any, match the model, and a device has room for its parameters. Checked before

@@ -94,6 +94,9 @@ struct run_listener {
 /* tokens_ready (step/tokens.h) for a run: one that resumes has its tokenizer in its folder. Without this call before,
  * run_train makes it. */
 bool run_tokenizer_ready(struct settings *s, tl_tokenizer **made, const struct tokens_listener *listener);
+/* Fits the settings that were not given to the model and the device (step/defaults.h); a run that resumes keeps those
+ * that it was started with. Its tokenizer must be ready. */
+void run_defaults(struct settings *s);
 struct run_summary run_summary_empty(void); /* of a run that has not begun */
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
 

@@ -5,7 +5,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
+#include "comm/comm.h"
+#include "step/defaults.h"
 #include "train/identity.h"
 #include "train/run_parts.h"
 
@@ -47,6 +50,32 @@ static bool config_read(struct run *r, struct settings *s, bool *is_there) {
     if (tl_error() == TL_ERROR_MEMORY) return false;
     tl_error_clear();
     return true;
+}
+
+/* Whether the settings' folder has a run of the same model, and the settings that it was started with. */
+static bool past_read(const struct settings *s, struct settings *then) {
+    char path[SETTING_TEXT + 32];
+    snprintf(path, sizeof path, "%s/%s", s->out, RUN_CONFIG);
+    return settings_read(then, path) && !strcmp(then->model, s->model) && !strcmp(then->device, s->device);
+}
+
+static bool past_keep(struct settings *s) {
+    struct settings *then = memory_new(sizeof *then); /* larger than a frame may be */
+    if (!then) return false;
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    *then = settings_default();
+    bool is_there = past_read(s, then);
+    tl_error_clear();
+    tl_set_error_policy(policy);
+    if (is_there) defaults_keep(s, then);
+    memory_free(then);
+    return is_there;
+}
+
+void run_defaults(struct settings *s) {
+    struct defaults_machine m = defaults_machine_of(s);
+    if (comm_is_launched() && !s->dp) m.n_dp = 0; /* the processes have not met */
+    if (!past_keep(s)) defaults_choose(s, &m);
 }
 
 void run_changes_add(struct run *r, const char *words) {

@@ -176,8 +176,11 @@ char *tl_train(const char *settings, tl_train_fn listener, void *context) {
     const struct run_listener run_listener = {
         .tell = listener ? tell : NULL, .context = &telling, .stop = &telling.stop, .lists_memory = true};
     struct run_summary summary;
-    if (!settings_take(&s, settings)) return NULL;
+    tl_tokenizer *made = NULL;
+    if (!settings_take(&s, settings) || !run_tokenizer_ready(&s, &made, NULL)) return NULL;
+    run_defaults(&s);
     enum run_end end = run_train(&s, &run_listener, &summary);
+    tl_tokenizer_free(made);
     char *text = end == RUN_FAILED ? NULL : text_of(run_summary_json(&s, end, &summary));
     free(summary.text);
     profile_free(&summary.profile);
@@ -188,6 +191,7 @@ char *tl_train_price(const char *settings) {
     struct settings s = settings_default();
     tl_tokenizer *made;
     if (!settings_take(&s, settings) || !tokens_ready(&s, &made, NULL)) return NULL;
+    run_defaults(&s);
     char *price = price_text(&s);
     tl_tokenizer_free(made);
     return price;

@@ -1,0 +1,113 @@
+#include "step/defaults.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/number.h"
+#include "base/process.h"
+#include "step/price.h"
+#include "step/recipe.h"
+#include "step/trainer.h"
+#include "tensor/device.h"
+
+static const char *const chosen[] = {"recipe", "seq", "lr", "beta1", "min_lr", "batch", "checkpointing"};
+
+struct defaults_machine defaults_machine_of(const struct settings *s) {
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    struct defaults_machine m = {.device = walk_stand_in(s), .memory_bytes = settings_memory_limit(s), .n_dp = s->dp};
+    tl_set_error_policy(policy);
+    tl_error_clear();
+    const struct target *t = m.device ? m.device->target : NULL;
+    if (t && !m.memory_bytes)
+        m.memory_bytes = t->memory_bytes ? t->memory_bytes - t->outside_bytes : process_memory_bytes();
+    if (!m.n_dp) m.n_dp = 1;
+    return m;
+}
+
+static void choose_integer(struct settings *s, const char *name, int64_t value) {
+    char text[32];
+    number_print(text, sizeof text, "%" PRId64, value);
+    settings_choose(s, name, text);
+}
+
+static void choose_recipe(struct settings *s, const tl_device *device) {
+    bool has_bf16 = !device || recipe_check(recipe_find("bf16"), device->target);
+    settings_choose(s, "recipe", has_bf16 ? "bf16" : "fp16");
+}
+
+static void choose_lr(struct settings *s, int64_t n_parameters) {
+    char text[32];
+    number_print(text, sizeof text, "%.1e", 6e-4 * cbrt(124e6 / (double)n_parameters));
+    settings_choose(s, "lr", text);
+}
+
+/* Whether the run fits with these settings. What cannot be priced does not fit. */
+static bool fits(struct price *price, const struct settings *s, const struct defaults_machine *m) {
+    if (!m->memory_bytes) return true;
+    bool ok = price_sketch(price, s, m->device, m->memory_bytes);
+    tl_error_clear();
+    if (!ok) return false;
+    bool is_small = price->verdict != PRICE_TOO_LARGE;
+    price_free(price);
+    return is_small;
+}
+
+static void choose_batch(struct settings *s, const struct defaults_machine *m) {
+    if (settings_is_given(s, "batch") || !m->n_dp || !m->device) return;
+    if (m->n_dp * s->tp * s->cp * s->pp > 1) {
+        choose_integer(s, "batch", m->n_dp);
+        return;
+    }
+    struct price *price = memory_new(sizeof *price);
+    int64_t batch = 1;
+    while (2 * batch * s->seq <= DEFAULTS_TOKENS) batch *= 2;
+    bool is_found = false;
+    for (; price && !is_found; batch /= 2) {
+        choose_integer(s, "batch", batch);
+        is_found = fits(price, s, m);
+        if (batch == 1) break;
+    }
+    if (price && !is_found) settings_choose(s, "checkpointing", "full");
+    memory_free(price);
+}
+
+static void choose_all(struct settings *s, const struct defaults_machine *m) {
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    if (!trainer_sizes(s, &config, weights) || !tl_model_config_check(&config)) return;
+    int64_t n_parameters = tl_model_config_parameters(&config);
+    bool is_large = n_parameters >= DEFAULTS_LARGE;
+    int64_t seq = is_large ? DEFAULTS_SEQ : s->seq;
+    if (is_large || seq > config.context) choose_integer(s, "seq", seq < config.context ? seq : config.context);
+    if (!is_large) return;
+    choose_recipe(s, m->device);
+    choose_lr(s, n_parameters);
+    settings_choose(s, "beta1", "0.9");
+    settings_choose(s, "min_lr", "0.1");
+    choose_batch(s, m);
+}
+
+/* Errors of settings are those of whoever uses them. */
+void defaults_choose(struct settings *s, const struct defaults_machine *machine) {
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    if (tl_error() == TL_OK) choose_all(s, machine);
+    tl_error_clear();
+    tl_set_error_policy(policy);
+}
+
+void defaults_choose_inference(struct settings *s, const tl_device *device) {
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    if (trainer_sizes(s, &config, weights) && tl_model_config_check(&config) &&
+        tl_model_config_parameters(&config) >= DEFAULTS_LARGE)
+        choose_recipe(s, device);
+    tl_error_clear();
+    tl_set_error_policy(policy);
+}
+
+void defaults_keep(struct settings *s, const struct settings *then) {
+    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) settings_take_from(s, chosen[i], then);
+}
