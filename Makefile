@@ -67,6 +67,11 @@ BINDIR     ?= $(PREFIX)/bin
 LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DOCDIR     ?= $(PREFIX)/share/doc/tally
+MANDIR     ?= $(PREFIX)/share/man
+# Where the shells look for completions.
+BASHDIR    ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR     ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR    ?= $(PREFIX)/share/fish/vendor_completions.d
 INSTALL    ?= install
 OBJCOPY    ?= objcopy
 PKG_CONFIG ?= pkg-config
@@ -576,9 +581,15 @@ $(BUILD)/tally.pc: FORCE
 INSTALLED = $(BINDIR)/tally $(INCLUDEDIR)/tally.h $(LIBDIR)/libtally.so $(LIBDIR)/$(SONAME) \
             $(LIBDIR)/libtally.so.$(VERSION) $(LIBDIR)/libtally.a $(LIBDIR)/libtally_cuda.so \
             $(LIBDIR)/libtally_openmpi.so $(LIBDIR)/libtally_mpich.so $(LIBDIR)/pkgconfig/tally.pc \
-            $(DOCDIR)/planner.html
+            $(DOCDIR)/planner.html $(BASHDIR)/tally $(ZSHDIR)/_tally $(FISHDIR)/tally.fish
 
-install: all
+# Manual pages and the completion of shells: what the program says of itself. The pages of commands that are no more do
+# not stay.
+$(BUILD)/man/tally.1: $(BUILD)/tally
+	$(call say,WRITE,$(@D))rm -rf $(@D) && mkdir -p $(@D) && $< --man --write $(@D) && \
+	    for shell in bash zsh fish; do $< completion $$shell >$(BUILD)/man/completion.$$shell || exit 1; done
+
+install: all $(if $(CLI_SRC),$(BUILD)/man/tally.1)
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig)
 	$(INSTALL) -m 644 include/tally.h $(DESTDIR)$(INCLUDEDIR)/
 	$(INSTALL) -m 755 $(BUILD)/libtally.so.$(VERSION) $(DESTDIR)$(LIBDIR)/
@@ -587,13 +598,17 @@ install: all
 	$(INSTALL) -m 644 $(BUILD)/libtally.a $(DESTDIR)$(LIBDIR)/
 	$(INSTALL) -m 644 $(BUILD)/tally.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
 	$(if $(CLI_SRC),$(INSTALL) -m 755 $(BUILD)/tally $(DESTDIR)$(BINDIR)/)
+	$(if $(CLI_SRC),$(INSTALL) -d $(DESTDIR)$(MANDIR)/man1 && $(INSTALL) -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(MANDIR)/man1/)
+	$(if $(CLI_SRC),$(INSTALL) -D -m 644 $(BUILD)/man/completion.bash $(DESTDIR)$(BASHDIR)/tally)
+	$(if $(CLI_SRC),$(INSTALL) -D -m 644 $(BUILD)/man/completion.zsh $(DESTDIR)$(ZSHDIR)/_tally)
+	$(if $(CLI_SRC),$(INSTALL) -D -m 644 $(BUILD)/man/completion.fish $(DESTDIR)$(FISHDIR)/tally.fish)
 	$(if $(NO_CUDA),,$(INSTALL) -m 755 $(BUILD)/libtally_cuda.so $(DESTDIR)$(LIBDIR)/)
 	$(if $(MPIS),$(INSTALL) -m 755 $(MPIS:%=$(BUILD)/libtally_%.so) $(DESTDIR)$(LIBDIR)/)
 	$(if $(wildcard $(BUILD)/planner.html),$(INSTALL) -D -m 644 $(BUILD)/planner.html $(DESTDIR)$(DOCDIR)/planner.html)
 	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig 2>/dev/null || true
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED)) $(DESTDIR)$(MANDIR)/man1/tally.1 $(DESTDIR)$(MANDIR)/man1/tally-*.1
 
 # Without a build: from the text of the sources.
 docs:

@@ -30,6 +30,14 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
+/* main.c: every command, and every exit code in words; a NULL name or text ends them. */
+extern const struct command commands[];
+struct exit_code {
+    int code;
+    const char *text;
+};
+extern const struct exit_code exit_codes[];
+
 /* In the order of main.c's table; what `--help` says of each. */
 int cmd_train(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
@@ -53,7 +61,8 @@ int cmd_inspect(int argc, char **argv);
 int cmd_tokenizer(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_data(int argc, char **argv);
-extern const char help_report[], help_watch[], help_runs[], help_compare[];
+int cmd_completion(int argc, char **argv);
+extern const char help_report[], help_watch[], help_runs[], help_compare[], help_completion[];
 extern const char help_train[], help_launch[], help_plan[], help_fit[], help_generate[], help_eval[], help_diff[],
     help_ops[], help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[], help_export[],
     help_inspect[], help_tokenizer[], help_tokenize[], help_data[];

@@ -18,12 +18,14 @@
 #include "tensor/dtype.h"
 
 const char help_napkin[] =
-    "usage: tally napkin FORM [options] [--json]\n"
+    "usage: tally napkin time|fit|flops|memory|activations|intensity [options] [--json]\n"
+    "       tally napkin chinchilla|mfu|loss|references [options] [--json]\n"
     "\n"
     "Evaluates a closed form and prints the formula with its numbers:\n"
     "\n"
     "  time         days of a run:             --params N --tokens D --devices n --mfu X (--device NAME | --peak X)\n"
     "               or devices for it:         --days X instead of --devices; --model and --seq instead of --params\n"
+    "                                          [--convention palm]: how FLOPs are counted, as in `flops`\n"
     "  fit          the largest model:         (--memory B | --device NAME) --devices n [--bytes-per-param 16]\n"
     "  flops        by every convention:       --model MODEL --seq S [--tokens D], or --params N --tokens D\n"
     "  memory       bytes of a tensor:         --shape 49152,12288 --dtype f32\n"

@@ -8,11 +8,12 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/help.h"
 #include "cli/near.h"
 #include "cli/output.h"
 #include "tensor/device.h"
 
-static const struct command commands[] = {
+const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
     {"launch", "start a command as several processes on this machine", help_launch, cmd_launch},
     {"plan", "what a training run needs: memory, FLOPs, time, cost, limits of growth", help_plan, cmd_plan},
@@ -35,24 +36,45 @@ static const struct command commands[] = {
     {"tokenizer", "learn a vocabulary from texts", help_tokenizer, cmd_tokenizer},
     {"tokenize", "turn texts and JSONL, also compressed, into a token file", help_tokenize, cmd_tokenize},
     {"data", "make, convert, check and show token files", help_data, cmd_data},
-};
-#define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
+    {"completion", "print a script that completes tally's command line: bash, zsh, fish", help_completion,
+     cmd_completion},
+    {0}};
+#define N_COMMANDS ((int)(sizeof commands / sizeof *commands) - 1)
 
-static const char exit_codes[] =
-    "\n"
-    "exit codes:\n"
-    "  0 success    1 wrong command line    2 invalid value, setting or file content; price and receipt differ\n"
-    "  3 a file or a thread failed    4 out of memory    5 train: loss or gradient not finite\n"
-    "  6 fit: nothing fits    7 another process of this launch failed    75 train: saved; the same command resumes\n"
-    "  130 stopped by Ctrl-C (tokenize: saved)\n";
+const struct exit_code exit_codes[] = {{0, "success"},
+                                       {EXIT_USAGE, "wrong command line"},
+                                       {EXIT_INPUT, "invalid value, setting or file content; price and receipt differ"},
+                                       {EXIT_IO, "a file or a thread failed"},
+                                       {EXIT_MEMORY, "out of memory"},
+                                       {EXIT_NUMERIC, "train: loss or gradient not finite"},
+                                       {EXIT_NO_FIT, "fit: nothing fits"},
+                                       {EXIT_OTHERS, "another process of this launch failed"},
+                                       {EXIT_AGAIN, "train: saved; the same command resumes"},
+                                       {EXIT_STOPPED, "stopped by Ctrl-C (tokenize: saved)"},
+                                       {0, NULL}};
+
+/* As many on a line as there is room for. */
+static void exit_codes_print(FILE *to) {
+    int used = 0;
+    fprintf(to, "\nexit codes:");
+    for (int i = 0; exit_codes[i].text; i++) {
+        int n = 6 + (int)strlen(exit_codes[i].text);
+        bool is_new = !i || used + n > 118;
+        fprintf(to, "%s%d %s", is_new ? "\n  " : "    ", exit_codes[i].code, exit_codes[i].text);
+        used = is_new ? n : used + n;
+    }
+    fputc('\n', to);
+}
 
 static void usage(FILE *to) {
     fprintf(to, "tally %s: train language models and know the cost beforehand\n\nusage: tally COMMAND [options]\n\n",
             tl_version());
-    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
-    fprintf(to,
-            "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n%s",
-            exit_codes);
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fprintf(
+        to,
+        "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version, and\n"
+        "`tally help environment` the variables of the environment. `tally --man COMMAND` is a manual page.\n");
+    exit_codes_print(to);
 }
 
 static bool is_help_word(const char *word) {
@@ -82,18 +104,33 @@ static int version_print(void) {
     return n < 0 ? EXIT_IO : 0;
 }
 
+/* --man, --man COMMAND, --man --write FOLDER */
+static int manual_run(int argc, char **argv) {
+    if (argc == 4 && !strcmp(argv[2], "--write")) return manual_write(argv[3]);
+    for (const struct command *c = commands; argc == 3 && c->name; c++)
+        if (!strcmp(argv[2], c->name)) return manual_print(c), 0;
+    if (argc == 2) return manual_print(NULL), 0;
+    fprintf(stderr, "tally: --man takes a command, or --write FOLDER (`tally --man train | man -l -` shows a page)\n");
+    return EXIT_USAGE;
+}
+
 static int command_run(int argc, char **argv) {
     bool is_help = is_help_word(argv[1]);
     if (is_help && argc == 2) return usage(stdout), 0;
     if (!strcmp(argv[1], "--version")) return version_print();
+    if (!strcmp(argv[1], "--man")) return manual_run(argc, argv);
     const char *names[N_COMMANDS], *name = argv[1 + is_help]; /* help train, --help train */
+    if (is_help && !strcmp(name, "environment")) return environment_print(), 0;
     for (int i = 0; i < N_COMMANDS; i++) {
         names[i] = commands[i].name;
         if (strcmp(name, commands[i].name)) continue;
         bool wants_help = is_help || (argc == 3 && !strcmp(argv[2], "help"));
         for (int k = 2; k < argc && strcmp(argv[k], "--"); k++) /* after it, words are another program's */
             wants_help = wants_help || !strcmp(argv[k], "--help") || !strcmp(argv[k], "-h");
-        if (wants_help) return printf("%s%s", commands[i].help, exit_codes) < 0 ? EXIT_IO : 0;
+        if (wants_help) {
+            fputs(commands[i].help, stdout);
+            return exit_codes_print(stdout), 0;
+        }
         return commands[i].run(argc - 1, argv + 1);
     }
     const char *near = near_command(name);
