@@ -462,7 +462,8 @@
     }
     function modulesShow(r) {
         const held = Object.fromEntries(r.memory.peak_by_module.map((m) => [m.module, m]));
-        const rows = r.flops.by_module.map((m) => [m.module, held[m.module] ? bytes(held[m.module].bytes) : "–",
+        const rows = r.flops.by_module.map((m) => [m.module === "-" ? "(outside modules)" : m.module,
+            held[m.module] ? bytes(held[m.module].bytes) : "–",
             held[m.module] ? most(held[m.module].by_purpose) : "", big(m.flops) ? count(m.flops) : "–",
             share(big(m.flops), big(r.flops.total)), bytes(m.bytes)]);
         const where = r.devices.devices > 1 ? ", on one device with the whole model" : "";
@@ -686,7 +687,7 @@
             el("h2", {}, forms[form][0]),
             isFormula ? el("div", {class: "formula", id: "formula"}, formula.map((part, i) => el("div", {},
                 i ? `= ${part}` : part))) : null,
-            rows.length ? tableOf([[""], [""]], rows) : null,
+            rows.length ? tableOf([[""], [""]], rows, "answers") : null,
             rest.length ? el("pre", {class: "output", tabindex: 0}, rest.join("\n")) : null,
             el("h2", {}, "Command"),
             el("div", {class: "command"}, el("pre", {id: "napkin-command"}, command), el("div", {class: "buttons"},

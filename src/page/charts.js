@@ -612,7 +612,7 @@ const Tally = (() => {
         function draw(width) {
             const high = Math.max(...spec.rows.map((r) => r.parts.reduce((s, p) => s + p.value, 0)),
                 spec.limit ? spec.limit.value : 0, 1e-300) * 1.02;
-            const row = 46, height = spec.rows.length * row + 26;
+            const row = 46, height = spec.rows.length * row + (spec.limit ? 26 : 0);
             const drawing = svgRoot(width, height, spec.title), x = scale(0, high, 0, width - 1);
             spec.rows.forEach((r, i) => {
                 const total = r.parts.reduce((s, p) => s + p.value, 0), y = i * row;

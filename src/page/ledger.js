@@ -25,7 +25,7 @@
     function facts(host, ledger, kind) {
         const t = ledger.totals, memory = ledger.memory;
         host.append(el("dl", {class: "facts"}, [
-            kind.count === undefined ? null : T.fact("How often", T.grouped(kind.count)),
+            kind.count === undefined ? null : T.fact("Steps of this kind", T.grouped(kind.count)),
             T.fact("FLOPs", T.amount(number(t.flops), "FLOP"), T.exact(t.flops)),
             T.fact("Bytes moved", T.bytes(number(t.bytes_read) + number(t.bytes_written)),
                 T.exact(String(BigInt(t.bytes_read) + BigInt(t.bytes_written))) + " bytes"),
@@ -48,7 +48,7 @@
         host.append(el("div", {class: "controls"},
             T.choice("Show", Object.entries(COUNTS).map(([key, [name]]) => [key, name]), count, (v) => { count = v; redraw(); }),
             T.choice("By", [["op", "Op"], ["module", "Module"]], by, (v) => { by = v; redraw(); })), holder);
-        const chart = T.treemap(holder, {...map(), title: "Where it goes", note: "area is the count; colour is the phase",
+        const chart = T.treemap(holder, {...map(), title: "Where it goes", note: "area is the count; colour is the phase", height: 230,
             legend: Object.keys(COLORS).filter((p) => ledger.rows.some((r) => r.phase === p)).map((name) => ({name, color: COLORS[name]}))});
         const table = T.table(holder, {caption: "Counts", sort: "flops", most: 60, rows: list(), columns: [
             {name: "What", key: "name", isPath: true},

@@ -61,7 +61,7 @@
             facts.push(T.fact("Held-out loss", loss(last(held)), T.isNumber(last(run.held_out.bits_per_byte))
                 ? T.digits(last(run.held_out.bits_per_byte), 4) + " bits per byte" : "lowest " + loss(best)));
         facts.push(T.fact("Time of steps", T.seconds(last(steps.time_s))),
-            T.fact("Speed", T.isNumber(speedOf(run)) ? T.grouped(speedOf(run)) : "–", "tokens/s, from the third step on"));
+            T.fact("Speed", T.isNumber(speedOf(run)) ? T.grouped(speedOf(run)) : "–", "tokens/s"));
         const of = run.ranks ? " on rank 0" : "";
         if (kind.peak_bytes) facts.push(T.fact("Peak memory", T.bytes(number(kind.peak_bytes)),
             T.exact(kind.peak_bytes) + " bytes" + of));
