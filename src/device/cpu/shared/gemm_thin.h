@@ -12,22 +12,33 @@
  */
 
 /* Terms of a partial sum; lines of a run; terms of the rows that are ready at a time; lines at once; bytes, or terms,
- * from what is read to what is fetched. THIN_GROUP: rows at once, as many as the registers hold. */
+ * from what is read to what is fetched. THIN_GROUP: rows of columns at once. THIN_REGISTERS: vectors that a tile of
+ * rows and lines may take, of those that the chip has. */
 enum { THIN_K = 512, THIN_RUN = 64, THIN_PANEL = 8 * THIN_K, THIN_LINES = 4, THIN_AHEAD = 1024, THIN_FAR = 8 };
 #if defined(__AVX512F__)
-enum { THIN_BYTES = 64, THIN_GROUP = 4 };
+enum { THIN_BYTES = 64, THIN_GROUP = 4, THIN_REGISTERS = 30 };
 #elif defined(__AVX2__)
-enum { THIN_BYTES = 32, THIN_GROUP = 1 };
+enum { THIN_BYTES = 32, THIN_GROUP = 1, THIN_REGISTERS = 14 };
+#elif defined(__aarch64__)
+enum { THIN_BYTES = 16, THIN_GROUP = 1, THIN_REGISTERS = 30 };
 #else
-enum { THIN_BYTES = 16, THIN_GROUP = 1 };
+enum { THIN_BYTES = 16, THIN_GROUP = 1, THIN_REGISTERS = 14 };
 #endif
-enum { THIN_WIDTH = THIN_BYTES / 4, THIN_VECTORS = BLOCK_LANES / THIN_WIDTH };
+enum { THIN_WIDTH = THIN_BYTES / 4, THIN_VECTORS = BLOCK_LANES / THIN_WIDTH, THIN_STEP = THIN_PANEL + THIN_K };
 typedef float thin_vector __attribute__((vector_size(THIN_BYTES), aligned(4), may_alias));
 typedef uint32_t thin_words __attribute__((vector_size(THIN_BYTES)));
 typedef uint16_t thin_halves __attribute__((vector_size(THIN_BYTES / 2), aligned(2), may_alias));
-typedef float thin_row[THIN_PANEL], thin_sums[THIN_RUN];
+/* Rows that were a power of two apart would share the sets of the L1 cache, which has no place for eight of them. */
+typedef float thin_row[THIN_STEP], thin_sums[THIN_RUN];
+typedef float thin_lanes[THIN_LINES][BLOCK_LANES];
 _Static_assert(BLOCK_LANES == 16 && THIN_LINES == 4, "thin_totals adds four by four");
 #define THIN_INLINE static inline __attribute__((always_inline))
+/* Keeps the compiler from loading a vector again for each product. */
+#if defined(__x86_64__)
+#define THIN_LOADED(vector) __asm__("" : "+v"(vector))
+#else
+#define THIN_LOADED(vector) ((void)0)
+#endif
 
 /* out (few, lines), or its transpose. */
 struct thin {
@@ -53,8 +64,11 @@ THIN_INLINE void thin_load(thin_vector *to, const void *line, bool is_bf16, int6
         return;
     }
     const thin_halves *halves = (const thin_halves *)((const uint16_t *)line + i);
-#if defined(__AVX512F__) /* gcc converts half a vector at a time */
-    *to = (thin_vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)halves)), 16);
+#if defined(__AVX512BW__) /* one instruction puts each half above 16 zero bits */
+    const __m512i from = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0, 6, 0, 5, 0, 4, 0,
+                                          3, 0, 2, 0, 1, 0, 0, 0);
+    *to = (thin_vector)_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, from,
+                                                      _mm512_castsi256_si512(_mm256_loadu_si256((const void *)halves)));
 #else
     *to = (thin_vector)(__builtin_convertvector(*halves, thin_words) << 16);
 #endif
@@ -86,16 +100,27 @@ THIN_INLINE float thin_add_one(float lane, float factor, float number) {
 }
 
 /* The last n terms of all lines, fewer than BLOCK_LANES. */
-static __attribute__((noinline)) void thin_tail(float lanes[THIN_LINES][BLOCK_LANES], const float *row,
-                                                const void *const *line, bool is_bf16, int64_t i, int64_t n) {
+static __attribute__((noinline)) void thin_tail(thin_lanes lanes, const float *row, const void *const *line,
+                                                bool is_bf16, int64_t i, int64_t n) {
     for (int x = 0; x < THIN_LINES; x++)
         for (int64_t p = 0; p < n; p++)
             lanes[x][p] = thin_add_one(lanes[x][p], row[p], thin_number(line[x], is_bf16, i + p));
 }
 
 /* sums[x] += block_total_f32(lanes[x]), in the same order of additions, four lines at a time. */
-THIN_INLINE void thin_totals(float *sums, float lanes[THIN_LINES][BLOCK_LANES]) {
+THIN_INLINE void thin_totals(float *sums, thin_lanes lanes) {
     typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+#if defined(__AVX512F__) /* (i, i+8), then (i, i+4), then within each line's four */
+    const __m512 a = _mm512_loadu_ps(lanes[0]), b = _mm512_loadu_ps(lanes[1]), c = _mm512_loadu_ps(lanes[2]),
+                 d = _mm512_loadu_ps(lanes[3]);
+    const __m512 a_b = _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xee),
+                 c_d = _mm512_shuffle_f32x4(c, d, 0x44) + _mm512_shuffle_f32x4(c, d, 0xee);
+    __m512 all = _mm512_shuffle_f32x4(a_b, c_d, 0x88) + _mm512_shuffle_f32x4(a_b, c_d, 0xdd);
+    all += _mm512_permute_ps(all, 0x4e);
+    all += _mm512_permute_ps(all, 0xb1);
+    const __m512i firsts = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 8, 4, 0);
+    *(quad *)sums += (quad)_mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, all));
+#else
     quad total[THIN_LINES];
 #pragma GCC unroll 4
     for (int x = 0; x < THIN_LINES; x++) {
@@ -108,51 +133,97 @@ THIN_INLINE void thin_totals(float *sums, float lanes[THIN_LINES][BLOCK_LANES]) 
                high_2 = __builtin_shufflevector(total[2], total[3], 2, 6, 3, 7);
     const quad a = low + high, b = low_2 + high_2; /* (0+2, 0+2, 1+3, 1+3) of two lines each */
     *(quad *)sums += __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+#endif
 }
 
-/* Products of n_rows rows with four lines, so that each number is loaded once for all of them. What is `ahead` bytes
- * further is fetched meanwhile. */
-THIN_INLINE void thin_dots(thin_sums *sums, int64_t j, const float *rows, int n_rows, const void *const *line,
-                           bool is_bf16, int64_t n, int64_t ahead) {
-    thin_vector lane[THIN_GROUP][THIN_LINES][THIN_VECTORS] = {{{{0}}}};
-    int64_t i = 0;
-    for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
+typedef thin_vector thin_tile_lanes[GEMM_THIN_ROWS][THIN_LINES][THIN_VECTORS];
+
+/* One block of terms of a tile, from the i-th on. */
+THIN_INLINE void thin_block(thin_tile_lanes lane, const float *rows, int n_rows, const void *const *line, int n_lines,
+                            int v0, int n_v, bool is_bf16, int64_t i) {
 #pragma GCC unroll 4
-        for (int v = 0; v < THIN_VECTORS; v++) {
-            const int64_t at = i + THIN_WIDTH * v;
-            thin_vector number[THIN_LINES];
+    for (int v = 0; v < n_v; v++) {
+        const int64_t at = i + THIN_WIDTH * (v0 + v);
+        thin_vector number[THIN_LINES];
 #pragma GCC unroll 4
-            for (int x = 0; x < THIN_LINES; x++) {
-                thin_load(&number[x], line[x], is_bf16, at);
-                if (ahead && v == 0 && (!is_bf16 || i % (2 * BLOCK_LANES) == 0))
-                    __builtin_prefetch((const char *)line[x] + i * (is_bf16 ? 2 : 4) + ahead);
-            }
+        for (int x = 0; x < n_lines; x++) thin_load(&number[x], line[x], is_bf16, at);
+#pragma GCC unroll 8
+        for (int r = 0; r < n_rows; r++) {
+            thin_vector factor = *(const thin_vector *)(rows + r * THIN_STEP + at);
+            THIN_LOADED(factor);
 #pragma GCC unroll 4
-            for (int r = 0; r < n_rows; r++) {
-                const thin_vector factor = *(const thin_vector *)(rows + r * THIN_PANEL + at);
-#pragma GCC unroll 4
-                for (int x = 0; x < THIN_LINES; x++) thin_add(&lane[r][x][v], &factor, &number[x]);
-            }
+            for (int x = 0; x < n_lines; x++) thin_add(&lane[r][x][v], &factor, &number[x]);
         }
     }
+}
+
+/* Products of n_rows rows with n_lines lines, of n_v vectors of each block of lanes, from the v0-th on: as many as stay
+ * in registers. Each number is loaded once for all rows. What is `ahead` bytes further is fetched meanwhile, a cache
+ * line at a time; if a block takes several calls, each fetches its share. */
+THIN_INLINE void thin_tile(thin_lanes *lanes, const float *rows, int n_rows, const void *const *line, int n_lines,
+                           int v0, int n_v, bool is_bf16, int64_t n, int64_t ahead) {
+    const int64_t step = BLOCK_LANES * (is_bf16 ? 2 : 1), calls = THIN_VECTORS / n_v;
+    thin_tile_lanes lane;
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
+        for (int x = 0; x < n_lines; x++)
+#pragma GCC unroll 4
+            for (int v = 0; v < n_v; v++) lane[r][x][v] = (thin_vector){0};
+    int64_t i = 0;
+    for (; i + step <= n; i += step) {
+        if (calls == 1 || i / step % calls == v0 / n_v)
+#pragma GCC unroll 4
+            for (int x = 0; x < n_lines; x++) __builtin_prefetch((const char *)line[x] + i * (is_bf16 ? 2 : 4) + ahead);
+        thin_block(lane, rows, n_rows, line, n_lines, v0, n_v, is_bf16, i);
+        if (is_bf16) thin_block(lane, rows, n_rows, line, n_lines, v0, n_v, is_bf16, i + BLOCK_LANES);
+    }
+    if (is_bf16 && i + BLOCK_LANES <= n) thin_block(lane, rows, n_rows, line, n_lines, v0, n_v, is_bf16, i);
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
+        for (int x = 0; x < n_lines; x++)
+#pragma GCC unroll 4
+            for (int v = 0; v < n_v; v++) *(thin_vector *)(lanes[r][x] + THIN_WIDTH * (v0 + v)) = lane[r][x][v];
+}
+
+/* n_rows rows with four lines, tile by tile. */
+THIN_INLINE void thin_dots(thin_sums *sums, int64_t j, const float *rows, int n_rows, const void *const *line,
+                           bool is_bf16, int64_t n, int64_t ahead) {
+    const int n_v = n_rows == 1 ? THIN_VECTORS : 1;
+    const int n_lines = 4 * (n_rows + 1) <= THIN_REGISTERS ? 4 : 2 * (n_rows + 1) <= THIN_REGISTERS ? 2 : 1;
+    thin_lanes lanes[GEMM_THIN_ROWS];
+    const int64_t whole = n - n % BLOCK_LANES;
+    for (int x = 0; x < THIN_LINES; x += n_lines)
+        for (int v = 0; v < THIN_VECTORS; v += n_v)
+            thin_tile((thin_lanes *)lanes[0][x], rows, n_rows, line + x, n_lines, v, n_v, is_bf16, n, ahead);
     for (int r = 0; r < n_rows; r++) {
-        float lanes[THIN_LINES][BLOCK_LANES];
-        memcpy(lanes, lane[r], sizeof lanes);
-        if (i < n) thin_tail(lanes, rows + r * THIN_PANEL + i, line, is_bf16, i, n - i);
-        thin_totals(sums[r] + j, lanes);
+        if (whole < n) thin_tail(lanes[r], rows + r * THIN_STEP + whole, line, is_bf16, whole, n - whole);
+        thin_totals(sums[r] + j, lanes[r]);
     }
 }
 
 /* All rows with four lines. */
-THIN_INLINE void thin_four(thin_sums *sums, int64_t j, const float *rows, int64_t n_rows, const void *const *line,
-                           bool is_bf16, int64_t n, int64_t ahead) {
-    for (; n_rows >= THIN_GROUP; n_rows -= THIN_GROUP, rows += THIN_GROUP * THIN_PANEL, sums += THIN_GROUP, ahead = 0)
-        thin_dots(sums, j, rows, THIN_GROUP, line, is_bf16, n, ahead);
-    for (; THIN_GROUP > 2 && n_rows >= 2; n_rows -= 2, rows += 2 * THIN_PANEL, sums += 2, ahead = 0)
-        thin_dots(sums, j, rows, THIN_GROUP > 2 ? 2 : 1, line, is_bf16, n, ahead);
-    for (; n_rows > 0; n_rows--, rows += THIN_PANEL, sums++, ahead = 0)
-        thin_dots(sums, j, rows, 1, line, is_bf16, n, ahead);
+static void thin_four(thin_sums *sums, int64_t j, const float *rows, int64_t n_rows, const void *const *line,
+                      bool is_bf16, int64_t n, int64_t ahead) {
+#define THIN_CASE(r)                                                    \
+    case r:                                                             \
+        if (is_bf16) thin_dots(sums, j, rows, r, line, true, n, ahead); \
+        else thin_dots(sums, j, rows, r, line, false, n, ahead);        \
+        break
+    switch (n_rows) {
+        THIN_CASE(1);
+        THIN_CASE(2);
+        THIN_CASE(3);
+        THIN_CASE(4);
+        THIN_CASE(5);
+        THIN_CASE(6);
+        THIN_CASE(7);
+        THIN_CASE(8);
+    }
+#undef THIN_CASE
 }
+_Static_assert(GEMM_THIN_ROWS == 8 && GEMM_THIN_COLUMNS <= 8, "thin_four has a case for each");
 
 /* Lines are dense in the terms: dot products. Line x of the j-th four is j + x quarter, and its sum is 4 j + x. */
 static void thin_along(const struct thin *t, thin_sums *sums, int64_t first, int64_t n, thin_row *rows, int64_t k,
@@ -174,9 +245,8 @@ static void thin_along(const struct thin *t, thin_sums *sums, int64_t first, int
                 convert_to_f32(buffer + x * THIN_K, line[x], s->dtype, s->k_stride, length);
                 line[x] = buffer + x * THIN_K;
             }
-            if (is_ready && s->dtype == TL_BF16)
-                thin_four(sums, THIN_LINES * j, rows[0] + at, t->n_few, line, true, length, ahead);
-            else thin_four(sums, THIN_LINES * j, rows[0] + at, t->n_few, line, false, length, is_ready ? ahead : 0);
+            thin_four(sums, THIN_LINES * j, rows[0] + at, t->n_few, line, is_ready && s->dtype == TL_BF16, length,
+                      is_ready ? ahead : 0);
         }
 }
 
