@@ -257,12 +257,26 @@ static bool ends_with(const char *path, const char *end) {
     return a >= b && !strcmp(path + a - b, end);
 }
 
+/* The first bytes of a file; zeros beyond its end. */
+static void head_read(const char *path, unsigned char head[8]) {
+    memset(head, 0, 8);
+    FILE *file = fopen(path, "rb");
+    if (!file) return;
+    if (fread(head, 1, 8, file) < 8) memset(head, 0, 8);
+    fclose(file);
+}
+
+/* By its name, or because it begins as text: as the length of a safetensors header that would be 2^56 or more. */
 static bool is_tokenizer(const char *path) {
     static const char *const ends[] = {"tokenizer.json", "tekken.json", "vocab.json", "encoder.json",
-                                       "merges.txt",     "vocab.bpe",   ".tiktoken",  "tokenizer.model"};
+                                       "merges.txt",     "vocab.bpe",   ".tiktoken",  ".model"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(path, ends[i])) return true;
-    return false;
+    unsigned char head[8];
+    head_read(path, head);
+    for (int i = 0; i < 8; i++)
+        if ((head[i] < ' ' && head[i] != '\t' && head[i] != '\n' && head[i] != '\r') || head[i] > '~') return false;
+    return true;
 }
 
 static int tokenizer_print(const char *path, bool wants_json) {
@@ -299,14 +313,11 @@ static int tokenizer_print(const char *path, bool wants_json) {
 
 /* Files of tokens have a command of their own. */
 static bool is_tokens(const char *path) {
-    unsigned char head[8] = {0};
+    unsigned char head[8];
     uint32_t magic;
-    FILE *file = fopen(path, "rb");
-    bool ok = file && fread(head, 1, sizeof head, file) == sizeof head;
-    if (file) fclose(file);
+    head_read(path, head);
     memcpy(&magic, head, sizeof magic);
-    return ok &&
-           (!memcmp(head, "TALLYTOK", 8) || !memcmp(head, "\x93NUMPY", 6) || magic == 20240520 || magic == 20240801);
+    return !memcmp(head, "TALLYTOK", 8) || !memcmp(head, "\x93NUMPY", 6) || magic == 20240520 || magic == 20240801;
 }
 
 static bool is_file(const char *path) {
@@ -339,12 +350,12 @@ int cmd_inspect(int argc, char **argv) {
         fputs(help_inspect, stderr);
         return EXIT_USAGE;
     }
-    if (is_file(path) ? is_tokenizer(path) : is_tokenizer_folder(path)) return tokenizer_print(path, wants_json);
     if (is_file(path) && is_tokens(path)) {
         fprintf(stderr, "tally inspect: %s is a file of tokens; `tally data inspect %s` shows what is in it\n", path,
                 path);
         return EXIT_INPUT;
     }
+    if (is_file(path) ? is_tokenizer(path) : is_tokenizer_folder(path)) return tokenizer_print(path, wants_json);
     struct report r;
     bool ok = report_make(&r, path, has_checks);
     if (!ok)

@@ -108,8 +108,10 @@ bool tl_token_file_expect(tl_token_file *f, int64_t vocabulary, uint64_t hash) {
         return error_set(TL_ERROR_USE, "tokens: %s: is for a vocabulary of %lld (need at most %lld)", f->path,
                          (long long)f->info.vocabulary, (long long)vocabulary);
     if (hash && f->info.vocabulary_hash && hash != f->info.vocabulary_hash)
-        return error_set(TL_ERROR_USE, "tokens: %s: was made with the vocabulary %016llx (need %016llx)", f->path,
-                         (unsigned long long)f->info.vocabulary_hash, (unsigned long long)hash);
+        return error_set(TL_ERROR_USE,
+                         "tokens: %s: was made with the vocabulary %016llx (need %016llx: give "
+                         "the tokenizer that made it, or tokenize its text again)",
+                         f->path, (unsigned long long)f->info.vocabulary_hash, (unsigned long long)hash);
     if (!f->info.vocabulary) f->limit = (uint64_t)vocabulary;
     return true;
 }

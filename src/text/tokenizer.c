@@ -236,6 +236,11 @@ static tl_tokenizer *file_read_one(const char *path, const char *encoding) {
     const char *first = text + strspn(text, " \t\r\n");
     tl_tokenizer *t = NULL;
     if (looks_like_ranks(first)) t = tokenizer_read_ranks(text, bytes, path, encoding);
+    else if (bytes > 9 && text[0] == '\n' && text[2] == '\n' && !memcmp(text + 4, "<unk>", 5))
+        error_set(TL_ERROR_USE,
+                  "%s: a SentencePiece model is not supported (need the tokenizer.json that Hugging Face's library "
+                  "makes of it: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))",
+                  path);
     else if (*first != '{')
         error_set(TL_ERROR_USE,
                   "%s: not a tokenizer (need tokenizer.json, tekken.json, vocab.json with merges.txt, a "
