@@ -252,7 +252,8 @@ __attribute__((noinline, cold)) static void call_record(const tl_call *c, const 
                                 .ended = entry->span.to,
                                 .path = entry->key.path,
                                 .phase = entry->key.phase,
-                                .dtype = entry->key.dtype};
+                                .dtype = entry->key.dtype,
+                                .holder = c->out_device};
     for (int i = 0; i < entry->cost.n_parts; i++) {
         const struct cost_part *part = &entry->cost.part[i];
         r.flops += (uint64_t)part->flops;

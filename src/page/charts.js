@@ -284,7 +284,7 @@ const Tally = (() => {
             let [yLow, yHigh] = extent(shown.flatMap((s) => s.low && !spec.smoothing ? [s.low, s.high] : [s.y])
                 .concat(guides.map((g) => g.y)), spec.y.log);
             if (spec.y.clip && !spec.y.log) [yLow, yHigh] = spec.y.clip(shown, yLow, yHigh);
-            if (spec.y.isFromZero && yLow > 0) yLow = 0;
+            if (spec.y.isFromZero && yLow > 0 && !spec.y.log) yLow = 0;
             if (!spec.y.log) yHigh += (yHigh - yLow) * 0.04;
             if (!spec.y.log && yLow !== 0) yLow -= (yHigh - yLow) * 0.04;
             let [left, right] = [xLow, xHigh];

@@ -6,7 +6,7 @@
     const number = (text) => text === undefined || text === null ? NaN : Number(text);
     const page = document.getElementById("page");
     let data = JSON.parse(document.getElementById("data").textContent);
-    let axis = "step", smoothing = 0, isLogY = false, chosen = 0;
+    let axis = "step", smoothing = 0, isLogY = false, chosen = 0, memoryBy = "purpose", timeBy = "op"; // as last chosen
     const curves = [];
 
     // ---- Figures of a run ----
@@ -140,7 +140,7 @@
         if (data.runs.every((run) => T.isNumber(stepFlops(run)))) options.push(["flops", "FLOPs"]);
         host.append(el("div", {class: "controls"},
             T.choice("Over", options, axis, (value) => { axis = value; redrawCurves(); }),
-            T.choice("Scale", [["linear", "Linear"], ["log", "Log"]], "linear", (value) => {
+            T.choice("Scale", [["linear", "Linear"], ["log", "Log"]], isLogY ? "log" : "linear", (value) => {
                 isLogY = value === "log";
                 redrawCurves();
             }),
@@ -236,7 +236,7 @@
         }
         const played = play(memory), bands = phasesOf(memory);
         const peakText = T.exact(memory.peak_bytes);
-        let by = "purpose", live;
+        let by = memoryBy, live;
         host.append(el("p", {}, "All memory that the device held during one training step, in the order of its ",
             `${T.grouped(memory.events.length)} events. The peak is `, el("b", {"data-fact": "memory peak"}, peakText + " bytes"),
             ` (${T.bytes(number(memory.peak_bytes))}). Point at a place to see the tensor; click to list what is live then.`,
@@ -310,7 +310,7 @@
             y: {label: "memory held", format: (x) => T.bytes(x, 3), isBytes: true}, layers: layers(), bands, hover, momentName,
             onPick: (i) => list(i)});
         chart.node.before(el("div", {class: "controls"}, T.choice("By", [["purpose", "Purpose"], ["module", "Module"]], by, (v) => {
-            by = v;
+            by = memoryBy = v;
             chart.update({layers: layers()});
         })));
         const title = el("h3", {}), box = el("div");
@@ -358,7 +358,7 @@
             T.percent(outside / profile.step_s), " of it outside kernels."));
         if (!run.roof) host.append(el("p", {class: "soft"}, "Floors need the machine's peaks: run ", el("code", {}, "tally calibrate"),
             " where the run was trained, and make the report there."));
-        let by = "op";
+        let by = timeBy;
         const keys = {op: (r) => r.op + " · " + r.phase, module: (r) => (r.module || "(outside modules)") + " · " + r.phase,
             both: (r) => r.op + " in " + (r.module || "no module") + " · " + r.phase};
         const items = () => sumBy(profile.rows, keys[by]).map((s) => ({name: s.name, value: s.time_s, color: PHASE_COLORS[s.first.phase],
@@ -378,7 +378,7 @@
             {name: "FLOP/s", key: "rate", isNumber: true, format: (x) => T.count(x)},
             {name: "B/s", key: "bandwidth", isNumber: true, format: (x) => T.count(x)}]});
         holder.before(el("div", {class: "controls"}, T.choice("By", [["op", "Op"], ["module", "Module"], ["both", "Both"]], by, (v) => {
-            by = v;
+            by = timeBy = v;
             map.update({items: items()});
             table.update({rows: rows()});
         })));
@@ -538,6 +538,17 @@
     const live = document.documentElement.dataset.live;
     if (live) {
         let stamp = data.stamp;
+        // The reader stays where he is: the place on the page, what is unfolded, series that are switched off, the focus.
+        const redraw = () => {
+            const y = scrollY, all = (selector) => [...page.querySelectorAll(selector)];
+            const open = all("details").map((d) => d.open), focus = all("button, select, input, svg").indexOf(document.activeElement);
+            const off = new Set(all("#curves .legend button[aria-pressed=false]").map((b) => b.textContent));
+            draw();
+            all("details").forEach((d, i) => { d.open = open[i] || false; });
+            for (const b of all("#curves .legend button")) if (off.has(b.textContent)) b.click();
+            if (focus >= 0 && all("button, select, input, svg")[focus]) all("button, select, input, svg")[focus].focus({preventScroll: true});
+            scrollTo(0, y);
+        };
         const poll = async () => {
             try {
                 const answer = await fetch(live + location.search + "&after=" + encodeURIComponent(stamp));
@@ -545,7 +556,7 @@
                     data = await answer.json();
                     stamp = data.stamp;
                     chosen = Math.min(chosen, data.runs.length - 1);
-                    if (data.runs.length) draw();
+                    if (data.runs.length) redraw();
                 }
                 document.documentElement.dataset.server = "up";
             } catch (e) {

@@ -45,7 +45,7 @@ static void settle(void) {
     int64_t last = base_ns;
     for (; n_settled < n_records; n_settled++) {
         struct timeline_record *r = &records[n_settled];
-        if (r->kind != TIMELINE_OP) continue;
+        if (r->kind != TIMELINE_OP || r->device != marked) continue;
         int64_t until = r->ended, ns = llround(1e9 * device_mark_seconds(marked, r->began, r->ended));
         int64_t began = base_ns + llround(1e9 * device_mark_seconds(marked, base_mark, r->began));
         r->began = began > last ? began : last;
@@ -57,8 +57,9 @@ static void settle(void) {
 
 void timeline_add(const struct timeline_record *record) {
     pthread_mutex_lock(&lock);
-    bool has_room = timeline_is_on && n_records < TIMELINE_MOST &&
-                    (record->kind != TIMELINE_OP || (record->device == marked && record->began && record->ended)) &&
+    bool is_timed = record->kind != TIMELINE_OP ||
+                    (record->began && record->ended && (record->device == marked || device_is_host(record->device)));
+    bool has_room = timeline_is_on && is_timed && n_records < TIMELINE_MOST &&
                     memory_grow((void **)&records, &capacity, n_records, sizeof *records);
     if (has_room) records[n_records++] = *record;
     else n_lost++;

@@ -4,7 +4,7 @@
  * While timeline_is_on, those who know what happens add a record; any thread may. Times of the host are nanoseconds of
  * the monotonic clock. A call has two spans: the host's, in which it was launched, and its device's, between two marks
  * (tensor/device.h). Marks become times of the host's clock while they are still kept, by their distance from the mark
- * before them; the first one is made when the device is idle.
+ * before them; the first one is made when the device is idle. Marks of the host's own device are such times already.
  *
  * A list holds at most TIMELINE_MOST records until it is taken; what does not fit is counted. */
 #ifndef TENSOR_TIMELINE_H
@@ -32,7 +32,8 @@ struct timeline_record {
     uint8_t phase, dtype;
     char shapes[TIMELINE_TEXT]; /* "(8, 64) x (64, 256) -> (8, 256)"; "": it has none */
     uint64_t flops, bytes;
-    uint64_t held[TL_PURPOSE_COUNT]; /* on the device, with the call's results and workspace */
+    const tl_device *holder;         /* of its results */
+    uint64_t held[TL_PURPOSE_COUNT]; /* there, with the call's results and workspace */
 };
 
 extern bool timeline_is_on; /* the only cost when off is to look at it */

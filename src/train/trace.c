@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/growing.h"
 #include "base/memory.h"
+#include "tensor/pool.h"
 #include "tensor/timeline.h"
 
 enum { MOST_DEPTH = 32, NAME_TEXT = 160 };
@@ -37,7 +38,8 @@ struct trace {
     bool has_begun, has_events;
     struct slice *slices; /* of a step */
     size_t n_slices, capacity;
-    uint64_t held[TL_PURPOSE_COUNT]; /* as last written */
+    uint64_t held[TL_PURPOSE_COUNT];       /* as last written */
+    uint64_t held_after[TL_PURPOSE_COUNT]; /* after the step, whose gradients are freed by no op */
     int64_t step, step_from, step_to;
     char path[];
 };
@@ -140,6 +142,10 @@ static void slices_make(struct trace *t, const struct timeline_record *records, 
             named_add(t, track, r->kind == TIMELINE_WORK ? DEPTH_WORK : DEPTH_WAIT, r->name, r->from_ns, r->to_ns);
             continue;
         }
+        if (is_ahead && r->device != t->device) { /* a copy, by the host */
+            slice_add(t, &(struct slice){r->began, r->ended, TRACK_HOST, DEPTH_OP, "op", r->name, r->path, 0, r});
+            continue;
+        }
         op_add(t, &open, r, r->began, r->ended);
         if (r->began < first) first = r->began;
         if (r->ended > last) last = r->ended;
@@ -206,13 +212,13 @@ static void slice_put(struct trace *t, struct growing *g, const struct slice *s)
     growing_text(g, "}");
 }
 
-static void counter_put(struct trace *t, struct growing *g, const struct timeline_record *r) {
-    if (!memcmp(t->held, r->held, sizeof t->held)) return;
-    memcpy(t->held, r->held, sizeof t->held);
-    event_begin(t, g, 'C', TRACK_HOST, r->from_ns);
+static void counter_put(struct trace *t, struct growing *g, const uint64_t held[TL_PURPOSE_COUNT], int64_t ns) {
+    if (!memcmp(t->held, held, sizeof t->held)) return;
+    memcpy(t->held, held, sizeof t->held);
+    event_begin(t, g, 'C', TRACK_HOST, ns);
     growing_text(g, ",\"name\":\"memory, bytes\",\"args\":{");
     for (int p = 0; p < TL_PURPOSE_COUNT; p++)
-        growing_print(g, "%s\"%s\":%" PRIu64, p ? "," : "", tl_purpose_name((tl_purpose)p), r->held[p]);
+        growing_print(g, "%s\"%s\":%" PRIu64, p ? "," : "", tl_purpose_name((tl_purpose)p), held[p]);
     growing_text(g, "}}");
 }
 
@@ -241,9 +247,11 @@ static void records_put(struct trace *t, struct growing *g, const struct timelin
     for (size_t i = 0; i < t->n_slices; i++) slice_put(t, g, &t->slices[i]);
     for (size_t i = 0; i < n; i++) {
         if (records[i].kind != TIMELINE_OP) continue;
-        counter_put(t, g, &records[i]);
-        if (device_runs_ahead(t->device)) flow_put(t, g, &records[i], ((uint64_t)t->step << 24) + i);
+        if (records[i].holder == t->device) counter_put(t, g, records[i].held, records[i].from_ns);
+        if (device_runs_ahead(t->device) && records[i].device == t->device)
+            flow_put(t, g, &records[i], ((uint64_t)t->step << 24) + i);
     }
+    if (t->step_to) counter_put(t, g, t->held_after, t->step_to);
 }
 
 /* ---- Steps ---- */
@@ -280,7 +288,10 @@ bool trace_step_begin(struct trace *t) {
     return ok && timeline_begin(t->device);
 }
 
+static void held_read(struct held *held, void *to) { memcpy(to, held->by_purpose, sizeof held->by_purpose); }
+
 void trace_step(struct trace *t, int64_t step, double from_s) {
+    pool_account(t->device->pool, held_read, t->held_after);
     t->step = step;
     t->step_from = llround(1e9 * from_s);
     t->step_to = timeline_now();

@@ -67,6 +67,8 @@ def test_the_trace_has_what_profile_and_receipt_have(traced):
         int(ledger["totals"]["bytes_read"]) + int(ledger["totals"]["bytes_written"]))
     held = [sum(e["args"].values()) for e in events if e["ph"] == "C"]
     assert max(held) == int(ledger["memory"]["peak_bytes"])
+    gradients = [(e["ts"], e["args"]["gradient"]) for e in events if e["ph"] == "C"]
+    assert gradients[-1][1] == 0 and max(g for _, g in gradients) > 0  # a step frees its gradients when it ends
 
 
 def test_slices_are_nested_as_the_program_is(traced):

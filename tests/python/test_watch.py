@@ -54,10 +54,20 @@ def test_the_page_follows_the_run(folder):
             page.open(address)
             shown = "document.querySelector('[data-fact=Steps]').textContent"
             assert page.run(f"return {shown}").startswith("6")
+            page.find("#curves button[data-value=log]").click()
+            page.find("#memory button[data-value=module]").click()
+            page.find("#curves .legend button").click()
+            page.run("document.querySelector('#settings details').open = true; scrollTo(0, 1400)")
+            kept = """return [scrollY, document.querySelector('#settings details').open,
+                ...['#curves button[data-value=log]', '#memory button[data-value=module]', '#curves .legend button'].map(
+                    s => document.querySelector(s).getAttribute('aria-pressed'))]"""
+            before = page.run(kept)
+            assert before[0] > 1000 and before[1:] == [True, "true", "true", "false"]
             with open(folder / "a/log.jsonl", "a") as log:
                 line = json.loads((folder / "a/log.jsonl").read_text().splitlines()[0])
                 log.write(json.dumps({**line, "step": 7}, separators=(",", ":")) + "\n")
             page.wait(f"{shown}.startsWith('7')")
+            assert page.run(kept) == before  # news do not disturb the reader
             assert page.complaints() == []
     finally:
         page.close()
