@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "plan/layout.h"
 #include "plan/napkin.h"
 #include "tensor/dtype.h"
 
@@ -37,7 +38,8 @@ const char help_napkin[] =
     "  mfu          by every convention:       --model MODEL --seq S (--tokens-per-second X | --batch B --seconds X)\n"
     "               (--device NAME | --peak X) --devices n; or a GPT of --layers --channels --vocabulary\n"
     "  loss         fit E + A/N^a + B/D^b to   --runs FILE (lines of N,D,loss), and predict --params N --tokens D\n"
-    "               your runs:                 [--alpha X] [--beta X] fix an exponent\n"
+    "               your runs, robustly:       and the best N for --flops C; [--alpha X] [--beta X] fix an exponent,\n"
+    "               [--huber 0.001] is where residuals of log loss stop counting squared\n"
     "  references   known runs and thresholds: [--flops C | --params N --tokens D]\n"
     "\n"
     "MODEL is a preset (`tally train --models`) or a config.json. Numbers may be written 70e9 or 70B, 80GB or\n"
@@ -92,7 +94,8 @@ static void word(struct answer *a, const char *key, const char *text) {
 
 struct asked {
     double params, tokens, devices, mfu, peak, days, memory, bytes_per_param, flops, tokens_per_second, seconds;
-    double tokens_per_param, alpha, beta, batch, seq, layers, channels, heads, vocabulary, tensor, pipeline, interleave;
+    double tokens_per_param, alpha, beta, huber, batch, seq, layers, channels, heads, vocabulary, tensor, pipeline,
+        interleave;
     double m, k, n;
     const char *device, *dtype, *model, *shape, *op, *runs, *hardware, *convention;
     bool is_json;
@@ -121,16 +124,16 @@ static int bad(const char *form, const char *format, ...) {
 }
 
 /* The device's peak in the requested dtype; 0 if no device was named. Returns 0 or an exit code. */
-struct machine {
+struct peak {
     const struct hardware *chip;
     double peak;
     const char *dtype;
 };
-static int machine_find(const char *form, const struct asked *q, struct machine *m) {
+static int peak_find(const char *form, const struct asked *q, struct peak *m) {
     enum hardware_quantity kind = hardware_peak_named(q->dtype);
     char doubt[300];
     if (kind == HARDWARE_COUNT) return cli_error();
-    *m = (struct machine){.peak = q->peak, .dtype = hardware_quantities[kind].name};
+    *m = (struct peak){.peak = q->peak, .dtype = hardware_quantities[kind].name};
     if (!q->device) return 0;
     m->chip = hardware_find(q->device);
     if (!m->chip) return cli_error();
@@ -142,7 +145,7 @@ static int machine_find(const char *form, const struct asked *q, struct machine 
     return 0;
 }
 
-static void machine_say(struct answer *a, const struct machine *m) {
+static void peak_say(struct answer *a, const struct peak *m) {
     if (m->chip) word(a, "device", m->chip->name);
     if (!(m->peak > 0)) return;
     word(a, "dtype", m->dtype);
@@ -173,15 +176,24 @@ static int model_find(const char *form, const struct asked *q, struct napkin_mod
 
 /* ---- time ---- */
 
+/* A bound at the share of the peak that published runs reach on this chip. */
+static void expected_say(struct answer *a, const struct peak *machine, const char *what, double bound) {
+    const double mfu = layout_typical_share(machine->chip);
+    char name[32], shown[32];
+    snprintf(name, sizeof name, "expected_%s", what);
+    value(a, "expected_mfu", mfu, "%.2f: what published runs reach on such chips (--mfu says otherwise)", mfu);
+    value(a, name, bound / mfu, "%s", amount_text(bound / mfu, shown));
+}
+
 static int form_time(const struct asked *q, struct answer *a) {
-    struct machine machine;
+    struct peak machine;
     struct napkin_model m;
     const char *name;
-    int code = machine_find("time", q, &machine);
+    int code = peak_find("time", q, &machine);
     if (code) return code;
     if (!(machine.peak > 0)) return lacks("time", "no device (give --device NAME, or --peak in FLOP/s)");
     double flops = q->flops, params = q->params;
-    char count[128];
+    char work[128];
     if (q->model) {
         const struct napkin_convention *c = napkin_convention_find(q->convention);
         if (!c) return cli_error();
@@ -189,33 +201,36 @@ static int form_time(const struct asked *q, struct answer *a) {
         if ((code = model_find("time", q, &m, &name))) return code;
         flops = c->flops(&m, q->seq) * q->tokens;
         params = m.parameters;
-        snprintf(count, sizeof count, "(%s) x %.4g", c->formula, q->tokens);
-    } else if (flops > 0) snprintf(count, sizeof count, "%.4g", flops);
+        snprintf(work, sizeof work, "(%s) x %.4g", c->formula, q->tokens);
+    } else if (flops > 0) snprintf(work, sizeof work, "%.4g", flops);
     else if (params > 0 && q->tokens > 0) {
         flops = 6 * params * q->tokens;
-        snprintf(count, sizeof count, "6 x %.4g x %.4g", params, q->tokens);
+        snprintf(work, sizeof work, "6 x %.4g x %.4g", params, q->tokens);
     } else
         return lacks("time",
                      "no amount of work (give --params and --tokens, or --flops, or --model, --seq and --tokens)");
+    const double mfu = q->mfu > 0 ? q->mfu : 1; /* without one, a bound: the peak all the time */
     if (q->days > 0) {
-        double devices = flops / (q->days * NAPKIN_DAY * machine.peak * q->mfu);
-        formula(a, "devices = FLOPs / (time x peak x MFU) = %s / (%.4g days x 86400 x %.4g x %.3g)", count, q->days,
-                machine.peak, q->mfu);
-        machine_say(a, &machine);
+        double devices = flops / (q->days * NAPKIN_DAY * machine.peak * mfu);
+        formula(a, "devices = FLOPs / (time x peak x MFU) = %s / (%.4g days x 86400 x %.4g x %.3g)", work, q->days,
+                machine.peak, mfu);
+        peak_say(a, &machine);
         value(a, "flops", flops, "%.4g", flops);
-        value(a, "devices", ceil(devices), "%.0f (%.4g)", ceil(devices), devices);
+        value(a, "devices", ceil(devices), "%.0f (%.4g)%s", ceil(devices), devices, q->mfu > 0 ? "" : " or more");
         value(a, "days", q->days, "%.4g", q->days);
+        if (!(q->mfu > 0)) expected_say(a, &machine, "devices", devices);
         return 0;
     }
-    double s = napkin_seconds(flops, q->devices, machine.peak, q->mfu);
-    formula(a, "time = FLOPs / (devices x peak x MFU) = %s / (%.0f x %.4g x %.3g) = %.4g s", count, q->devices,
-            machine.peak, q->mfu, s);
-    machine_say(a, &machine);
+    double s = napkin_seconds(flops, q->devices, machine.peak, mfu);
+    formula(a, "time = FLOPs / (devices x peak x MFU) = %s / (%.0f x %.4g x %.3g) = %.4g s", work, q->devices,
+            machine.peak, mfu, s);
+    peak_say(a, &machine);
     char n[32];
     if (params > 0) value(a, "parameters", params, "%s", grouped_text((uint64_t)params, n));
     value(a, "flops", flops, "%.4g", flops);
     value(a, "seconds", s, "%s", amount_text(s, n));
-    value(a, "days", s / NAPKIN_DAY, "%s", amount_text(s / NAPKIN_DAY, n));
+    value(a, "days", s / NAPKIN_DAY, "%s%s", amount_text(s / NAPKIN_DAY, n), q->mfu > 0 ? "" : " or more: a bound");
+    if (!(q->mfu > 0)) expected_say(a, &machine, "days", s / NAPKIN_DAY);
     value(a, "device_hours", s / 3600 * q->devices, "%s", amount_text(s / 3600 * q->devices, n));
     if (machine.chip && hardware_value(machine.chip, HARDWARE_POWER) > 0) {
         double mwh = s / 3600 * q->devices * hardware_value(machine.chip, HARDWARE_POWER) / 1e6;
@@ -301,9 +316,9 @@ static int form_flops(const struct asked *q, struct answer *a) {
 
 static int form_mfu(const struct asked *q, struct answer *a) {
     struct napkin_model m;
-    struct machine machine;
+    struct peak machine;
     const char *name;
-    int code = machine_find("mfu", q, &machine);
+    int code = peak_find("mfu", q, &machine);
     if (code || (code = model_find("mfu", q, &m, &name))) return code;
     if (!(q->seq > 0)) return lacks("mfu", "--seq is required");
     double rate = q->tokens_per_second;
@@ -315,7 +330,7 @@ static int form_mfu(const struct asked *q, struct answer *a) {
                 "MFU = FLOPs per token x tokens per second / (devices x peak) = FLOPs per token x %.6g / (%.0f x %.5g)",
                 rate, q->devices, machine.peak);
     else formula(a, "FLOP/s = FLOPs per token x %.6g; without a device there are no percentages", rate);
-    machine_say(a, &machine);
+    peak_say(a, &machine);
     model_say(a, &m, name);
     value(a, "tokens_per_second", rate, "%.6g on %.0f devices", rate, q->devices);
     conventions_say(a, &m, q->seq, 0, rate, machine.peak * q->devices);
@@ -418,10 +433,10 @@ static bool op_of(const struct asked *q, struct op_cost *c) {
 }
 
 static int form_intensity(const struct asked *q, struct answer *a) {
-    struct machine machine;
+    struct peak machine;
     struct op_cost c = {"matmul", "2 m k n / ((m k + k n + m n) bytes)", 2 * q->m * q->k * q->n,
                         q->m * q->k + q->k * q->n + q->m * q->n};
-    int code = machine_find("intensity", q, &machine);
+    int code = peak_find("intensity", q, &machine);
     if (code) return code;
     tl_dtype dtype = dtype_from_name(q->dtype);
     if (dtype == TL_DTYPE_COUNT)
@@ -439,7 +454,7 @@ static int form_intensity(const struct asked *q, struct answer *a) {
     value(a, "intensity", intensity, "%.4g FLOP/B", intensity);
     if (!machine.chip) return 0;
     double bandwidth = hardware_value(machine.chip, HARDWARE_BANDWIDTH);
-    machine_say(a, &machine);
+    peak_say(a, &machine);
     if (!(bandwidth > 0)) return 0;
     double ridge = machine.peak / bandwidth, s = fmax(c.flops / machine.peak, bytes / bandwidth);
     value(a, "ridge", ridge, "%.4g FLOP/B = %.5g / %.5g", ridge, machine.peak, bandwidth);
@@ -525,14 +540,16 @@ static int run_order(const void *x, const void *y) {
 }
 
 /* The simplest check: fit the law to all runs but the largest, and predict the largest. */
-static void holdout_say(const struct asked *q, struct answer *a, const struct napkin_run *runs, int n) {
-    struct napkin_fit f;
-    if (n < 4 || !napkin_fit_loss(runs, n - 1, q->alpha, q->beta, &f)) {
+static void holdout_say(const struct asked *q, struct answer *a, const struct napkin_run *runs, int n,
+                        struct napkin_fit *f) {
+    const struct napkin_fit_options options = {
+        .alpha = q->alpha, .beta = q->beta, .delta = q->huber, .without_draws = true};
+    if (n < 4 || !napkin_fit_loss(runs, n - 1, &options, f)) {
         tl_error_clear();
         return;
     }
     const struct napkin_run *last = &runs[n - 1];
-    double said = napkin_loss(&f.law, last->parameters, last->tokens);
+    double said = napkin_loss(&f->law, last->parameters, last->tokens);
     json_object_set_new(a->json, "holdout",
                         json_pack("{s:f, s:f, s:f, s:f, s:f}", "parameters", last->parameters, "tokens", last->tokens,
                                   "predicted", said, "measured", last->loss, "relative_error", said / last->loss - 1));
@@ -540,40 +557,93 @@ static void holdout_say(const struct asked *q, struct answer *a, const struct na
             last->loss, 100 * (said / last->loss - 1));
 }
 
-static int loss_answer(const struct asked *q, struct answer *a, struct napkin_run *runs, int n) {
-    struct napkin_fit f;
-    qsort(runs, (size_t)n, sizeof *runs, run_order);
-    if (!napkin_fit_loss(runs, n, q->alpha, q->beta, &f)) return cli_error();
-    const struct napkin_law *law = &f.law;
-    formula(a, "L(N, D) = E + A / N^a + B / D^b = %.4f + %.4g / N^%.4f + %.4g / D^%.4f, through %d runs", law->E,
-            law->A, law->alpha, law->B, law->beta, n);
-    json_object_set_new(a->json, "law",
-                        json_pack("{s:f, s:f, s:f, s:f, s:f}", "E", law->E, "A", law->A, "B", law->B, "alpha",
-                                  law->alpha, "beta", law->beta));
-    json_object_set_new(a->json, "runs", json_integer(n));
-    value(a, "rms", f.rms, "%.3f %% of the loss: distance of the runs from the law", 100 * f.rms);
-    if (law->alpha > 0 && law->beta > 0 && law->A > 0 && law->B > 0)
-        value(a, "data_exponent", law->alpha / (law->alpha + law->beta), "best N grows as C^%.3f, best D as C^%.3f",
-              law->beta / (law->alpha + law->beta), law->alpha / (law->alpha + law->beta));
-    holdout_say(q, a, runs, n);
-    if (!(q->params > 0 && q->tokens > 0)) return 0;
-    double loss = napkin_loss(law, q->params, q->tokens), error = napkin_fit_error(&f, q->params, q->tokens);
-    value(a, "loss", loss, "%.4f for %.4g parameters on %.4g tokens", loss, q->params, q->tokens);
-    if (isfinite(error)) value(a, "error", error, "%.4f: one standard error", error);
-    else value(a, "error", error, "unknown: there are as many unknowns as runs");
-    double most = runs[n - 1].parameters * runs[n - 1].tokens;
+/* What is said of a law, each with its interval. The context: two numbers. */
+static double law_E(const struct napkin_law *l, double noise, const void *x) { return (void)noise, (void)x, l->E; }
+static double law_alpha(const struct napkin_law *l, double noise, const void *x) {
+    return (void)noise, (void)x, l->alpha;
+}
+static double law_beta(const struct napkin_law *l, double noise, const void *x) {
+    return (void)noise, (void)x, l->beta;
+}
+static double law_share(const struct napkin_law *l, double noise, const void *x) {
+    return (void)noise, (void)x, l->beta / (l->alpha + l->beta);
+}
+static double law_best_size(const struct napkin_law *l, double noise, const void *flops) {
+    double N, D;
+    napkin_optimum(l, *(const double *)flops, &N, &D);
+    return (void)noise, N;
+}
+static double law_run(const struct napkin_law *l, double noise, const void *sizes) {
+    const double *x = sizes;
+    return napkin_loss(l, x[0], x[1]) * exp(noise); /* of a single run, which scatters about the law */
+}
+
+static const double interval_level = 0.95;
+
+/* A value with the interval that holds 95 % of the bootstrap; `shown` says how it is written. */
+static void value_with_range(struct answer *a, const struct napkin_fit *f, const char *name, napkin_quantity quantity,
+                             const void *context, const char *shown, const char *meaning) {
+    double range[2], middle = quantity(&f->law, 0, context);
+    char here[32], low[32], high[32], name_of_range[48];
+    snprintf(here, sizeof here, shown, middle);
+    if (!napkin_fit_range(f, quantity, context, interval_level, range)) {
+        value(a, name, middle, "%s: %s", here, meaning);
+        return;
+    }
+    snprintf(low, sizeof low, shown, range[0]);
+    snprintf(high, sizeof high, shown, range[1]);
+    value(a, name, middle, "%s (95 %%: %s to %s): %s", here, low, high, meaning);
+    snprintf(name_of_range, sizeof name_of_range, "%s_range", name);
+    json_object_set_new(a->json, name_of_range, json_pack("[f, f]", range[0], range[1]));
+}
+
+static void prediction_say(const struct asked *q, struct answer *a, const struct napkin_fit *f, double most) {
+    const double sizes[2] = {q->params, q->tokens};
+    char meaning[96];
+    snprintf(meaning, sizeof meaning, "one run of %.4g parameters on %.4g tokens", q->params, q->tokens);
+    value_with_range(a, f, "loss", law_run, sizes, "%.4f", meaning);
+    if (!f->n_draws) fprintf(a->text, "  %-18s unknown: there are as many unknowns as runs\n", "interval");
     if (q->params * q->tokens > 100 * most)
         fprintf(stderr, "tally napkin loss: this is %.0f times the compute of the largest run, far outside the data\n",
                 q->params * q->tokens / most);
+}
+
+static int loss_answer(const struct asked *q, struct answer *a, struct napkin_run *runs, int n, struct napkin_fit *f) {
+    const struct napkin_fit_options options = {.alpha = q->alpha, .beta = q->beta, .delta = q->huber};
+    qsort(runs, (size_t)n, sizeof *runs, run_order);
+    if (!napkin_fit_loss(runs, n, &options, f)) return cli_error();
+    const struct napkin_law law = f->law;
+    formula(a, "L(N, D) = E + A / N^a + B / D^b = %.4f + %.4g / N^%.4f + %.4g / D^%.4f, through %d runs", law.E, law.A,
+            law.alpha, law.B, law.beta, n);
+    json_object_set_new(a->json, "law",
+                        json_pack("{s:f, s:f, s:f, s:f, s:f}", "E", law.E, "A", law.A, "B", law.B, "alpha", law.alpha,
+                                  "beta", law.beta));
+    json_object_set_new(a->json, "runs", json_integer(n));
+    value(a, "rms", f->rms, "%.3f %% of the loss: distance of the runs from the law", 100 * f->rms);
+    value_with_range(a, f, "E", law_E, NULL, "%.4f", "the loss that no model and no data go below");
+    if (!(q->alpha > 0)) value_with_range(a, f, "alpha", law_alpha, NULL, "%.4f", "exponent of the size");
+    if (!(q->beta > 0)) value_with_range(a, f, "beta", law_beta, NULL, "%.4f", "exponent of the data");
+    if (law.A > 0 && law.B > 0) {
+        value_with_range(a, f, "size_exponent", law_share, NULL, "%.3f", "best N grows as C to this power");
+        if (q->flops > 0) {
+            char meaning[64];
+            snprintf(meaning, sizeof meaning, "best N for %.4g FLOPs", q->flops);
+            value_with_range(a, f, "best_parameters", law_best_size, &q->flops, "%.4g", meaning);
+        }
+    }
+    if (q->params > 0 && q->tokens > 0) prediction_say(q, a, f, runs[n - 1].parameters * runs[n - 1].tokens);
+    holdout_say(q, a, runs, n, f);
     return 0;
 }
 
 static int form_loss(const struct asked *q, struct answer *a) {
     if (!q->runs) return lacks("loss", "--runs is required: a file with lines of parameters, tokens, loss");
     struct napkin_run *runs = malloc(MOST_RUNS * sizeof *runs);
-    int n, code = runs ? runs_read(q->runs, runs, &n) : EXIT_MEMORY;
-    if (!code) code = loss_answer(q, a, runs, n);
+    struct napkin_fit *fit = malloc(sizeof *fit);
+    int n, code = runs && fit ? runs_read(q->runs, runs, &n) : EXIT_MEMORY;
+    if (!code) code = loss_answer(q, a, runs, n, fit);
     free(runs);
+    free(fit);
     return code;
 }
 
@@ -606,16 +676,24 @@ static int form_references(const struct asked *q, struct answer *a) {
 static const struct form {
     const char *name;
     int (*answer)(const struct asked *q, struct answer *a);
-} forms[] = {{"time", form_time},
-             {"fit", form_fit},
-             {"flops", form_flops},
-             {"memory", form_memory},
-             {"activations", form_activations},
-             {"intensity", form_intensity},
-             {"chinchilla", form_chinchilla},
-             {"mfu", form_mfu},
-             {"loss", form_loss},
-             {"references", form_references}};
+    const char *flags; /* those it uses; any other one is refused, but --json and --hardware */
+} forms[] = {
+    {"time", form_time,
+     "--params --tokens --flops --model --seq --layers --channels --vocabulary --convention --devices --days --mfu "
+     "--device --dtype --peak"},
+    {"fit", form_fit, "--memory --device --devices --bytes-per-param"},
+    {"flops", form_flops, "--params --tokens --model --seq --layers --channels --vocabulary"},
+    {"memory", form_memory, "--shape --dtype"},
+    {"activations", form_activations,
+     "--layers --channels --heads --seq --batch --tensor --pipeline --interleave --bytes-per-param"},
+    {"intensity", form_intensity, "--op --m --k --n --dtype --device --peak"},
+    {"chinchilla", form_chinchilla, "--flops --params --tokens --tokens-per-param"},
+    {"mfu", form_mfu,
+     "--model --seq --layers --channels --vocabulary --tokens-per-second --batch --seconds --devices --device --dtype "
+     "--peak"},
+    {"loss", form_loss, "--runs --params --tokens --flops --alpha --beta --huber"},
+    {"references", form_references, "--flops --params --tokens"},
+};
 enum { N_FORMS = sizeof forms / sizeof *forms };
 
 static int asked_read(int argc, char **argv, struct asked *q) {
@@ -634,6 +712,7 @@ static int asked_read(int argc, char **argv, struct asked *q) {
         {"--tokens-per-param", OPTION_NUMBER, &q->tokens_per_param, 1e-6, 1e9, false},
         {"--alpha", OPTION_NUMBER, &q->alpha, 1e-3, 3, false},
         {"--beta", OPTION_NUMBER, &q->beta, 1e-3, 3, false},
+        {"--huber", OPTION_NUMBER, &q->huber, 1e-9, 1e3, false},
         {"--batch", OPTION_NUMBER, &q->batch, 1, LARGEST_SIZE, false},
         {"--seq", OPTION_NUMBER, &q->seq, 1, LARGEST_SIZE, false},
         {"--layers", OPTION_NUMBER, &q->layers, 1, 1e6, false},
@@ -658,6 +737,24 @@ static int asked_read(int argc, char **argv, struct asked *q) {
         {NULL, OPTION_END, NULL, 0, 0, false},
     };
     return options_read("napkin", table, argc, argv, NULL, 0);
+}
+
+/* A flag that the form does not use is a mistake, not something to pass over. */
+static int flags_check(const struct form *form, int argc, char **argv) {
+    for (int i = 0; i < argc; i++) {
+        const size_t n = strcspn(argv[i], "=");
+        char flag[40];
+        if (strncmp(argv[i], "--", 2) || n >= sizeof flag - 1) continue;
+        for (size_t k = 0; k <= n; k++) flag[k] = k == n ? '\0' : k > 1 && argv[i][k] == '_' ? '-' : argv[i][k];
+        if (!strcmp(flag, "--json") || !strcmp(flag, "--hardware")) continue;
+        const char *at = form->flags;
+        while ((at = strstr(at, flag)) && at[n] && at[n] != ' ') at += n; /* a longer flag that begins alike */
+        if (at) continue;
+        fprintf(stderr, "tally napkin %s: %s has no meaning here (this form takes %s)\n", form->name, flag,
+                form->flags);
+        return EXIT_USAGE;
+    }
+    return 0;
 }
 
 static const struct form *form_find(const char *name) {
@@ -711,6 +808,7 @@ int cmd_napkin(int argc, char **argv) {
     const struct form *form = form_find(argv[1]);
     if (!form) return EXIT_USAGE;
     int code = asked_read(argc - 1, argv + 1, &q);
+    if (!code) code = flags_check(form, argc - 2, argv + 2);
     if (code) return code;
     if (!hardware_load_default() || (q.hardware && !hardware_load(q.hardware))) return cli_error();
     code = answer_print(form, &q);

@@ -159,8 +159,7 @@ const tl_op op_attention = {
     .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_INPUT(4) | TL_OUTPUT(0) | TL_OUTPUT(1)};
 const tl_op op_attention_grad = {
     RECORD(KERNEL, attention_grad, 4),
-    .shapes = "g, q, k, v, out, lse [, mask] [, first_key] [, g_lse]: dq, dk, dv like q, k, v [, dmask (B,H,T,S)]; "
-              "where q, k, v are parts of one (B,T,H+2Hkv,D), one result like it",
+    .shapes = "g, q, k, v, out, lse [, mask] [, first_key] [, g_lse]: dq, dk, dv like q, k, v (or packed) [, dmask]",
     .dtypes = "floats; mask bool or float; first_key i64, i32; lse f32 (f64 for f64)",
     .flops = "8BHD per visible pair of query and key; in phase recompute 2BHD",
     .shape = attention_grad_shape,

@@ -65,20 +65,29 @@ void napkin_optimum(const struct napkin_law *law, double flops, double *paramete
 struct napkin_run {
     double parameters, tokens, loss;
 };
+struct napkin_fit_options {
+    double alpha, beta; /* positive: kept; 0: found */
+    double delta;       /* of the Huber loss, in log loss; 0: NAPKIN_DELTA */
+    bool without_draws; /* no intervals are asked for */
+};
+#define NAPKIN_DELTA 1e-3
+enum { NAPKIN_DRAWS = 400 };
 struct napkin_fit {
     struct napkin_law law;
-    double rms;                /* root mean square of the relative residuals */
-    int freedom;               /* runs less free parameters */
-    double parameters, tokens; /* geometric means of the runs: where terms are of size 1 */
-    int n_free, free[5];       /* which of E, A parameters^-alpha, B tokens^-beta, alpha, beta were found */
-    double covariance[5][5];   /* of those, where freedom > 0 */
+    double rms;                           /* root mean square of the residuals of log loss */
+    int freedom;                          /* runs less free parameters */
+    int n_draws;                          /* 0: no degree of freedom is left */
+    struct napkin_law draw[NAPKIN_DRAWS]; /* laws of the bootstrap */
+    double noise[NAPKIN_DRAWS];           /* and a residual for each: the scatter of a single run, in log loss */
 };
-/* Least squares of relative residuals. alpha or beta that are positive are kept; else they are found. False:
- * recorded (too few runs, or runs that cannot tell the terms apart). */
-bool napkin_fit_loss(const struct napkin_run *runs, int n_runs, double alpha, double beta, struct napkin_fit *fit);
-/* One standard error of the predicted loss, from the fit's covariance and scatter; NAN if there are no degrees of
- * freedom left. */
-double napkin_fit_error(const struct napkin_fit *fit, double parameters, double tokens);
+/* A robust fit in log loss; napkin_fit.c says how. False: recorded (too few runs, or runs that cannot tell the terms
+ * apart). */
+bool napkin_fit_loss(const struct napkin_run *runs, int n_runs, const struct napkin_fit_options *options,
+                     struct napkin_fit *fit);
+/* The interval that holds `level` of the bootstrap's values of a quantity of the law. False: there are no draws. */
+typedef double (*napkin_quantity)(const struct napkin_law *law, double noise, const void *context);
+bool napkin_fit_range(const struct napkin_fit *fit, napkin_quantity value, const void *context, double level,
+                      double range[2]);
 
 /* ---- Runs and thresholds to compare with ---- */
 
