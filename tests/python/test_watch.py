@@ -59,8 +59,8 @@ def test_the_page_follows_the_run(folder):
             page.find("#curves .legend button").click()
             page.run("document.querySelector('#settings details').open = true; scrollTo(0, 1400)")
             kept = """return [scrollY, document.querySelector('#settings details').open,
-                ...['#curves button[data-value=log]', '#memory button[data-value=module]', '#curves .legend button'].map(
-                    s => document.querySelector(s).getAttribute('aria-pressed'))]"""
+                ...['#curves button[data-value=log]', '#memory button[data-value=module]', '#curves .legend button']
+                    .map(s => document.querySelector(s).getAttribute('aria-pressed'))]"""
             before = page.run(kept)
             assert before[0] > 1000 and before[1:] == [True, "true", "true", "false"]
             with open(folder / "a/log.jsonl", "a") as log:
