@@ -647,6 +647,8 @@ const Tally = (() => {
 
     // ---- Tables and controls ----
 
+    // Paths and names of ops may be broken behind a dot or an underscore.
+    const breakable = (text) => String(text).split(/(?<=[._])/).flatMap((part, i) => i ? [el("wbr"), part] : [part]);
     /* columns: {name, key, format, isNumber, isPath}; a click on a heading sorts by it. */
     function table(host, spec) {
         let sorted = spec.sort || null, isDown = spec.isDown !== false;
@@ -668,7 +670,7 @@ const Tally = (() => {
                 : isDown ? "descending" : "ascending"));
             body.replaceChildren(...list.slice(0, spec.most || 200).map((r) => el("tr", {}, spec.columns.map((c) =>
                 el("td", {class: c.isNumber ? "number" : c.isPath ? "path" : null},
-                    c.format ? c.format(r[c.key], r) : r[c.key])))));
+                    c.format ? c.format(r[c.key], r) : c.isPath ? breakable(r[c.key]) : r[c.key])))));
         }
         render();
         const node = el("table", {}, spec.caption ? el("caption", {class: "off"}, spec.caption) : null,

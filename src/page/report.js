@@ -374,7 +374,7 @@
         const table = T.table(holder, {caption: "Time of a step", sort: "time_s", most: 40, rows: rows(), columns: [
             {name: "What", key: "name", isPath: true}, {name: "Calls", key: "calls", isNumber: true, format: (x) => T.digits(x, 5)},
             {name: "Time", key: "time_s", isNumber: true, format: T.seconds}, {name: "Share", key: "share", isNumber: true, format: T.percent},
-            {name: "Floor", key: "floor_s", isNumber: true, format: T.seconds},
+            ...(run.roof ? [{name: "Floor", key: "floor_s", isNumber: true, format: T.seconds}] : []),
             {name: "FLOP/s", key: "rate", isNumber: true, format: (x) => T.count(x)},
             {name: "B/s", key: "bandwidth", isNumber: true, format: (x) => T.count(x)}]});
         holder.before(el("div", {class: "controls"}, T.choice("By", [["op", "Op"], ["module", "Module"], ["both", "Both"]], by, (v) => {

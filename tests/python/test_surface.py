@@ -496,6 +496,7 @@ NOT_DRAWN = {
                    "is_autocast_enabled dropout layer_norm rms_norm",
     "ours alone, in test_ledger_python.py": "Ledger ledger price profile get_default_device set_default_device",
     "ours alone, in test_train_python.py": "Model train train_price train_settings",
+    "ours alone, in test_notebook.py": "report",
     "ours alone, in test_tokenizer.py": "Tokenizer",
     "devices that are not here": "cuda pin_memory",
     "randomness, by its own tests": "manual_seed randperm",
@@ -526,7 +527,7 @@ def test_names_are_torchs():
     """A name that torch has not is a typing error, or a feature that docs/python-and-torch.md names."""
     ours = {n for n in dir(tally) if not n.startswith("_")} - set(dir(torch))
     assert ours <= {"exponential_", "sum_to_size", "float4_e2m1fn", "einops", "Ledger", "ledger", "price", "profile",
-                    "Model", "Tokenizer", "train", "train_price", "train_settings"}
+                    "Model", "Tokenizer", "report", "train", "train_price", "train_settings"}
     assert {n for n in dir(tally.Tensor) if not n.startswith("_")} <= set(dir(torch.Tensor))
 
 
