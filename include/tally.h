@@ -367,7 +367,7 @@ TL_API int64_t tl_item_int(tl_tensor *x);
 TL_API bool tl_to_data(tl_tensor *x, void *data, size_t bytes);
 
 /* Writes the tensor as PyTorch prints it ("tensor([1., 2.])") to a buffer, at most `size` bytes including the final 0.
- * Returns the length of the whole text. tl_describe writes one line: f32[4,6]@cpu. */
+ * Returns the length of the whole text; a buffer of NULL gets none of it. tl_describe writes one line: f32[4,6]@cpu. */
 TL_API size_t tl_print(tl_tensor *x, char *buffer, size_t size);
 TL_API size_t tl_describe(const tl_tensor *x, char *buffer, size_t size);
 

@@ -385,6 +385,7 @@ int ledger_row_order(const void *a, const void *b) {
 void ledger_sort(struct ledger_row *rows, size_t n_rows) { qsort(rows, n_rows, sizeof *rows, ledger_row_order); }
 
 const char *tl_count_text(tl_count c, char buffer[40]) {
+    if (!error_given(buffer, "tl_count_text", "a buffer")) return "?";
     count value = (count)c.high << 64 | c.low;
     char *at = buffer + 39;
     *at = 0;

@@ -380,6 +380,9 @@ bool tl_gradients(tl_tensor *output, tl_tensor *seed, tl_tensor **inputs, int n_
     struct capture captures[TL_MAX_INPUTS];
     if (n_inputs < 1 || n_inputs > TL_MAX_INPUTS)
         return error_set(TL_ERROR_USE, "tl_gradients: takes 1 to %d inputs, not %d", TL_MAX_INPUTS, n_inputs);
+    if (!error_given(inputs, "tl_gradients", "a list of inputs") ||
+        !error_given(grads, "tl_gradients", "a list for the gradients"))
+        return false;
     for (int i = 0; i < n_inputs; i++) {
         if (!tensor_check(inputs[i], "tl_gradients")) return false;
         if (!tensor_needs_grad(inputs[i]))

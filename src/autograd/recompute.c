@@ -267,6 +267,8 @@ static tl_tensor *run_all(const struct layers *l, tl_checkpoint_policy policy, i
 
 tl_tensor *tl_checkpoint_layers(tl_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy, int k,
                                 tl_tensor *x) {
+    if (!tensor_check(x, "tl_checkpoint_layers")) return NULL;
+    if (!layer) return error_set(TL_ERROR_USE, "tl_checkpoint_layers: got NULL instead of a layer"), NULL;
     return run_all(&(struct layers){.layer = layer, .context = context, .last = n_layers}, policy, k, &x, 1);
 }
 

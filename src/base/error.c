@@ -63,6 +63,10 @@ bool error_set(tl_status status, const char *format, ...) {
     return false;
 }
 
+bool error_given(const void *argument, const char *what, const char *thing) {
+    return argument || error_set(TL_ERROR_USE, "%s: got NULL instead of %s", what, thing);
+}
+
 bool error_memory(size_t bytes, const char *what) {
     return error_set(TL_ERROR_MEMORY, "out of host memory: %zu bytes asked for %s", bytes, what);
 }

@@ -10,6 +10,8 @@ bool error_set(tl_status status, const char *format, ...) TL_PRINTF(2, 3);
 
 /* A host allocation of `bytes` failed. Always false. */
 bool error_memory(size_t bytes, const char *what);
+/* Whether an argument that a call needs is there. False: recorded, "WHAT: got NULL instead of THING". */
+bool error_given(const void *argument, const char *what, const char *thing);
 
 /* Set by the engine: the path of the calling thread, "" for none. */
 extern const char *(*error_path)(void);

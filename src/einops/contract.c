@@ -59,6 +59,7 @@ static const char *waiting_print(const tl_dims *d, int w, bool with_sizes, char 
 }
 
 int64_t tl_dim(const tl_dims *dims, const char *name) {
+    if (!error_given(dims, "dim", "dims")) return -1;
     int i = name ? dims_find(dims, name, (int)strlen(name)) : -1;
     char text[100];
     if (i >= 0 && dims->size[i] >= 0) return dims->size[i];
@@ -73,7 +74,7 @@ int64_t tl_dim(const tl_dims *dims, const char *name) {
 }
 
 const char *tl_dims_name(const tl_dims *dims, int i) {
-    return i >= 0 && i < dims->n ? dims->text + dims->name[i] : NULL;
+    return dims && i >= 0 && i < dims->n ? dims->text + dims->name[i] : NULL;
 }
 
 static void dims_learn(tl_dims *d, int i, int64_t size, int by) {

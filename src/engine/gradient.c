@@ -24,13 +24,17 @@ static tl_tensor *unpack(tl_gradient *g, const struct saved *s, const char *kind
     return NULL;
 }
 
+static bool has_gradient(const tl_gradient *g) { return error_given(g, "the gradient of an op", "its step"); }
+
 tl_tensor *tl_gradient_input(tl_gradient *g, int i) {
     static const struct saved nothing;
+    if (!has_gradient(g)) return NULL;
     return unpack(g, i >= 0 && i < g->node->n_saved_inputs ? &g->node->saved[i] : &nothing, "input", i);
 }
 
 tl_tensor *tl_gradient_output(tl_gradient *g, int j) {
     static const struct saved nothing;
+    if (!has_gradient(g)) return NULL;
     struct node *n = g->node;
     tl_tensor *x = unpack(g, j >= 0 && j < n->n_outputs ? &n->saved[n->n_saved_inputs + j] : &nothing, "output", j);
     if (!x || !g->creates_graph) return x;
@@ -39,10 +43,15 @@ tl_tensor *tl_gradient_output(tl_gradient *g, int j) {
     return recorded;
 }
 
-tl_tensor *tl_gradient_of_output(tl_gradient *g, int j) { return j >= 0 && j < g->node->n_outputs ? g->grad[j] : NULL; }
-const void *tl_gradient_attr(tl_gradient *g) { return g->node->attr; }
-bool tl_gradient_needs(tl_gradient *g, int i) { return i >= 0 && i < g->node->n_inputs && g->needs[i]; }
+tl_tensor *tl_gradient_of_output(tl_gradient *g, int j) {
+    return has_gradient(g) && j >= 0 && j < g->node->n_outputs ? g->grad[j] : NULL;
+}
+const void *tl_gradient_attr(tl_gradient *g) { return has_gradient(g) ? g->node->attr : NULL; }
+bool tl_gradient_needs(tl_gradient *g, int i) {
+    return has_gradient(g) && i >= 0 && i < g->node->n_inputs && g->needs[i];
+}
 
 void tl_gradient_set(tl_gradient *g, int i, tl_tensor *grad) {
-    if (i >= 0 && i < g->node->n_inputs && tensor_check(grad, g->node->op->name)) g->result[i] = grad;
+    if (has_gradient(g) && i >= 0 && i < g->node->n_inputs && tensor_check(grad, g->node->op->name))
+        g->result[i] = grad;
 }

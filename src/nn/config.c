@@ -84,6 +84,7 @@ static void add(struct total *t, int64_t times, int64_t a, int64_t b) {
  * Llama:  V C (twice untied) + L ((2 H + 2 Hkv) D C + 3 F C + 2 C) + C, and with biases L (H + 2 Hkv) D
  * Deep linear: L C^2 + C */
 int64_t tl_model_config_parameters(const tl_model_config *c) {
+    if (!error_given(c, "model", "a config")) return -1;
     struct total t = {0, true};
     int64_t L = c->n_layers, C = c->channels, F = c->ff, q, kv;
     /* A few of them are added below before the next check for overflow. */

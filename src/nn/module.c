@@ -413,6 +413,7 @@ static void write_module(struct writer *w, const tl_module *m, int depth) {
 }
 
 size_t tl_module_print(tl_module *m, char *buffer, size_t size) {
+    if (!buffer) size = 0; /* the length alone */
     if (!module_check(m, "tl_module_print")) return 0;
     struct writer w = {buffer, size, 0};
     write_module(&w, m, 0);

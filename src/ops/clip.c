@@ -44,6 +44,7 @@ tl_tensor *tl_sum_squares(tl_tensor **inputs, int n) {
         error_set(TL_ERROR_USE, "tl_sum_squares: there are no tensors (need at least one)");
         return NULL;
     }
+    if (!error_given(inputs, "sum_squares", "a list of tensors")) return NULL;
     for (int i = 0; i < n; i++) {
         if (!tensor_check(inputs[i], "sum_squares")) return NULL;
         if (inputs[i]->dtype == TL_F64) a.dtype = TL_F64;

@@ -200,6 +200,7 @@ tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dty
     if (!device) return NULL;
     if (device_is_host(device)) {
         tl_tensor *x = tl_empty(rank, shape, dtype, device);
+        if (x && x->numel && !error_given(data, "from_data", "data")) return NULL;
         if (x && x->storage->bytes) memcpy(tensor_data(x), data, (size_t)x->storage->bytes);
         return x;
     }
@@ -215,7 +216,7 @@ bool tl_to_data(tl_tensor *x, void *data, size_t bytes) {
     if (bytes != tl_bytes(x))
         return error_set(TL_ERROR_USE, "to_data: the tensor has %" PRIu64 " bytes, the buffer %zu", tl_bytes(x), bytes);
     tl_device *device = x->storage->device;
-    if (!device_check(device, "to_data")) return false;
+    if (!device_check(device, "to_data") || (bytes && !error_given(data, "to_data", "a buffer"))) return false;
     if (!device_has_data(device)) return error_set(TL_ERROR_USE, "to_data: meta has no data");
     bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();

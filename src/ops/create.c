@@ -29,6 +29,7 @@ static bool shape_check(const char *what, int rank, const int64_t *shape, tl_dty
     if (rank < 0 || rank > TL_MAX_RANK)
         return error_set(TL_ERROR_USE, "%s: rank %d is not between 0 and %d", what, rank, TL_MAX_RANK);
     uint64_t bytes;
+    if (rank && !error_given(shape, what, "a shape")) return false;
     if (!dtype_info(dtype)) return error_set(TL_ERROR_USE, "%s: no dtype has the number %d", what, (int)dtype);
     if (!shape_numel(rank, shape, numel) || !dtype_bytes(dtype, *numel, &bytes)) {
         char text[TL_MAX_RANK * 21 + 3];
@@ -166,7 +167,8 @@ tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *s
                             tl_dtype dtype, tl_device *device, void (*deleter)(void *context), void *context) {
     int64_t numel, low = 0, high = 0;
     struct layout l;
-    bool ok = shape_check("from_external", rank, shape, dtype, &numel);
+    bool ok = shape_check("from_external", rank, shape, dtype, &numel) &&
+              (!numel || error_given(data, "from_external", "data"));
     if (ok) {
         layout_dense(&l, dtype, rank, shape);
         if (stride) memcpy(l.stride, stride, (size_t)rank * sizeof *stride);

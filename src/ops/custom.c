@@ -98,19 +98,26 @@ bool tl_op_call(const tl_op *op, tl_tensor **inputs, int n_inputs, const void *a
     return true;
 }
 
-int tl_call_inputs(const tl_call *c) { return c->n_inputs; }
-tl_tensor *tl_call_input(const tl_call *c, int i) { return i >= 0 && i < c->n_inputs ? c->input[i] : NULL; }
-const void *tl_call_attr(const tl_call *c) { return c->attr; }
+static bool has_call(const tl_call *c) { return error_given(c, "a rule of an op", "its call"); }
+
+int tl_call_inputs(const tl_call *c) { return has_call(c) ? c->n_inputs : 0; }
+tl_tensor *tl_call_input(const tl_call *c, int i) {
+    return has_call(c) && i >= 0 && i < c->n_inputs ? c->input[i] : NULL;
+}
+const void *tl_call_attr(const tl_call *c) { return has_call(c) ? c->attr : NULL; }
 
 bool tl_call_output(tl_call *c, int j, tl_dtype dtype, int rank, const int64_t *shape) {
+    if (!has_call(c)) return false;
     if (j < 0 || j >= c->op->n_outputs || rank < 0 || rank > TL_MAX_RANK || !dtype_info(dtype))
         return call_fail(c, "its shape rule names output %d of dtype %d and rank %d", j, (int)dtype, rank);
+    if (rank && !error_given(shape, c->op->name, "the shape of an output")) return false;
     layout_dense(&c->out[j], dtype, rank, shape);
     return true;
 }
 
 bool tl_call_fail(tl_call *c, const char *format, ...) {
     char message[300];
+    if (!has_call(c) || !error_given(format, c->op->name, "a message")) return false;
     va_list arguments;
     va_start(arguments, format);
     number_vprint(message, sizeof message, format, arguments);
@@ -120,6 +127,8 @@ bool tl_call_fail(tl_call *c, const char *format, ...) {
 
 bool tl_call_fail_need(tl_call *c, const char *need, const char *format, ...) {
     char message[300];
+    if (!has_call(c) || !error_given(need, c->op->name, "a need") || !error_given(format, c->op->name, "a message"))
+        return false;
     va_list arguments;
     va_start(arguments, format);
     number_vprint(message, sizeof message, format, arguments);

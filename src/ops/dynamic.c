@@ -43,7 +43,7 @@ int64_t tl_item_int(tl_tensor *x) {
 }
 
 double tl_at(tl_tensor *x, const int64_t *index) {
-    if (!tensor_check(x, "at")) return 0;
+    if (!tensor_check(x, "at") || (x->rank && !error_given(index, "at", "an index"))) return 0;
     bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     bool is_packed = dtype_info(x->dtype)->bits < 8; /* a single f4 cannot be read */

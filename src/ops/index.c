@@ -430,6 +430,7 @@ static bool indices_check(const char *what, tl_tensor *x, const int *axes, tl_te
                           struct indices *list) {
     *list = (struct indices){.is_alone = n == 1};
     if (!tensor_check(x, what)) return false;
+    if (n > 0 && !(error_given(axes, what, "axes") && error_given(indices, what, "indices"))) return false;
     int total = n; /* axes that indices stand for */
     for (int i = 0; i < n && n <= x->rank; i++) {
         if (!tensor_check(indices[i], what)) return false;

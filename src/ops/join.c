@@ -68,6 +68,7 @@ const tl_op op_concat = {RECORD(KERNEL, concat, 1),
 
 static bool tensors_check(const char *what, tl_tensor **inputs, int n) {
     if (n < 1) return error_set(TL_ERROR_USE, "%s: expected a non-empty list of Tensors", what);
+    if (!error_given(inputs, what, "a list of tensors")) return false;
     for (int i = 0; i < n; i++)
         if (!tensor_check(inputs[i], what)) return false;
     return true;
@@ -140,6 +141,8 @@ bool tl_split(tl_tensor *x, int axis, const int64_t *sizes, int n, tl_tensor **p
     if (!tensor_check(x, "split")) return false;
     int at = index_axis("split", x, axis);
     if (at < 0 || !x->rank) return at >= 0 && error_set(TL_ERROR_USE, "split: a scalar has no axis to split");
+    if (n > 0 && !(error_given(sizes, "split", "sizes") && error_given(parts, "split", "a list for its parts")))
+        return false;
     if (n > MOST_PARTS) return error_set(TL_ERROR_USE, "split: %d parts are too many (need at most %d)", n, MOST_PARTS);
     int64_t start = 0;
     bool fits = true;
@@ -165,6 +168,7 @@ int tl_chunk(tl_tensor *x, int axis, int n, tl_tensor **parts) {
                   "chunk: expects at least a 1-dimensional tensor and chunks to be greater than 0, not %d", n);
         return 0;
     }
+    if (!error_given(parts, "chunk", "a list for its parts")) return 0;
     int64_t size = x->shape[at], step = (size + n - 1) / n, n_parts = step ? (size + step - 1) / step : n;
     if (n_parts > MOST_PARTS) {
         error_set(TL_ERROR_USE, "chunk: %lld parts are too many (need at most %d)", (long long)n_parts, MOST_PARTS);
@@ -242,6 +246,7 @@ static tl_tensor *pad_axis(tl_tensor *x, int axis, int64_t before, int64_t after
 
 tl_tensor *tl_pad(tl_tensor *x, const int64_t *before, const int64_t *after, tl_pad_mode mode, double value) {
     if (!tensor_check(x, "pad")) return NULL;
+    if (x->rank && !(error_given(before, "pad", "padding") && error_given(after, "pad", "padding"))) return NULL;
     if ((unsigned)mode > TL_PAD_CIRCULAR) {
         error_set(TL_ERROR_USE, "pad: no mode has the number %d", (int)mode);
         return NULL;
@@ -274,7 +279,7 @@ tl_tensor *tl_pad(tl_tensor *x, const int64_t *before, const int64_t *after, tl_
 /* ---- flip, roll ---- */
 
 tl_tensor *tl_flip(tl_tensor *x, const int *axes, int n_axes) {
-    if (!tensor_check(x, "flip")) return NULL;
+    if (!tensor_check(x, "flip") || (n_axes > 0 && !error_given(axes, "flip", "axes"))) return NULL;
     uint64_t seen = 0;
     for (int i = 0; x && i < n_axes; i++) {
         int at = index_axis("flip", x, axes[i]);
@@ -302,6 +307,7 @@ tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n) 
         error_set(TL_ERROR_USE, "roll: `shifts` required");
         return NULL;
     }
+    if (!error_given(shifts, "roll", "shifts")) return NULL;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
     tl_tensor *y = x;
@@ -350,7 +356,7 @@ static tl_tensor *tile_all(tl_tensor *x, int rank, const int64_t *counts) {
 }
 
 tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts) {
-    if (!tensor_check(x, "tile")) return NULL;
+    if (!tensor_check(x, "tile") || (n > 0 && !error_given(counts, "tile", "counts"))) return NULL;
     if (n < 0 || n >= x->rank) return tile_all(x, n, counts);
     int64_t all[TL_MAX_RANK];
     for (int i = 0; i < x->rank; i++) all[i] = i < x->rank - n ? 1 : counts[i - (x->rank - n)];
@@ -426,7 +432,8 @@ tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_
 }
 
 bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids) {
-    if (!tensors_check("meshgrid", inputs, n)) return false;
+    if (!tensors_check("meshgrid", inputs, n) || !error_given(grids, "meshgrid", "a list for its results"))
+        return false;
     int64_t shape[TL_MAX_RANK];
     if (n > TL_MAX_RANK) return error_set(TL_ERROR_USE, "meshgrid: %d tensors are more than %d", n, TL_MAX_RANK);
     for (int i = 0; i < n; i++) {

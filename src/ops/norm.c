@@ -243,6 +243,7 @@ const tl_op op_add_layer_norm_grad = {RECORD(KERNEL, add_layer_norm_grad, 3),
 
 tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, tl_tensor **sum) {
     tl_tensor *input[3] = {x, residual, weight};
+    if (!error_given(sum, "add_rms_norm", "a place for the sum")) return NULL;
     *sum = NULL;
     return norm_apply(&op_add_rms_norm, input, weight ? 3 : 2, eps, sum);
 }
@@ -250,6 +251,7 @@ tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight,
 tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, tl_tensor *bias, double eps,
                              tl_tensor **sum) {
     tl_tensor *input[4] = {x, residual, weight, bias};
+    if (!error_given(sum, "add_layer_norm", "a place for the sum")) return NULL;
     *sum = NULL;
     if (!come_together("add_layer_norm", weight, bias)) return NULL;
     return norm_apply(&op_add_layer_norm, input, weight ? 4 : 2, eps, sum);

@@ -257,6 +257,7 @@ static bool put_data(struct printer *p) {
 }
 
 size_t tl_print(tl_tensor *x, char *buffer, size_t size) {
+    if (!buffer) size = 0; /* the length alone */
     if (size) buffer[0] = 0;
     if (!tensor_check(x, "print")) return 0;
     bool needs_grad = tensor_needs_grad(x);

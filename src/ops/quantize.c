@@ -115,6 +115,7 @@ static bool quantize_apply(tl_call *c, const tl_op *op, tl_tensor **x, tl_format
 
 bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized) {
     tl_call c;
+    if (!error_given(quantized, "quantize", "a place for the result")) return false;
     memset(quantized, 0, sizeof *quantized);
     if (!quantize_apply(&c, &op_quantize, &x, format, mode)) return false;
     *quantized = (tl_quantized){format, c.output[0], c.output[1], c.n_outputs == 3 ? c.output[2] : NULL};
@@ -179,6 +180,7 @@ const tl_op op_dequantize = {RECORD(KERNEL, dequantize, 1),
                              .flops = "1 per element, and 1 per block with a tensor scale"};
 
 tl_tensor *tl_dequantize(const tl_quantized *quantized, tl_dtype dtype) {
+    if (!error_given(quantized, "dequantize", "quantized values")) return NULL;
     if (!format_check("dequantize", quantized->format)) return NULL;
     if (!dtype_is_float(dtype) || dtype_info(dtype)->is_storage_only) {
         error_set(TL_ERROR_USE, "dequantize: needs a floating point dtype to compute with, not %s",

@@ -33,7 +33,7 @@ tl_tensor *reduce_restore(tl_tensor *x, const struct edge *e, uint32_t axes) {
 }
 
 bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool keep, struct attr_reduce *a) {
-    if (!tensor_check(x, op)) return false;
+    if (!tensor_check(x, op) || (n_axes > 0 && !error_given(axes, op, "axes"))) return false;
     *a = (struct attr_reduce){.keep = keep};
     for (int k = 0; k < n_axes; k++) {
         int at = axis_check(op, axes[k], x->rank ? x->rank : 1);

@@ -193,6 +193,7 @@ const tl_op op_view = {RECORD(VIEW, view, 1),
 static bool shape_complete(const char *what, tl_tensor *x, int rank, const int64_t *shape, struct attr_shape *a) {
     memset(a, 0, sizeof *a);
     if (rank < 0 || rank > TL_MAX_RANK) return fail(what, x, "rank %lld is more than %lld", rank, TL_MAX_RANK);
+    if (rank && !error_given(shape, what, "a shape")) return false;
     int open = -1;
     int64_t known = 1;
     bool ok = true;
@@ -255,6 +256,7 @@ tl_tensor *tl_unflatten(tl_tensor *x, int axis, int rank, const int64_t *sizes) 
     int at = axis_check("unflatten", axis, x->rank);
     if (at < 0) return NULL;
     if (rank < 1 || x->rank - 1 + rank > TL_MAX_RANK) return fail("unflatten", x, "%lld sizes", rank, 0);
+    if (!error_given(sizes, "unflatten", "sizes")) return NULL;
     int64_t shape[TL_MAX_RANK], known = 1;
     int n = 0, open = -1;
     for (int i = 0; i < at; i++) shape[n++] = x->shape[i];
@@ -319,7 +321,7 @@ const tl_op op_permute = {RECORD(VIEW, permute, 1),
                           .backward = permute_backward};
 
 tl_tensor *tl_permute(tl_tensor *x, const int *axes) {
-    if (!tensor_check(x, "permute")) return NULL;
+    if (!tensor_check(x, "permute") || (x->rank && !error_given(axes, "permute", "axes"))) return NULL;
     struct attr_permute a;
     memset(&a, 0, sizeof a);
     uint64_t seen = 0;
@@ -375,6 +377,7 @@ tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape) {
                     "the number of sizes provided (%lld) must be greater or equal to the number of dimensions in the "
                     "tensor (%lld)",
                     rank, x->rank);
+    if (rank && !error_given(shape, "expand", "a shape")) return NULL;
     struct attr_shape a;
     memset(&a, 0, sizeof a);
     a.rank = rank;

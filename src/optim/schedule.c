@@ -41,6 +41,7 @@ static double share(int64_t x, int64_t first, int64_t last) {
  *   inverse-sqrt  max(a, sqrt(w' / s'))              w' = max(w, 1), s' = max(s, w')
  */
 double tl_schedule_factor(const tl_schedule *s, int64_t step) {
+    if (!error_given(s, "tl_schedule_factor", "a schedule")) return 0;
     const double fall = 1 - s->min_factor;
     const int64_t w = s->warmup_steps, n = s->total_steps;
     if (step < 0) step = 0;

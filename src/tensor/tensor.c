@@ -211,6 +211,7 @@ tl_tensor *tl_set_purpose(tl_tensor *x, tl_purpose purpose) {
 }
 
 size_t tl_describe(const tl_tensor *x, char *buffer, size_t size) {
+    if (!buffer) size = 0; /* the length alone */
     if (!x || x->alive != TENSOR_ALIVE) return (size_t)snprintf(buffer, size, "%s", x ? "(gone)" : "NULL");
     char shape[TL_MAX_RANK * 21 + 3];
     shape_print(shape, sizeof shape, x->rank, x->shape);
