@@ -511,7 +511,7 @@ static void a_call_that_fails_anywhere_is_an_error_and_loses_nothing(void **stat
     base_begin();
     struct settings whole = fault_run("whole", 0);
     train(&whole, 0, RUN_DONE);
-    int stride = getenv("TALLY_SOAK") ? 1 : 37, n_failed = 0;
+    int stride = getenv("TALLY_SOAK") ? 1 : IS_SANITIZED ? 97 : 37, n_failed = 0;
     for (int kind = 0; kind < 3; kind++)
         for (int at = 1 + kind, is_over = 0; !is_over; at += stride) {
             char name[32];
@@ -543,7 +543,7 @@ static void a_process_killed_anywhere_loses_nothing(void **state) {
     base_begin();
     struct settings whole = fault_run("whole", 0);
     train(&whole, 0, RUN_DONE);
-    int stride = getenv("TALLY_SOAK") ? 1 : 61, n_killed = 0;
+    int stride = getenv("TALLY_SOAK") ? 1 : IS_SANITIZED ? 151 : 61, n_killed = 0;
     for (int kind = 0; kind < 3; kind++)
         for (int at = 1 + kind, is_over = 0; !is_over; at += stride) {
             char name[32];
