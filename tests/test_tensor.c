@@ -754,6 +754,20 @@ static void two_results_in_one_place_are_refused(void **state) {
     expect_refused(tl_adam_(p, tl_ones_like(p), p, m, NULL, &o), "share memory");
 }
 
+static void missing_arguments_are_named(void **state) {
+    (void)state;
+    tl_tensor *x = tl_zeros(TL_SHAPE(2, 3), TL_F32, NULL), *list[2] = {x, x};
+    expect_refused(tl_zeros(2, NULL, TL_F32, NULL), "got NULL instead of a shape");
+    expect_refused(tl_from_data(NULL, TL_SHAPE(2), TL_F32, NULL), "from_data: got NULL instead of data");
+    expect_refused(tl_from_external(NULL, 8, TL_SHAPE(2), NULL, TL_F32, NULL, NULL, NULL), "from_external: got NULL");
+    expect_refused(tl_reshape(x, 1, NULL), "reshape: got NULL instead of a shape");
+    expect_refused(tl_sum(x, NULL, 1, false), "sum: got NULL instead of axes");
+    expect_refused(tl_permute(x, NULL), "permute: got NULL instead of axes");
+    expect_refused(tl_concat(NULL, 2, 0), "concat: got NULL instead of a list of tensors");
+    expect_refused(tl_index(x, NULL, list, 1), "index: got NULL instead of axes");
+    expect_true(tl_from_data(NULL, TL_SHAPE(2), TL_F32, tl_device_find("meta")) != NULL); /* it takes none */
+}
+
 static void unknown_devices_are_refused_by_name(void **state) {
     (void)state;
     expect_true(tl_device_find("meta") == tl_device_find("meta:cpu"));
@@ -815,6 +829,7 @@ int main(void) {
         TEST(no_random_word_is_used_twice),
         TEST(host_data_that_travels_is_billed_as_a_transfer),
         TEST(two_results_in_one_place_are_refused),
+        TEST(missing_arguments_are_named),
         TEST(unknown_devices_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);

@@ -199,11 +199,16 @@ tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dty
     device = device_or_default(device);
     if (!device) return NULL;
     if (device_is_host(device)) {
+        int64_t numel;
+        bool is_shape = rank == 0 || (rank > 0 && rank <= TL_MAX_RANK && shape); /* otherwise tl_empty says it */
+        if (is_shape && shape_numel(rank, shape, &numel) && numel && !error_given(data, "from_data", "data"))
+            return NULL;
         tl_tensor *x = tl_empty(rank, shape, dtype, device);
-        if (x && x->numel && !error_given(data, "from_data", "data")) return NULL;
         if (x && x->storage->bytes) memcpy(tensor_data(x), data, (size_t)x->storage->bytes);
         return x;
     }
+    static char unread; /* meta has no data, and takes none */
+    if (!data && !device_has_data(device)) data = &unread;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
     void *host = (void *)(uintptr_t)data; /* read only: it is the source of a transfer */
