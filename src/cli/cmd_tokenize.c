@@ -232,9 +232,10 @@ static int figures_print(const struct request *r, const tl_tokenize_figures *f) 
         const char *name = tl_tokenizer_token(r->t, r->o.end_token, &bytes);
         printf("  end of text    %.*s (%d) after each document\n", (int)bytes, name, (int)r->o.end_token);
     } else printf("  end of text    no token\n");
-    if (f->bad) printf("  skipped        %s lines\n", grouped_text(f->bad, a));
+    if (f->bad) printf("  skipped        %s line%s\n", grouped_text(f->bad, a), f->bad == 1 ? "" : "s");
     if (f->ignored)
-        printf("  ignored        %s files in folders, by their endings\n", grouped_text((uint64_t)f->ignored, a));
+        printf("  ignored        %s file%s in folders, by their endings\n", grouped_text((uint64_t)f->ignored, a),
+               f->ignored == 1 ? "" : "s");
     printf("  time           %.1f s, %.1f MB/s%s\n", f->seconds,
            1e-6 * per((double)(f->text_bytes - f->text_before), f->seconds),
            f->is_resumed ? " since the work was resumed" : "");
