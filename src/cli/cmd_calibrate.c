@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/options.h"
 #include "plan/calibrate.h"
 #include "plan/predict.h"
@@ -18,7 +20,8 @@ const char help_calibrate[] =
     "       tally calibrate --price PRICE.json [--profile FILE] [--json]\n"
     "\n"
     "Measures this machine, in about a minute: multiply-adds in registers, matrix products by size and type, memory\n"
-    "by size of the working set, and every op of training steps of many sizes. The machine should be idle. The\n"
+    "by size of the working set, and every op of training steps of many sizes. The machine should be idle: on a busy\n"
+    "one it says so, and measures fewer sizes to end within a minute and a half. Ctrl-C keeps nothing. The\n"
     "result is a profile (tally.machine/2), stored in ~/.config/tally/machine-DEVICE.json or in --out FILE. It is\n"
     "shown beside the chip's data sheet and beside units x work x clock, if these are known; differences of more\n"
     "than 15 % are reported.\n"
@@ -199,15 +202,39 @@ static bool keep(const struct machine *p, const char *path) {
     return ok;
 }
 
+/* What is going to happen, and whether others are at work here: their share of the cores goes into every figure. */
+static void opening_print(const tl_device *device, bool is_quick) {
+    double load = 0;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    fprintf(stderr,
+            "measuring %s: peaks, matrix products, memory, and the ops of training steps; %s. Ctrl-C keeps "
+            "nothing.\n",
+            tl_device_name(device), is_quick ? "ten to twenty seconds" : "a minute, at most one and a half");
+    if (getloadavg(&load, 1) == 1 && load > 0.5)
+        fprintf(stderr,
+                "NOTE: others are using this machine (load %.1f on %ld cores): the figures will be too low. "
+                "Calibrate again when it is idle.\n",
+                load, cores);
+}
+
 static int measure(tl_device *device, bool is_quick, const char *out, bool is_json) {
     struct machine p;
-    struct calibrate_options o = {device, is_quick, note, NULL};
+    struct calibrate_options o = {device, is_quick, note, NULL, &is_interrupted};
     char *path = out ? NULL : machine_default_path(tl_device_name(device));
     if (!out && !path) {
         fprintf(stderr, "tally calibrate: there is no home folder for the profile; give --out FILE\n");
         return EXIT_INPUT;
     }
-    bool is_made = machine_can_write(out ? out : path) && hardware_load_default() && calibrate(&o, &p);
+    bool can_write = machine_can_write(out ? out : path) && hardware_load_default();
+    if (can_write) opening_print(device, is_quick);
+    interrupt_catch_all();
+    bool is_made = can_write && calibrate(&o, &p);
+    if (is_interrupted && !is_made) {
+        fprintf(stderr, "tally calibrate: stopped; no profile was stored\n");
+        memory_free(path);
+        hardware_unload();
+        return EXIT_STOPPED;
+    }
     int code = is_made && keep(&p, out ? out : path) ? 0 : cli_error();
     if (!code) {
         fprintf(stderr, "  stored in %s\n", out ? out : path);

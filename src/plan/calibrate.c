@@ -35,6 +35,10 @@ static void tell(const struct calibrate_options *o, const char *format, ...) {
     o->tell(o->context, words);
 }
 
+static bool is_stopped(const struct calibrate_options *o) {
+    return o->stop && *o->stop && !error_set(TL_ERROR_USE, "calibrate: stopped");
+}
+
 /* ---- Peaks ---- */
 
 /* FLOPs per clock and core: pipes x lanes x 2 (BFMMLA: 32 per pipe). By core where it is known; on x86-64 by
@@ -145,7 +149,7 @@ static bool products_measure(const struct calibrate_options *o, struct machine *
     for (int d = 0; d < 4; d++) {
         tell(o, "products of %s", tl_dtype_name(dtypes[d]));
         for (int64_t n = 32; n <= largest; n *= 2) {
-            if (!product_measure(o, p, dtypes[d], n)) return false;
+            if (is_stopped(o) || !product_measure(o, p, dtypes[d], n)) return false;
             if (16.0 * (double)n * (double)n * (double)n / p->products[p->n_products - 1].flops_per_s >
                 longest_product_s)
                 break;
@@ -388,11 +392,13 @@ static double waited_s(void) {
     return sum;
 }
 
+double calibrate_most_s(bool is_quick) { return is_quick ? 20 : 90; }
+
 /* A trial in which threads waited for a busy core is repeated a few times; the least disturbed one counts. */
 static const double disturbed = 0.02; /* share of the time that threads waited */
-static bool trial_undisturbed(const struct settings *s, struct trial *best, double *share) {
+static bool trial_undisturbed(const struct settings *s, int n_turns, struct trial *best, double *share) {
     *share = INFINITY;
-    for (int turn = 0; turn < 3 && *share > disturbed; turn++) {
+    for (int turn = 0; turn<n_turns && * share> disturbed; turn++) {
         struct trial trial;
         double waited = waited_s(), began = now_s();
         if (!trial_run(s, 3, &trial)) {
@@ -410,15 +416,15 @@ static bool trial_undisturbed(const struct settings *s, struct trial *best, doub
 }
 
 /* The trial's rows become samples; of the trial itself only the times are kept. */
-static bool case_measure(const struct calibrate_options *o, struct machine *p, int i, double *weights, size_t most,
-                         struct trial *trial, int *n_disturbed) {
+static bool case_measure(const struct calibrate_options *o, struct machine *p, int i, int n_turns, double *weights,
+                         size_t most, struct trial *trial, int *n_disturbed) {
     const bool is_gpu = !device_is_host(o->device);
     const struct calibrate_case c = calibrate_case_at(i, is_gpu);
     struct settings s = settings_of(&c, o->device);
     tl_model_config config;
     char file[SETTING_TEXT];
     double share;
-    if (!trainer_model(&s, &config, file) || !trial_undisturbed(&s, trial, &share)) return false;
+    if (!trainer_model(&s, &config, file) || !trial_undisturbed(&s, n_turns, trial, &share)) return false;
     struct predict_shape shape = predict_shape_of(&config, c.seq);
     if (!is_gpu) shape.ff = 0; /* a CPU packs its operands: widths do not matter to it */
     bool ok = true;
@@ -431,8 +437,11 @@ static bool case_measure(const struct calibrate_options *o, struct machine *p, i
     return ok;
 }
 
-static bool steps_measure(const struct calibrate_options *o, struct machine *p) {
+/* Until half of the time is gone, disturbed trials are repeated; when all of it is, the configurations measured so far
+ * must do. They are spread evenly, however many there are. */
+static bool steps_measure(const struct calibrate_options *o, struct machine *p, double began) {
     enum { MOST = 20000 };
+    const double most_s = calibrate_most_s(o->is_quick);
     bool is_large = !device_is_host(o->device);
     int n = o->is_quick ? CALIBRATE_QUICK : is_large ? CALIBRATE_LARGE : CALIBRATE_CASES, n_disturbed = 0;
     double *weights = memory_new(MOST * sizeof *weights);
@@ -440,8 +449,16 @@ static bool steps_measure(const struct calibrate_options *o, struct machine *p) 
     p->samples = memory_new(MOST * sizeof *p->samples);
     bool ok = (weights && trials && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
     for (int i = 0; ok && i < n; i++) {
+        double past_s = now_s() - began;
         if (i % 40 == 0) tell(o, "training steps: %d of %d configurations done", i, n);
-        ok = case_measure(o, p, i, weights, MOST, &trials[i], &n_disturbed);
+        if (i >= CALIBRATE_LEAST && past_s > most_s) {
+            tell(o, "NOTE: %.0f s are over: %d of %d configurations were measured; predictions are rougher", past_s, i,
+                 n);
+            n = i;
+            break;
+        }
+        ok = !is_stopped(o) &&
+             case_measure(o, p, i, past_s < most_s / 2 ? 3 : 1, weights, MOST, &trials[i], &n_disturbed);
     }
     if (ok) rest_fit(p, trials, n, device_runs_ahead(o->device));
     if (ok && n_disturbed)
@@ -476,7 +493,8 @@ bool calibrate_roof(const struct calibrate_options *o, struct machine *p) {
 }
 
 bool calibrate(const struct calibrate_options *o, struct machine *p) {
-    bool ok = roof_measure(o, p) && steps_measure(o, p);
+    double began = now_s();
+    bool ok = roof_measure(o, p) && steps_measure(o, p, began);
     if (!ok) machine_free(p);
     return ok;
 }

@@ -3,6 +3,8 @@
 #ifndef PLAN_CALIBRATE_H
 #define PLAN_CALIBRATE_H
 
+#include <signal.h>
+
 #include "plan/machine.h"
 
 struct calibrate_options {
@@ -10,7 +12,11 @@ struct calibrate_options {
     bool is_quick; /* a few sizes: seconds instead of a minute; predictions are rougher */
     void (*tell)(void *context, const char *words); /* before each part; may be NULL */
     void *context;
+    const volatile sig_atomic_t *stop; /* becomes nonzero when it is to end, with an error; may be NULL */
 };
+
+/* How long a calibration takes at most, nearly, in seconds: a busy machine gets fewer configurations. */
+double calibrate_most_s(bool is_quick);
 
 /* Fills a profile that is freed with machine_free. False: recorded. */
 bool calibrate(const struct calibrate_options *o, struct machine *p);
@@ -23,8 +29,8 @@ bool calibrate_roof(const struct calibrate_options *o, struct machine *p);
 double calibrate_bandwidth(tl_device *device, double bytes);
 
 /* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1, on a
- * GPU large ones, to CALIBRATE_LARGE - 1. */
-enum { CALIBRATE_CASES = 160, CALIBRATE_LARGE = 110, CALIBRATE_QUICK = 24 };
+ * GPU large ones, to CALIBRATE_LARGE - 1. CALIBRATE_LEAST are measured however long they take. */
+enum { CALIBRATE_CASES = 160, CALIBRATE_LARGE = 110, CALIBRATE_QUICK = 24, CALIBRATE_LEAST = 8 };
 struct calibrate_case {
     const char *model, *recipe, *optimizer;
     int64_t channels, heads, kv_heads, ff, vocabulary, batch, seq; /* of one layer; ff 0: the model's own */
