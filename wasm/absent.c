@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/learning.h"
+#include "cli/plan_options.h"
 #include "comm/rendezvous.h"
 #include "comm/watch.h"
 #include "device/cpu/device.h"
@@ -100,6 +101,11 @@ bool regex_next(const struct regex *r, void **data, const uint8_t *text, size_t 
     return false;
 }
 void regex_data_free(void *data) { (void)data; }
+
+/* ---- src/cli/plan_progress.c: a page has no terminal ---- */
+
+void plan_progress_begin(struct plan_options *o) { (void)o; }
+void plan_progress_end(void) {}
 
 /* ---- src/cli/learning.c: tokenizers that are learnt ---- */
 

@@ -443,10 +443,13 @@ static int price_write(const struct plan_flags *f, const struct plan *plan) {
     return ok ? 0 : cli_error();
 }
 
-static int plan_one(const struct plan_flags *f) {
+static int plan_one(struct plan_flags *f) {
     static struct plan plan;
     double before = now_s();
-    if (!plan_make(&plan, &f->settings, &f->target, &f->options, !f->is_short)) return cli_error();
+    plan_progress_begin(&f->options);
+    bool ok = plan_make(&plan, &f->settings, &f->target, &f->options, !f->is_short);
+    plan_progress_end();
+    if (!ok) return cli_error();
     int code = f->price_file ? price_write(f, &plan) : 0;
     if (code) return plan_free(&plan), code;
     if (f->is_json) code = cli_json(plan_json(&plan));

@@ -54,6 +54,10 @@ void plan_defaults(const struct plan_flags *f, struct settings *s);
 void plan_defaults_print(const struct settings *s);
 void plan_flags_free(struct plan_flags *f);
 
+/* plan_progress.c: while a plan searches, a terminal shows how far it is. */
+void plan_progress_begin(struct plan_options *o);
+void plan_progress_end(void);
+
 /* plan_layouts.c: the part of a plan about several devices, and the table of layouts. */
 void devices_print(const struct plan *plan);
 void devices_time_print(const struct plan *plan);

@@ -160,6 +160,7 @@ static bool look(void *context, int64_t size, bool is_whole, struct search_point
     if (seen->n == (int)(sizeof seen->points / sizeof *seen->points))
         return error_set(TL_ERROR_USE, "fit: the search did not end after %d prices", seen->n);
     struct fit_point *own = &seen->points[seen->n];
+    if (seen->q->options.tell) seen->q->options.tell(seen->q->axis, size);
     if (!try_size(seen->q, size, !is_whole, own)) {
         if (seen->n == 0 || tl_error() != TL_ERROR_USE) return false;
         *own =

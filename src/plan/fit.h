@@ -8,12 +8,14 @@
 #include "plan/layout.h"
 #include "plan/plan_target.h"
 
+enum fit_axis { FIT_BATCH, FIT_SEQ, FIT_LAYERS, FIT_CHANNELS, FIT_N_AXES };
 struct plan_options {
-    int64_t n_devices;      /* 0: as many as the settings need */
-    struct layout layout;   /* schedule and chunks; the rest is the settings' */
-    struct network network; /* node 0: the chip's usual one */
-    double tokens;          /* of the whole training; 0: as the settings say */
-    double price_per_hour;  /* of one device; 0: not known */
+    int64_t n_devices;                              /* 0: as many as the settings need */
+    struct layout layout;                           /* schedule and chunks; the rest is the settings' */
+    struct network network;                         /* node 0: the chip's usual one */
+    double tokens;                                  /* of the whole training; 0: as the settings say */
+    double price_per_hour;                          /* of one device; 0: not known */
+    void (*tell)(enum fit_axis axis, int64_t size); /* before each size that a search prices; NULL: nothing */
 };
 /* Fills in what was left open, and the layout by the settings. False: recorded. */
 bool plan_options_complete(struct plan_options *o, const struct settings *s, const struct plan_target *target);
@@ -27,7 +29,6 @@ struct plan_run {
 struct plan_run plan_run_of(const struct price *price, const struct plan_target *target,
                             const struct plan_options *options, const struct layout_estimate *e);
 
-enum fit_axis { FIT_BATCH, FIT_SEQ, FIT_LAYERS, FIT_CHANNELS, FIT_N_AXES };
 extern const char *const fit_axis_names[FIT_N_AXES]; /* names of settings */
 
 enum fit_limit {
