@@ -175,11 +175,15 @@ char *tl_train(const char *settings, tl_train_fn listener, void *context) {
     struct telling telling = {listener, context, 0};
     const struct run_listener run_listener = {
         .tell = listener ? tell : NULL, .context = &telling, .stop = &telling.stop, .lists_memory = true};
-    struct run_summary summary;
+    struct run_summary summary = run_summary_empty();
     tl_tokenizer *made = NULL;
-    if (!settings_take(&s, settings) || !run_tokenizer_ready(&s, &made, NULL)) return NULL;
-    run_defaults(&s);
-    enum run_end end = run_train(&s, &run_listener, &summary);
+    if (!settings_take(&s, settings)) return NULL;
+    enum run_end end = RUN_STOPPED; /* while its tokenizer was learned */
+    if (run_tokenizer_ready(&s, &made, NULL)) {
+        run_defaults(&s);
+        end = run_train(&s, &run_listener, &summary);
+    } else if (!stop_is_asked()) return NULL;
+    else tl_error_clear();
     tl_tokenizer_free(made);
     char *text = end == RUN_FAILED ? NULL : text_of(run_summary_json(&s, end, &summary));
     free(summary.text);

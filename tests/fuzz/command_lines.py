@@ -147,7 +147,7 @@ class Grammar:
         return rng.choice(NUMBERS + CHOICES + MODELS + TEXTS + self.good + self.bad)
 
     def flag(self, rng, command):
-        flag = rng.choice(self.flags[command])
+        flag = rng.choice(self.flags[command] or ["--help"])  # `completion` has none
         return rng.choice([flag, flag, flag, flag.replace("_", "-"), flag.replace("-", "_").replace("__", "--", 1)])
 
     # ---- Lines

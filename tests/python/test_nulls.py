@@ -68,7 +68,9 @@ def calls(function):
 
 def run_all(function):
     """In the child, which writes down each call before it makes it."""
-    call = getattr(c, function.name)
+    usual, call = getattr(c, function.name), c[function.name]  # one of its own, which does not read texts:
+    call.argtypes = usual.argtypes                             # tl_tokenizer_token's need not end with NUL
+    call.restype = ctypes.c_void_p if usual.restype is ctypes.c_char_p else usual.restype
     for nulls in calls(function):
         c.tl_error_clear()
         c.tl_scope_begin()
