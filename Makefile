@@ -131,6 +131,8 @@ ifdef SANITIZE
 CFLAGS    ?= -O1 -g1 -fno-omit-frame-pointer
 CODEGEN   += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 SANLINK   := -fsanitize=$(SANITIZE)
+# clang takes minutes over this file's loops with the checks of undefined behaviour; `make asan` has them, by gcc.
+$(if $(findstring fuzzer,$(SANITIZE)),$(eval FLAGS_src/device/cpu/shared/gemm.c := -fno-sanitize=undefined))
 else
 CFLAGS    ?= -O2 -g
 # Kernels live in long loops and want -O3; what happens once per op call lives in short ones, which -O3 makes slower.

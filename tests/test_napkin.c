@@ -362,7 +362,7 @@ static int number_order(const void *x, const void *y) {
 
 static void outliers_do_not_move_the_law(void **state) {
     (void)state;
-    enum { DRAWS = 200 };
+    enum { DRAWS = IS_SANITIZED ? 20 : 200 };
     static double error[3][DRAWS];
     const struct napkin_law *law = &napkin_laws[1].law;
     const double flops = 5.76e23, truth = best_size(law, 0, &flops);
@@ -386,7 +386,7 @@ static double law_run(const struct napkin_law *law, double noise, const void *si
 /* Intervals of 95 % hold the true best size, and 90 % the loss of a new run, about as often as they say. */
 static void intervals_cover_what_they_say(void **state) {
     (void)state;
-    enum { DRAWS = 40 };
+    enum { DRAWS = IS_SANITIZED ? 3 : 40 };
     const struct napkin_law *law = &napkin_laws[1].law;
     const double flops = 5.76e23, truth = best_size(law, 0, &flops);
     int n_sizes = 0, n_losses = 0;
@@ -402,8 +402,8 @@ static void intervals_cover_what_they_say(void **state) {
         n_losses += range[0] <= runs[n].loss && runs[n].loss <= range[1];
     }
     print_message("    of %d: %d best sizes in 95 %%, %d losses in 90 %%\n", DRAWS, n_sizes, n_losses);
-    expect_true(n_sizes >= 35);                    /* 38 expected; fewer is one in fifty */
-    expect_true(n_losses >= 31 && n_losses <= 39); /* 36 expected */
+    expect_true(IS_SANITIZED || n_sizes >= 35);                      /* 38 expected; fewer is one in fifty */
+    expect_true(IS_SANITIZED || (n_losses >= 31 && n_losses <= 39)); /* 36 expected */
 }
 
 static void what_cannot_be_fitted_is_refused(void **state) {
