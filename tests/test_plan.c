@@ -157,6 +157,70 @@ static void conventions_are_what_their_names_say(void **state) {
     }
 }
 
+/* 8-bit products are products, and no share of a peak is more than all of it. */
+static void expect_shares(const char *model, const char *recipe, const struct hardware *chip, const char *seq) {
+    struct settings s = settings_default();
+    struct plan_target target;
+    static struct plan plan;
+    set(&s, "model", model);
+    set(&s, "recipe", recipe);
+    set(&s, "seq", seq);
+    set(&s, "context", seq);
+    set(&s, "sample_tokens", "0");
+    assert_true(plan_target_find(&target, chip->name));
+    const struct plan_options options = {.n_devices = 1};
+    if (!plan_make(&plan, &s, &target, &options, false)) {
+        assert_non_null(strstr(tl_error_message(), "does not (need --recipe fp16")); /* no bf16 there */
+        tl_error_clear();
+        return;
+    }
+    double sum = 0;
+    for (int d = 0; d < TL_DTYPE_COUNT; d++) sum += plan_dtype_share(&plan, (tl_dtype)d);
+    const bool is_known = plan.run.step_s > 0;
+    for (int i = 0; i < PLAN_N_CONVENTIONS; i++) expect_true(plan_share(&plan, (enum plan_convention)i) <= 1);
+    expect_true(sum <= 1 + 1e-9);
+    expect_true((plan_share(&plan, PLAN_PRODUCTS) > 0) == is_known);
+    expect_near(plan_share(&plan, PLAN_HARDWARE), sum, 1e-9);
+    expect_true(plan.convention[PLAN_PRODUCTS] <= plan.convention[PLAN_HARDWARE]);
+    plan_free(&plan);
+}
+
+static void no_share_of_a_peak_exceeds_it(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"fp32", "bf16", "fp8", "fp4"};
+    const struct hardware *chip;
+    for (int i = 0; (chip = hardware_at(i)); i++)
+        for (int r = 0; r < 4; r++) expect_shares("tiny", recipes[r], chip, r == 1 ? "4096" : "256");
+    const struct hardware *h100 = hardware_find("H100");
+    expect_shares("qwen2.5-7b", "fp8", h100, "1024");
+    expect_shares("qwen2.5-0.5b", "bf16", h100, "131072");
+}
+
+/* Four fifths of a step in fp8 and the rest in bf16 have a peak between the two. */
+static void a_peak_of_two_dtypes_lies_between_them(void **state) {
+    (void)state;
+    struct settings s = settings_default();
+    struct plan_target target;
+    static struct plan plan;
+    set(&s, "model", "tiny");
+    set(&s, "recipe", "fp8");
+    set(&s, "sample_tokens", "0");
+    s.batch = 2;
+    s.seq = 64;
+    assert_true(plan_target_find(&target, "H100"));
+    const struct plan_options options = {.n_devices = 1};
+    if (!plan_make(&plan, &s, &target, &options, false)) fail_msg("%s", tl_error_message());
+    const struct form f = form_of(&plan.price.config, 2, 64);
+    expect_form("products in 8 bits", "tiny", plan.convention[PLAN_PRODUCTS],
+                f.L * (3 * f.products + 6 * f.attention) + 6 * f.n * f.V * f.C);
+    const double narrow = (double)(plan.dtype_flops[TL_F8E4M3] + plan.dtype_flops[TL_F8E5M2]);
+    expect_near(narrow, (double)(f.L * 3 * f.products), 1);
+    expect_true(plan.time.peak > target.speed.peak[TL_BF16] && plan.time.peak < target.speed.peak[TL_F8E4M3]);
+    expect_near(plan_dtype_share(&plan, TL_F8E5M2), (double)plan.dtype_flops[TL_F8E5M2] / 1978.9e12 / plan.run.step_s,
+                1e-9);
+    plan_free(&plan);
+}
+
 static void parameters_are_those_that_are_published(void **state) {
     (void)state;
     static const struct {
@@ -821,6 +885,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(flops_are_the_closed_form_of_every_model),
         TEST(conventions_are_what_their_names_say),
+        TEST(no_share_of_a_peak_exceeds_it),
+        TEST(a_peak_of_two_dtypes_lies_between_them),
         TEST(parameters_are_those_that_are_published),
         TEST(activations_are_the_closed_form_of_every_model),
         TEST(a_sketch_has_the_peaks_of_the_whole_price),

@@ -164,33 +164,37 @@ static void phases_print(const struct plan *plan) {
             printf("%s %s %s", n++ ? "," : " =", tl_phase_name((tl_phase)i), count_text((double)plan->flops[i], a));
     printf("\n");
     for (int d = 0, n = 0; d < TL_DTYPE_COUNT; d++) {
-        count sum = 0;
-        for (size_t i = 0; i < plan->ops.n; i++)
-            if (plan->ops.group[i].dtype == (tl_dtype)d) sum += group_flops(&plan->ops.group[i]);
-        if (sum) printf("%s %s %s", n++ ? "," : "  by dtype:", tl_dtype_name((tl_dtype)d), count_text((double)sum, a));
+        double share = plan_dtype_share(plan, (tl_dtype)d);
+        if (!plan->dtype_flops[d]) continue;
+        printf("%s %s %s", n++ ? "," : "  by dtype (time at its own peak):", tl_dtype_name((tl_dtype)d),
+               count_text((double)plan->dtype_flops[d], a));
+        if (share > 0) printf(" (%.1f %%)", 100 * share);
     }
     printf("\n");
 }
 
 static void conventions_print(const struct plan *plan) {
-    double peak = plan->peak, s = plan->run.step_s;
+    const bool is_known = plan->time.peak > 0 && plan->run.step_s > 0;
+    const char *beyond = NULL; /* counts more than the step computes: no share */
     char a[32], b[32];
-    printf("  %-10s %12s %12s %8s  %s\n", "counted by", "per token", "per step", peak > 0 && s > 0 ? "at most" : "",
-           "rule");
+    printf("  %-10s %12s %12s %8s  %s\n", "counted by", "per token", "per step", is_known ? "at most" : "", "rule");
     for (int i = 0; i < PLAN_N_CONVENTIONS; i++) {
         double flops = (double)plan->convention[i];
+        double share = plan_share(plan, (enum plan_convention)i);
         char use[16] = "";
-        if (peak > 0 && s > 0) snprintf(use, sizeof use, "%.1f %%", 100 * flops / s / peak);
+        if (share > 0) snprintf(use, sizeof use, "%.1f %%", 100 * share);
+        else if (is_known) snprintf(use, sizeof use, "-"), beyond = plan_conventions[i].name;
         printf("  %-10s %12s %12s %8s  %s\n", plan_conventions[i].name,
                count_text(flops / (double)plan->price.n_tokens, a), count_text(flops, b), use,
                plan_conventions[i].rule);
     }
-    if (peak > 0 && s > 0)
-        printf("  %% of %sFLOP/s, the %s peak of %s, if a step takes the time below\n", count_text(peak, a),
-               plan->target.has_given_peak  ? "given"
-               : plan->target.speed.profile ? "measured"
-                                            : "data sheet's dense",
-               tl_dtype_name(plan->dtype));
+    if (!is_known) return;
+    printf("  %% of %sFLOP/s: the products, those of each dtype at its own %s peak; if a step takes the time below\n",
+           count_text(plan->time.peak, a),
+           plan->target.has_given_peak  ? "given"
+           : plan->target.speed.profile ? "measured"
+                                        : "data sheet's dense");
+    if (beyond) printf("  - %s counts more FLOPs than the step computes, such as masked attention: no share\n", beyond);
 }
 
 static void ops_print(const struct plan *plan) {

@@ -4,18 +4,17 @@
 
 #include "base/json.h"
 #include "plan/predict.h"
-#include "step/recipe.h"
 #include "step/price.h"
 
-static double step_predict(const struct machine *profile, const struct settings *s) {
+static struct prediction step_predict(const struct machine *profile, const struct settings *s) {
     struct predict_machine m = predict_machine_of(profile);
     struct prediction p = {0};
     char *text = price_text(s);
     json_t *price = text ? json_parse(text, NULL) : NULL;
-    if (!price || !predict_json(&m, price, &p)) p.seconds = 0;
+    if (!price || !predict_json(&m, price, &p)) p.seconds = p.peak = 0;
     json_decref(price);
     free(text);
-    return p.seconds;
+    return p;
 }
 
 struct expectation expect_of(const struct settings *s) {
@@ -23,11 +22,10 @@ struct expectation expect_of(const struct settings *s) {
     struct machine profile;
     char why[200];
     if (s->threads) tl_set_threads((int)s->threads);
-    const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
-    tl_device *device = recipe ? tl_device_find(s->device) : NULL;
+    tl_device *device = tl_device_find(s->device);
     if (device && machine_find(&profile, device, why)) {
-        e.peak = machine_peak(&profile, recipe->autocast < TL_DTYPE_COUNT ? recipe->autocast : recipe->parameters);
-        e.step_s = step_predict(&profile, s);
+        const struct prediction p = step_predict(&profile, s);
+        e = (struct expectation){p.peak, p.seconds};
         machine_free(&profile);
     }
     tl_error_clear();

@@ -5,7 +5,7 @@
 #include "step/settings.h"
 
 struct expectation {
-    double peak;   /* FLOP/s of the run's products; 0: there is no profile */
+    double peak;   /* FLOP/s of the run's products, each dtype at its own peak; 0: there is no profile */
     double step_s; /* of a step; 0: there is no profile */
 };
 

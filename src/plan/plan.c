@@ -18,14 +18,13 @@
 const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS] = {
     {"palm", "6 N + 12 L T d per token; N counts all parameters"},
     {"causal", "6 N + 6 L T d per token: half of the attention is masked"},
-    {"products", "matrix products in the ledger, forward and backward"},
+    {"products", "matrix products in the ledger, of every dtype, forward and backward"},
     {"hardware", "everything in the ledger, including recomputation"},
 };
 
 /* d is the width of all heads together. The head's loss is billed with its product, of which 6 V C per token are
  * counted here. */
 void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS]) {
-    static const char *const ops[] = {"matmul", "matmul_acc", "attention", "attention_grad"};
     const tl_ledger *l = p->kind[KIND_STEP].ledger;
     const tl_model_config *c = &p->config;
     count tokens = (count)p->n_tokens, six_n = (count)6 * (count)p->n_parameters;
@@ -36,11 +35,27 @@ void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS
     flops[PLAN_HARDWARE] = 0;
     for (size_t i = 0; l && i < l->n_rows; i++) {
         const struct ledger_row *row = &l->rows[i];
-        bool is_product = false;
-        for (int k = 0; k < 4; k++) is_product = is_product || !strcmp(ops[k], row->key.op);
+        bool is_product = predict_is_product(row->key.op) && strcmp(row->key.op, "linear_cross_entropy");
         if (is_product && row->key.phase != TL_RECOMPUTE) flops[PLAN_PRODUCTS] += row->flops;
         flops[PLAN_HARDWARE] += row->flops;
     }
+}
+
+/* Seconds at the peaks over the seconds of a step, for one of the devices that divide the model. */
+static double share_of(const struct plan *plan, double peak_s) {
+    const struct layout *l = &plan->options.layout;
+    double step_s = plan->run.step_s * (double)(l->tp * l->cp * l->pp), share = step_s > 0 ? peak_s / step_s : 0;
+    return share <= 1 + 1e-9 ? fmin(share, 1) : 0;
+}
+
+double plan_share(const struct plan *plan, enum plan_convention convention) {
+    if (convention == PLAN_HARDWARE) return share_of(plan, plan->time.compute_s);
+    return plan->time.peak > 0 ? share_of(plan, (double)plan->convention[convention] / plan->time.peak) : 0;
+}
+
+double plan_dtype_share(const struct plan *plan, tl_dtype dtype) {
+    double peak = plan->target.speed.peak[dtype];
+    return peak > 0 ? share_of(plan, (double)plan->dtype_flops[dtype] / peak) : 0;
 }
 
 /* ---- The whole training ---- */
@@ -244,11 +259,11 @@ static bool derive(struct plan *plan) {
     for (size_t i = 0; i < l->n_rows; i++) {
         plan->flops[l->rows[i].key.phase] += l->rows[i].flops;
         plan->total_flops += l->rows[i].flops;
+        if (l->rows[i].key.dtype < TL_DTYPE_COUNT) plan->dtype_flops[l->rows[i].key.dtype] += l->rows[i].flops;
         plan->total_bytes += l->rows[i].bytes_read + l->rows[i].bytes_written;
     }
     plan_convention_flops(p, plan->convention);
     plan->dtype = recipe_product_dtype(recipe_find(settings_choice(&p->settings, "recipe")));
-    plan->peak = plan->target.speed.peak[plan->dtype];
     const struct plan_options *o = &plan->options;
     if (!layout_estimate(&plan->layout, p, &plan->target, &o->network, &o->layout, NULL) ||
         !layout_refine(&plan->layout, &plan->settings, &plan->target, &o->layout))

@@ -33,6 +33,8 @@ struct plan_time {
     double bound_s;    /* no step can be shorter (predict.h) */
     double roofline_s; /* every op at the peak or at the memory's bandwidth, whichever is slower, one after the other */
     double predicted_s; /* by the machine's own measurements */
+    double compute_s;   /* FLOPs alone, those of each dtype at its own peak */
+    double peak;        /* FLOP/s of the products, each dtype at its own peak */
 };
 struct plan_time plan_time_of(const struct price *price, const struct predict_machine *machine);
 /* The best known time: the prediction, or the roofline. */
@@ -56,8 +58,8 @@ struct plan {
     struct plan_options options;
     struct plan_groups modules, ops; /* of a step; bytes that modules hold are at the peak of the run's largest kind */
     count flops[TL_PHASE_COUNT], total_flops, total_bytes, convention[PLAN_N_CONVENTIONS];
-    tl_dtype dtype; /* of the recipe's products */
-    double peak;    /* FLOP/s of them; 0: not known */
+    tl_dtype dtype; /* of the recipe's products, but for those in 8 bits */
+    count dtype_flops[TL_DTYPE_COUNT];
     struct plan_time time;
     struct plan_run run;
     struct layout_estimate layout; /* on several devices */
@@ -72,6 +74,11 @@ struct plan {
 bool plan_make(struct plan *plan, const struct settings *s, const struct plan_target *target,
                const struct plan_options *options, bool has_growth);
 void plan_free(struct plan *plan);
+
+/* Time at the peaks as a share of a step: of a convention's FLOPs, or of those of one dtype. At most 1: a step is never
+ * shorter than its FLOPs at the peaks. 0: not known, or a convention counts more FLOPs than the step could compute. */
+double plan_share(const struct plan *plan, enum plan_convention convention);
+double plan_dtype_share(const struct plan *plan, tl_dtype dtype);
 
 /* The first of the doublings that fits; the first on which communication takes longer than computation. 0: none. */
 int64_t plan_scale_fits(const struct plan *plan);

@@ -73,12 +73,9 @@ static json_t *flops_json(const struct plan *plan) {
                               json_pack("{s:s, s:o, s:o, s:o}", "module", g->name, "flops", count_json(group_flops(g)),
                                         "by_phase", by_phase(g->flops), "bytes", count_json(g->bytes)));
     }
-    for (int d = 0; d < TL_DTYPE_COUNT; d++) {
-        count sum = 0;
-        for (size_t i = 0; i < plan->ops.n; i++)
-            if (plan->ops.group[i].dtype == (tl_dtype)d) sum += group_flops(&plan->ops.group[i]);
-        if (sum) json_object_set_new(dtypes, tl_dtype_name((tl_dtype)d), count_json(sum));
-    }
+    for (int d = 0; d < TL_DTYPE_COUNT; d++)
+        if (plan->dtype_flops[d])
+            json_object_set_new(dtypes, tl_dtype_name((tl_dtype)d), count_json(plan->dtype_flops[d]));
     return json_pack("{s:o, s:o, s:o, s:o, s:o}", "total", count_json(plan->total_flops), "by_phase",
                      by_phase(plan->flops), "by_dtype", dtypes, "by_module", modules, "conventions", conventions);
 }
@@ -101,22 +98,27 @@ static json_t *ops_json(const struct plan *plan) {
     return array;
 }
 
+static json_t *utilisation_json(const struct plan *plan) {
+    json_t *all = json_object(), *dtypes = json_object();
+    for (int i = 0; i < PLAN_N_CONVENTIONS; i++)
+        json_object_set_new(all, plan_conventions[i].name, known(plan_share(plan, (enum plan_convention)i)));
+    for (int d = 0; d < TL_DTYPE_COUNT; d++)
+        if (plan->dtype_flops[d])
+            json_object_set_new(dtypes, tl_dtype_name((tl_dtype)d), known(plan_dtype_share(plan, (tl_dtype)d)));
+    json_object_set_new(all, "by_dtype", dtypes);
+    return all;
+}
+
 static json_t *run_json(const struct plan *plan) {
     const struct plan_run *r = &plan->run;
-    const struct layout *l = &plan->options.layout;
-    double peak = plan->peak, parts = (double)(l->tp * l->cp * l->pp);
-    json_t *utilisation = json_object();
-    for (int i = 0; i < PLAN_N_CONVENTIONS; i++)
-        json_object_set_new(
-            utilisation, plan_conventions[i].name,
-            known(peak > 0 && r->step_s > 0 ? (double)plan->convention[i] / parts / r->step_s / peak : 0));
     return json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "bound_s", known(plan->time.bound_s),
         "roofline_s", known(plan->time.roofline_s), "predicted_s", known(plan->time.predicted_s), "peak",
-        known(plan->peak), "step_s", known(r->step_s), "tokens_per_s",
+        known(plan->time.peak), "step_s", known(r->step_s), "tokens_per_s",
         known(r->step_s > 0 ? (double)plan->options.layout.dp * (double)plan->price.n_tokens / r->step_s : 0),
-        "utilisation", utilisation, "tokens", known(r->tokens), "steps", known(r->steps), "days", known(r->days),
-        "device_hours", known(r->device_hours), "energy_kwh", known(r->energy_kwh), "money", known(r->money));
+        "utilisation", utilisation_json(plan), "tokens", known(r->tokens), "steps", known(r->steps), "days",
+        known(r->days), "device_hours", known(r->device_hours), "energy_kwh", known(r->energy_kwh), "money",
+        known(r->money));
 }
 
 static json_t *layout_json(const struct layout *l, const struct layout_estimate *e) {

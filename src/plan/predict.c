@@ -236,6 +236,27 @@ static double row_recall(const struct predict_machine *m, const struct predict_s
  * memory was measured, its fastest level bounds the speed of everything. */
 static const double largest_cache = 268435456;
 
+bool predict_is_product(const char *op) {
+    static const char *const ops[] = {"matmul",    "matmul_acc",     "matmul_f8",           "matmul_f8_acc",
+                                      "attention", "attention_grad", "linear_cross_entropy"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (!strcmp(op, ops[i])) return true;
+    return false;
+}
+
+/* FLOPs of a dtype belong over the peak of that dtype: a run in two of them has a peak between the two. */
+static double products_peak(const struct predict_machine *m, const struct ledger_row *rows, size_t n_rows) {
+    double flops = 0, seconds = 0;
+    for (size_t i = 0; i < n_rows; i++) {
+        double peak = peak_of(m, rows[i].key.dtype);
+        if (!rows[i].flops || !predict_is_product(rows[i].key.op)) continue;
+        if (!(peak > 0)) return 0;
+        flops += (double)rows[i].flops;
+        seconds += (double)rows[i].flops / peak;
+    }
+    return seconds > 0 ? flops / seconds : 0;
+}
+
 struct prediction predict_rows(const struct predict_machine *m, const struct predict_shape *shape,
                                const struct ledger_row *rows, size_t n_rows) {
     struct recalled memory[REMEMBERED] = {{NULL, 0, false}};
@@ -258,6 +279,7 @@ struct prediction predict_rows(const struct predict_machine *m, const struct pre
                  : m->bandwidth > 0 ? fmax(update - largest_cache, 0) / m->bandwidth
                                     : 0;
     p.bound_s = fmax(p.compute_s, p.memory_s);
+    p.peak = products_peak(m, rows, n_rows);
     if (!m->profile) return p;
     p.sampled = p.seconds > 0 ? sampled / p.seconds : 0;
     double device_s = p.seconds * (1 + m->profile->rest_share) + calls * m->profile->call_s;

@@ -41,8 +41,12 @@ struct prediction {
     double bound_s;   /* no step can be shorter */
     double compute_s; /* sum of FLOPs / peak */
     double memory_s;  /* bytes that must move / fastest memory */
+    double peak;      /* FLOP/s of the matrix products, with each dtype at its own peak; 0: not known */
     double sampled;   /* share of the seconds that rest on samples of the same op and dtype; 0 without a profile */
 };
+
+/* Whether an op multiplies matrices. The head's loss does, beside a little else. */
+bool predict_is_product(const char *op);
 
 /* For one step, or whatever the rows belong to. */
 struct prediction predict_rows(const struct predict_machine *m, const struct predict_shape *shape,

@@ -29,6 +29,8 @@ struct plan_time plan_time_of(const struct price *p, const struct predict_machin
     const struct predict_shape shape = predict_shape_of(&p->config, p->settings.seq);
     struct prediction prediction = predict_ledger(m, &shape, l);
     time.bound_s = prediction.bound_s;
+    time.compute_s = prediction.compute_s;
+    time.peak = prediction.peak;
     if (isfinite(prediction.seconds)) time.predicted_s = prediction.seconds;
     return time;
 }
