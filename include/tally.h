@@ -1331,8 +1331,8 @@ TL_API const char *tl_model_preset_name(int index);  /* "gpt2-124m", ...; NULL a
 TL_API bool tl_model_preset(const char *name, tl_model_config *config);
 /* Checks that the sizes fit together; the error says which do not. */
 TL_API bool tl_model_config_check(const tl_model_config *config);
-/* Reads a Hugging Face config.json (gpt2, llama, qwen2; and our deep-linear). Keys that do not matter are ignored; an
- * unknown key that would change results is an error. */
+/* Reads a Hugging Face config.json (gpt2, llama, qwen2; and our deep-linear). A key is used, or is known not to change
+ * the model, or the file is refused with that key. */
 TL_API bool tl_model_config_read(const char *path, tl_model_config *config);
 TL_API bool tl_model_config_write(const tl_model_config *config, const char *path);
 /* How many numbers the parameters hold, by formula. */

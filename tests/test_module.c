@@ -538,6 +538,18 @@ static void wrong_configs_are_refused_by_key(void **state) {
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"rope_type\":\"yarn\"}}",
                   "of type \"yarn\"");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"mlp_bias\":true}", "\"mlp_bias\" is not false");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"num_local_experts\":8}",
+                  "\"num_local_experts\" is not a key");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"kv_lora_rank\":8}", "\"kv_lora_rank\" is not a key");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"sliding_window\":8}", "\"sliding_window\" is not a key");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"layer_types\":[\"sliding_attention\"]}",
+                  "\"layer_types\" is not");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"type\":\"linear\",\"beta_fast\":2}}",
+                  "\"beta_fast\" in \"rope_scaling\" is not a key of \"linear\"");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"is_encoder_decoder\":true}", "\"is_encoder_decoder\" is not");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"pruned_heads\":{\"1\":[0]}}",
+                  "\"pruned_heads\" is not empty");
+    refuse_config("{\"model_type\":\"jamba\"}", "state-space or recurrent layers");
     refuse_config("{" LLAMA ",\"num_attention_heads\":9223372036854775807}", "is not a whole number from 1 to 2^40");
     refuse_config(
         "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":9223372036854775807,\"vocab_size\":5}",

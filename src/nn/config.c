@@ -1,8 +1,9 @@
 /* config.c: the numbers of a model: checked, counted, and as Hugging Face's config.json.
  *
- * The file is untrusted. It is at most a megabyte, every number is checked for type and range, and a key that would
- * change results in an unsupported way is an error instead of being ignored. */
+ * The file is untrusted. It is at most a megabyte, and every number is checked for type and range. A key is read, or is
+ * one of those known not to change a model, or is refused by its name: nothing that could change results is ignored. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,7 @@ int64_t tl_model_config_parameters(const tl_model_config *c) {
 struct reader {
     const char *path;
     json_t *root;
+    json_t *seen; /* the keys that were asked for */
     bool ok;
 };
 
@@ -130,12 +132,18 @@ static void fail(struct reader *r, const char *key, const char *need) {
     r->ok = false;
 }
 
-/* A number under the first of two keys that exists (the second may be NULL); without either, the fallback, or an
- * error if that is negative. null counts as missing. */
-static json_t *value_of(struct reader *r, const char *key, const char *other) {
+/* The value of a key, which is known from here on; null counts as missing. */
+static json_t *value_at(struct reader *r, const char *key) {
     json_t *v = json_object_get(r->root, key);
-    if ((!v || json_is_null(v)) && other) v = json_object_get(r->root, other);
+    if (v && json_object_set_new(r->seen, key, json_true()) != 0 && r->ok) r->ok = error_memory(64, "a config's keys");
     return v && !json_is_null(v) ? v : NULL;
+}
+
+/* A number under the first of two keys that exists (the second may be NULL); without either, the fallback, or an
+ * error if that is negative. */
+static json_t *value_of(struct reader *r, const char *key, const char *other) {
+    json_t *v = value_at(r, key), *w = other ? value_at(r, other) : NULL;
+    return v ? v : w;
 }
 
 static int64_t read_size(struct reader *r, const char *key, const char *other, int64_t fallback) {
@@ -174,6 +182,118 @@ static void demand_truth(struct reader *r, const char *key, bool known) {
         fail(r, key, known ? "true, the only value known here" : "false, the only value known here");
 }
 
+/* Keys that change no number of a model that is trained: names, tokens, generation, other tasks' heads. What begins
+ * with "_" is the library's own. */
+static const char *const harmless[] = {"architectures",
+                                       "auto_map",
+                                       "bad_words_ids",
+                                       "begin_suppress_tokens",
+                                       "bos_token_id",
+                                       "cache_implementation",
+                                       "chunk_size_feed_forward",
+                                       "cls_token_id",
+                                       "decoder_start_token_id",
+                                       "diversity_penalty",
+                                       "do_sample",
+                                       "dtype",
+                                       "early_stopping",
+                                       "encoder_no_repeat_ngram_size",
+                                       "eos_token_id",
+                                       "exponential_decay_length_penalty",
+                                       "finetuning_task",
+                                       "forced_bos_token_id",
+                                       "forced_eos_token_id",
+                                       "gradient_checkpointing",
+                                       "id2label",
+                                       "is_decoder",
+                                       "is_llama_config",
+                                       "label2id",
+                                       "length_penalty",
+                                       "mask_token_id",
+                                       "max_length",
+                                       "min_length",
+                                       "model_type",
+                                       "name_or_path",
+                                       "no_repeat_ngram_size",
+                                       "num_beam_groups",
+                                       "num_beams",
+                                       "num_return_sequences",
+                                       "output_attentions",
+                                       "output_hidden_states",
+                                       "output_scores",
+                                       "pad_token_id",
+                                       "prefix",
+                                       "pretraining_tp",
+                                       "problem_type",
+                                       "remove_invalid_values",
+                                       "reorder_and_upcast_attn",
+                                       "repetition_penalty",
+                                       "return_dict",
+                                       "return_dict_in_generate",
+                                       "sep_token_id",
+                                       "summary_activation",
+                                       "summary_first_dropout",
+                                       "summary_proj_to_labels",
+                                       "summary_type",
+                                       "summary_use_proj",
+                                       "suppress_tokens",
+                                       "task_specific_params",
+                                       "temperature",
+                                       "tf_legacy_loss",
+                                       "tie_encoder_decoder",
+                                       "tokenizer_class",
+                                       "top_k",
+                                       "top_p",
+                                       "torch_dtype",
+                                       "torchscript",
+                                       "transformers.js_config",
+                                       "transformers_version",
+                                       "typical_p",
+                                       "unsloth_fixed",
+                                       "unsloth_version",
+                                       "use_bfloat16",
+                                       "use_cache"};
+
+static bool is_harmless(const char *key) {
+    size_t n = sizeof harmless / sizeof *harmless;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(key, harmless[i])) return true;
+    return key[0] == '_';
+}
+
+/* Refuses the first key that nobody asked for and that may say something about the model. `within`: the key of the
+ * object, NULL for the file itself. */
+static void refuse_unknown(struct reader *r, const char *within, const char *type) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(r->root, key, value) {
+        if (!r->ok) return;
+        if (json_is_null(value) || json_object_get(r->seen, key) || (!within && is_harmless(key))) continue;
+        r->ok = error_set(TL_ERROR_USE,
+                          "%s: \"%.80s\"%s%s%s is not a key of \"%s\" here and may change the model (remove it if it "
+                          "does not)",
+                          r->path, key, within ? " in \"" : "", within ? within : "", within ? "\"" : "", type);
+    }
+}
+
+/* Layers of other kinds than the model's own. */
+static void demand_full_attention(struct reader *r) {
+    json_t *v = value_at(r, "layer_types"), *type;
+    size_t i;
+    if (v && !json_is_array(v)) fail(r, "layer_types", "a list");
+    json_array_foreach(v, i, type) {
+        const char *name = json_string_value(type);
+        if (!name || strcmp(name, "full_attention")) fail(r, "layer_types", "\"full_attention\" everywhere");
+    }
+}
+
+/* A second number that must be the first one's. */
+static void demand_same(struct reader *r, const char *key, double value, const char *other) {
+    char need[96];
+    snprintf(need, sizeof need, "the value of \"%s\", the only one known here", other);
+    if (read_real(r, key, NULL, value) != value) fail(r, key, need);
+}
+
 static void read_gpt2(struct reader *r, tl_model_config *c) {
     c->family = TL_GPT2;
     c->n_layers = read_size(r, "n_layer", "num_hidden_layers", -1);
@@ -189,6 +309,8 @@ static void read_gpt2(struct reader *r, tl_model_config *c) {
     demand_truth(r, "scale_attn_weights", true);
     demand_truth(r, "scale_attn_by_inverse_layer_idx", false);
     demand_truth(r, "add_cross_attention", false);
+    demand_same(r, "embd_pdrop", c->dropout, "resid_pdrop");
+    demand_same(r, "attn_pdrop", c->dropout, "resid_pdrop");
 }
 
 static void read_rope_scaling(struct reader *r, tl_model_config *c) {
@@ -198,7 +320,11 @@ static void read_rope_scaling(struct reader *r, tl_model_config *c) {
         fail(r, "rope_scaling", "an object");
         return;
     }
-    struct reader inner = {r->path, v, r->ok};
+    struct reader inner = {r->path, v, json_object(), r->ok};
+    if (!inner.seen) {
+        r->ok = error_memory(64, "a config's keys");
+        return;
+    }
     json_t *type = value_of(&inner, "rope_type", "type");
     const char *name = type ? json_string_value(type) : "default";
     if (!value_of(r, "rope_theta", NULL)) c->rope_base = read_real(&inner, "rope_theta", NULL, 10000);
@@ -213,6 +339,8 @@ static void read_rope_scaling(struct reader *r, tl_model_config *c) {
         inner.ok = false;
     }
     if (name && strcmp(name, "default")) c->rope_scaling.factor = read_real(&inner, "factor", NULL, 1);
+    refuse_unknown(&inner, "rope_scaling", name ? name : "?");
+    json_decref(inner.seen);
     r->ok = inner.ok;
 }
 
@@ -233,8 +361,25 @@ static void read_llama(struct reader *r, tl_model_config *c, bool is_qwen) {
     demand_text(r, "hidden_act", "silu", NULL);
     demand_truth(r, "mlp_bias", false);
     demand_truth(r, "attention_bias", is_qwen ? read_truth(r, "attention_bias", true) : false);
+    demand_truth(r, "rope_interleaved", false);
+    demand_full_attention(r);
     demand_truth(r, "use_sliding_window", false);
+    if (is_qwen) { /* of the window that is not used */
+        value_at(r, "sliding_window");
+        value_at(r, "max_window_layers");
+        demand_truth(r, "use_mrope", false);
+    }
     read_rope_scaling(r, c);
+}
+
+static bool is_state_space(const char *type) {
+    static const char *const types[] = {"bamba",      "falcon_h1",  "falcon_mamba",    "granitemoehybrid",
+                                        "jamba",      "lfm2",       "mamba",           "mamba2",
+                                        "nemotron_h", "qwen3_next", "recurrent_gemma", "rwkv",
+                                        "xlstm",      "zamba",      "zamba2"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i])) return true;
+    return false;
 }
 
 static void read_family(struct reader *r, tl_model_config *c) {
@@ -247,16 +392,21 @@ static void read_family(struct reader *r, tl_model_config *c) {
         c->family = TL_DEEP_LINEAR;
         c->n_layers = read_size(r, "num_hidden_layers", NULL, -1);
         c->channels = read_size(r, "hidden_size", NULL, -1);
+        refuse_unknown(r, NULL, name);
         return;
     } else {
         if (r->ok)
-            error_set(TL_ERROR_USE, "%s: \"model_type\" is \"%s\" (known are gpt2, llama, qwen2 and deep-linear)",
-                      r->path, name ? name : "?");
+            error_set(TL_ERROR_USE, "%s: \"model_type\" is \"%.80s\"%s (known are gpt2, llama, qwen2 and deep-linear)",
+                      r->path, name ? name : "?",
+                      name && is_state_space(name) ? ", with state-space or recurrent layers, which are not here" : "");
         r->ok = false;
         return;
     }
+    demand_truth(r, "is_encoder_decoder", false);
+    if (json_object_size(value_at(r, "pruned_heads")) > 0) fail(r, "pruned_heads", "empty");
     c->vocabulary = read_size(r, "vocab_size", NULL, -1);
     c->init_std = read_real(r, "initializer_range", NULL, 0.02);
+    refuse_unknown(r, NULL, name);
 }
 
 bool tl_model_config_read(const char *path, tl_model_config *config) {
@@ -264,9 +414,11 @@ bool tl_model_config_read(const char *path, tl_model_config *config) {
     json_t *root = json_read(path, LARGEST_FILE);
     if (!root) return false;
     tl_model_config c = {0};
-    struct reader r = {path, root, true};
-    if (json_is_object(root)) read_family(&r, &c);
+    struct reader r = {path, root, json_object(), true};
+    if (!r.seen) r.ok = error_memory(64, "a config's keys");
+    else if (json_is_object(root)) read_family(&r, &c);
     else r.ok = error_set(TL_ERROR_USE, "%s: a model's config is a JSON object", path);
+    json_decref(r.seen);
     json_decref(root);
     if (!r.ok || !tl_model_config_check(&c)) return false;
     *config = c;
