@@ -107,6 +107,108 @@ static void a_run_that_resumes_keeps_its_own(void **state) {
     assert_string_equal(settings_chosen(&s, false, text, sizeof text), "--recipe bf16 --batch 4 --seq 1024");
 }
 
+static char data_path[64];
+
+/* The prompt that is chosen for this data, with more flags, "name value ...". */
+static const char *prompt_for(const char *data, size_t bytes, const char *flags) {
+    char all[256];
+    snprintf(data_path, sizeof data_path, "/tmp/tally-prompt-XXXXXX");
+    int fd = mkstemp(data_path);
+    assert_true(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
+    close(fd);
+    snprintf(all, sizeof all, "data %s val-share 0.5%s%s", data_path, *flags ? " " : "", flags);
+    assert_string_equal(chosen_for(all, "meta", GiB, 1), ""); /* the model's defaults do not name it */
+    unlink(data_path);
+    return s.prompt;
+}
+
+/* Of data whose second half, the held-out part, is this text. */
+static const char *prompt_of(const char *text) {
+    char data[256];
+    size_t n = strlen(text);
+    memset(data, 'x', n);
+    memcpy(data + n, text, n);
+    return prompt_for(data, 2 * n, "");
+}
+
+static void prompts_are_words_of_the_held_out_data(void **state) {
+    (void)state;
+    assert_string_equal(prompt_of("cut short.\n\nHeld out: these five words"), "Held out: these five");
+    assert_string_equal(prompt_of("cut here\nHeld out, here, again\nand here"), "Held out, here, again");
+    assert_string_equal(prompt_of("cut More, and more; more"), "More, and more; more");
+    assert_string_equal(prompt_of("cut\nhere\r\n\r\n A B.\tC\n"), "A B");
+    assert_string_equal(prompt_of("cut\n\nHeld out,\nhere"), "Held out");
+    assert_string_equal(prompt_of("cut\n\n...\n"), "."); /* nothing but stops */
+    /* no blanks: whole characters, also where the part begins inside of one */
+    assert_string_equal(prompt_of("\x80\x80\u56db\u4e94"), "\u56db\u4e94");
+    assert_string_equal(prompt_of("cut\n\nDonaudampfschifffahrtsgesellschaft"), "Donaudampfschifffahrtsgesellscha");
+    assert_string_equal(prompt_of("cut\n\nA Donaudampfschifffahrtsgesellschaft"), "A");
+}
+
+static void prompts_stay_where_there_are_no_words(void **state) {
+    (void)state;
+    assert_string_equal(prompt_of("      \n\n     \n\n  "), "Once upon a time");
+    assert_string_equal(prompt_for("text\n\n\0\1\2\3", 10, ""), "Once upon a time");
+    assert_string_equal(prompt_for("Trained.\n\nHeld out here", 23, "sample-tokens 0"), "Once upon a time");
+    assert_string_equal(prompt_for("Trained.\n\nHeld out here", 23, "prompt Mine"), "Mine");
+    assert_string_equal(prompt_for("Trained.\n\nHeld out here", 23, "val-data /nowhere"), "Once upon a time");
+    assert_string_equal(prompt_for("Trained.\n\nHeld out here", 23, "val-share 0"), "Trained");
+}
+
+/* A file of tokens says where documents begin, or the setting does; a tokenizer makes text of them. */
+static void prompts_of_tokens_are_decoded(void **state) {
+    (void)state;
+    static const char text[] = "Trained on this. And this.Held out, here.";
+    char path[64] = "/tmp/tally-prompt-XXXXXX", flags[128];
+    int32_t ids[sizeof text - 1];
+    int fd = mkstemp(path);
+    close(fd);
+    for (size_t i = 0; i < sizeof text - 1; i++) ids[i] = text[i];
+    tl_token_writer *w = tl_token_writer_new(path, 1, 256, TL_BYTES_HASH);
+    assert_true(w && tl_token_writer_document(w) && tl_token_writer_add(w, ids, 26) && tl_token_writer_document(w) &&
+                tl_token_writer_add(w, ids + 26, 15) && tl_token_writer_commit(w));
+    snprintf(flags, sizeof flags, "data %s val-share 0.5", path);
+    chosen_for(flags, "meta", GiB, 1);
+    assert_string_equal(s.prompt, "Held out, here");
+    w = tl_token_writer_new(path, 1, 256, TL_BYTES_HASH);
+    assert_true(w && tl_token_writer_add(w, ids, 41) && tl_token_writer_commit(w));
+    snprintf(flags, sizeof flags, "data %s val-share 0.5 document-token %d", path, 'H');
+    chosen_for(flags, "meta", GiB, 1);
+    assert_string_equal(s.prompt, "Held out, here");
+    w = tl_token_writer_new(path, 1, 256, 12345); /* a tokenizer that nobody knows */
+    assert_true(w && tl_token_writer_add(w, ids, 41) && tl_token_writer_commit(w));
+    snprintf(flags, sizeof flags, "data %s val-share 0.5", path);
+    chosen_for(flags, "meta", GiB, 1);
+    assert_string_equal(s.prompt, "Once upon a time");
+    unlink(path);
+}
+
+static void stories_have_prompts_of_their_own(void **state) {
+    (void)state;
+    chosen_for("model nano", "meta", GiB, 1);
+    assert_string_equal(s.prompt, "Once upon a time");
+    chosen_for("seed 2", "meta", GiB, 1);
+    assert_string_equal(s.prompt, "This is Bob, a");
+    chosen_for("seed-data 2", "meta", GiB, 1);
+    assert_string_equal(s.prompt, "This is Bob, a");
+}
+
+static void a_run_that_resumes_keeps_its_prompt(void **state) {
+    (void)state;
+    static struct settings then;
+    then = settings_default(); /* a run of a version that chose none */
+    s = settings_default();
+    assert_true(settings_set(&s, "seed", "2"));
+    defaults_keep(&s, &then);
+    assert_string_equal(s.prompt, "Once upon a time");
+    settings_choose(&then, "prompt", "Words of then");
+    defaults_keep(&s, &then);
+    assert_string_equal(s.prompt, "Words of then");
+    assert_true(settings_set(&s, "prompt", "Mine"));
+    defaults_keep(&s, &then);
+    assert_string_equal(s.prompt, "Mine");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(small_models_keep_the_defaults_of_the_table),
@@ -115,6 +217,11 @@ int main(void) {
         TEST(sequences_are_no_longer_than_the_context),
         TEST(wrong_settings_are_left_to_those_who_use_them),
         TEST(a_run_that_resumes_keeps_its_own),
+        TEST(prompts_are_words_of_the_held_out_data),
+        TEST(prompts_stay_where_there_are_no_words),
+        TEST(prompts_of_tokens_are_decoded),
+        TEST(stories_have_prompts_of_their_own),
+        TEST(a_run_that_resumes_keeps_its_prompt),
     };
     return cmocka_run_group_tests_name("defaults", tests, NULL, NULL);
 }

@@ -8,11 +8,12 @@
 #include "base/number.h"
 #include "base/process.h"
 #include "step/price.h"
+#include "step/prompt.h"
 #include "step/recipe.h"
 #include "step/trainer.h"
 #include "tensor/device.h"
 
-static const char *const chosen[] = {"recipe", "seq", "lr", "beta1", "min_lr", "batch", "checkpointing"};
+static const char *const chosen[] = {"recipe", "seq", "lr", "beta1", "min_lr", "batch", "checkpointing", "prompt"};
 
 struct defaults_machine defaults_machine_of(const struct settings *s) {
     tl_policy policy = tl_set_error_policy(TL_RETURN);
@@ -73,10 +74,18 @@ static void choose_batch(struct settings *s, const struct defaults_machine *m) {
     memory_free(price);
 }
 
+static void choose_prompt(struct settings *s) {
+    char words[PROMPT_BYTES + 1];
+    if (settings_is_given(s, "prompt") || !s->sample_tokens) return;
+    if (prompt_of_data(s, words)) settings_choose(s, "prompt", words);
+    tl_error_clear();
+}
+
 static void choose_all(struct settings *s, const struct defaults_machine *m) {
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (!trainer_sizes(s, &config, weights) || !tl_model_config_check(&config)) return;
+    choose_prompt(s);
     int64_t n_parameters = tl_model_config_parameters(&config);
     bool is_large = n_parameters >= DEFAULTS_LARGE;
     int64_t seq = is_large ? DEFAULTS_SEQ : s->seq;

@@ -1,7 +1,9 @@
 /* defaults.h: the settings that a run gets where none are given.
  *
  * The defaults of settings_list.h are those of the run that `tally train` makes without options: a small model, a
- * minute on two cores. Two rules fit them to the model:
+ * minute on two cores. Three rules fit them to the data and the model:
+ *
+ * Every run that makes samples: prompt is words of the data (prompt.h); if it has none, the prompt of the table.
  *
  * Every model: seq is at most the model's context.
  *
@@ -16,7 +18,8 @@
  *            of dp have one each
  *   checkpointing   full, if not even one sequence fits without it and batch is not given either
  *
- * `tally plan`, `tally fit`, `tally train` and tl_train follow them, and the commands say what was chosen. */
+ * `tally plan`, `tally fit`, `tally train` and tl_train follow them, and the commands say what was chosen
+ * for the model. */
 #ifndef STEP_DEFAULTS_H
 #define STEP_DEFAULTS_H
 

@@ -431,9 +431,10 @@ void settings_take_from(struct settings *s, const char *name, const struct setti
     static const size_t sizes[] = {[IS_INTEGER] = sizeof(int64_t),
                                    [IS_REAL] = sizeof(double),
                                    [IS_CHOICE] = sizeof(int),
-                                   [IS_TRUTH] = sizeof(bool)};
+                                   [IS_TRUTH] = sizeof(bool),
+                                   [IS_TEXT] = SETTING_TEXT};
     const struct setting *row = setting_find(name);
-    INVARIANT(row && row->kind != IS_TEXT);
+    INVARIANT(row);
     if (bit_is_set(s->given, row) || is_same(s, other, row)) return;
     memcpy(field(s, row), field(other, row), sizes[row->kind]);
     bit_set(s->adapted, row);
@@ -446,6 +447,7 @@ const char *settings_chosen(const struct settings *s, bool has_optimizer, char *
     for (int i = 0; i < N_TABLE; i++) {
         char flag[256];
         if (table[i].kind == IS_GROUP) is_optimizer = !strcmp(table[i].name, "Optimizer");
+        if (table[i].kind == IS_TEXT) continue; /* the prompt, which follows the data and not the model */
         if (!bit_is_set(s->adapted, &table[i]) || (is_optimizer && !has_optimizer)) continue;
         size_t bytes = flag_print(flag, sizeof flag, s, &table[i]);
         if (n + bytes + 1 > size) break;

@@ -389,10 +389,11 @@ static bool optimizer_make(struct trainer *t) {
     return ok && (is_alone || buckets_add(t)) && states_make(t);
 }
 
-/* The beginning of samples. The default prompt need not be possible with every tokenizer; a prompt that was given
- * must be. */
+/* The beginning of samples. A prompt that was chosen need not be possible with every tokenizer; one that was given must
+ * be. */
 static bool prompt_make(struct trainer *t, int64_t **ids) {
-    const char *prompt = t->settings.prompt, *usual = settings_usual("prompt");
+    const char *prompt = t->settings.prompt;
+    bool is_given = settings_is_given(&t->settings, "prompt") && strcmp(prompt, settings_usual("prompt"));
     tl_policy policy = tl_set_error_policy(TL_RETURN);
     bool ok = tokens_of_prompt(t->tokenizer, prompt, false, ids, &t->n_prompt);
     tl_set_error_policy(policy);
@@ -400,7 +401,7 @@ static bool prompt_make(struct trainer *t, int64_t **ids) {
     char why[320];
     snprintf(why, sizeof why, "%s", tl_error_message());
     tl_error_clear();
-    if (strcmp(prompt, usual))
+    if (is_given)
         return error_set(TL_ERROR_USE, "prompt: cannot be encoded with the run's tokenizer: %s (give another --prompt)",
                          why);
     return tokens_of_prompt(t->tokenizer, "", false, ids, &t->n_prompt);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -52,9 +53,12 @@ static bool config_read(struct run *r, struct settings *s, bool *is_there) {
     return true;
 }
 
-/* Whether the settings' folder has a run of the same model, and the settings that it was started with. */
+/* Whether the settings' folder has a run of the same model, and the settings that it was started with. Nothing keeps
+ * those of a start that failed, at its data say: it has no log. */
 static bool past_read(const struct settings *s, struct settings *then) {
     char path[SETTING_TEXT + 32];
+    snprintf(path, sizeof path, "%s/%s", s->out, LOG_LINES);
+    if (access(path, F_OK)) return false;
     snprintf(path, sizeof path, "%s/%s", s->out, RUN_CONFIG);
     return settings_read(then, path) && !strcmp(then->model, s->model) && !strcmp(then->device, s->device);
 }
