@@ -153,12 +153,12 @@ static void zsh_command(const struct command *c) {
         quoted(list[i].words.at, clause(list[i].words), true);
         printf("'\n");
     }
-    printf("        )\n        case $words[CURRENT-1] in\n");
+    printf("        )\n        case $before in\n");
     for (int i = 0; i < n; i++) {
         if (!list[i].has_value) continue;
         printf("        (%s) takes=1 values=(", list[i].name);
         values_each(c, &list[i], zsh_value, NULL);
-        printf(" ) ;;\n");
+        printf(" )%s ;;\n", strcmp(list[i].name, "--model") ? "" : " files=1"); /* a model may also be a file */
     }
     printf("        esac ;;\n");
 }
@@ -168,8 +168,9 @@ static void zsh_print(void) {
            "# zsh completion for tally %s: `tally completion zsh` prints it.\n"
            "_tally() {\n"
            "    local -a commands_of options_of words_of values\n"
-           "    local takes=\n"
-           "    if (( CURRENT == 2 )) || { (( CURRENT == 3 )) && [[ $words[2] == help ]]; }; then\n"
+           "    local takes= files= before=$words[CURRENT-1]\n"
+           "    [[ $PREFIX != --*=* ]] || { before=${PREFIX%%%%=*}; compset -P '*='; }\n"
+           "    if (( CURRENT == 2 )) || { (( CURRENT == 3 )) && [[ $words[2] == (help|--man) ]]; }; then\n"
            "        commands_of=(\n",
            tl_version());
     for (const struct command *c = commands; c->name; c++) {
@@ -178,7 +179,8 @@ static void zsh_print(void) {
         printf("'\n");
     }
     printf("        )\n"
-           "        if (( CURRENT == 2 )); then commands_of+=('help:explain a command')\n"
+           "        if (( CURRENT == 2 )); then commands_of+=('help:explain a command' '--help:explain the program'\n"
+           "            '--man:print a manual page' '--version:the version, and how it was built')\n"
            "        else commands_of+=('environment:the variables of the environment')\n"
            "        fi\n"
            "        _describe command commands_of\n"
@@ -188,7 +190,8 @@ static void zsh_print(void) {
     for (const struct command *c = commands; c->name; c++) zsh_command(c);
     printf("    esac\n"
            "    if [[ -n $takes ]]; then\n"
-           "        if (( $#values )); then compadd -- $values; else _files; fi\n"
+           "        (( ! $#values )) || compadd -- $values\n"
+           "        [[ -n $values && -z $files ]] || _files\n"
            "    elif [[ $PREFIX == -* ]]; then _describe option options_of\n"
            "    elif (( CURRENT == 3 && $#words_of )); then compadd -- $words_of\n"
            "    else _files\n"
@@ -199,12 +202,36 @@ static void zsh_print(void) {
 
 /* ---- fish ---- */
 
+/* In single quotes, inside which fish knows two escapes of its own. */
+static void fish_quoted(const char *text, int n) {
+    putchar('\'');
+    for (int i = 0; i < n; i++) printf("%s%c", strchr("'\\", text[i]) ? "\\" : "", text[i]);
+    putchar('\'');
+}
+
 static void fish_value(const char *value, int n, void *context) {
     bool *is_first = context;
-    printf("%s\"", *is_first ? "" : " ");
-    quoted(value, n, false);
-    printf("\"");
+    printf("%s\"%.*s\"", *is_first ? "" : " ", n, value);
     *is_first = false;
+}
+
+/* Where a word is the first behind the command. */
+#define FISH_SECOND "; and test (count (commandline -opc)) -eq 2"
+
+static void fish_option(const struct command *c, const struct help_option *o) {
+    bool is_long = o->name[1] == '-', is_first = true, is_model = !strcmp(o->name, "--model"),
+         has_values = o->values.n || is_model || !strcmp(o->name, "--device");
+    printf("complete -c tally -n '__fish_seen_subcommand_from %s' -%c %s", c->name, is_long ? 'l' : 's',
+           o->name + 1 + is_long);
+    if (o->has_value) printf(" -r");
+    if (o->has_value && has_values) {
+        printf("%s -a '", is_model ? "" : " -f"); /* a model may also be a file */
+        values_each(c, o, fish_value, &is_first);
+        printf("'");
+    }
+    printf(" -d ");
+    fish_quoted(o->words.at, clause(o->words));
+    putchar('\n');
 }
 
 static void fish_command(const struct command *c) {
@@ -213,31 +240,22 @@ static void fish_command(const struct command *c) {
     int n = help_options(c, list);
     help_words(c, words);
     for (int i = 0; words[i][0]; i++)
-        printf("complete -c tally -n '__fish_seen_subcommand_from %s' -a %s\n", c->name, words[i]);
-    for (int i = 0; i < n; i++) {
-        const struct help_option *o = &list[i];
-        bool is_long = o->name[1] == '-', is_first = true,
-             has_values = o->values.n || !strcmp(o->name, "--device") || !strcmp(o->name, "--model");
-        printf("complete -c tally -n '__fish_seen_subcommand_from %s' -%c %s", c->name, is_long ? 'l' : 's',
-               o->name + 1 + is_long);
-        if (o->has_value && has_values) {
-            printf(" -r -a '");
-            values_each(c, o, fish_value, &is_first);
-            printf("'");
-        } else if (o->has_value) printf(" -r");
-        printf(" -d '");
-        for (int k = 0; k < clause(o->words); k++)
-            printf("%s%c", strchr("'\\", o->words.at[k]) ? "\\" : "", o->words.at[k]);
-        printf("'\n");
-    }
+        printf("complete -c tally -f -n '__fish_seen_subcommand_from %s" FISH_SECOND "' -a %s\n", c->name, words[i]);
+    for (int i = 0; i < n; i++) fish_option(c, &list[i]);
 }
 
 static void fish_print(void) {
     printf("# fish completion for tally %s: `tally completion fish` prints it.\n", tl_version());
-    for (const struct command *c = commands; c->name; c++)
-        printf("complete -c tally -f -n __fish_use_subcommand -a %s -d '%s'\n", c->name, c->summary);
+    for (const struct command *c = commands; c->name; c++) {
+        printf("complete -c tally -f -n __fish_use_subcommand -a %s -d ", c->name);
+        fish_quoted(c->summary, (int)strlen(c->summary));
+        printf("\ncomplete -c tally -f -n '__fish_seen_subcommand_from help" FISH_SECOND "' -a %s\n", c->name);
+    }
     printf("complete -c tally -f -n __fish_use_subcommand -a help -d 'explain a command'\n"
-           "complete -c tally -f -n '__fish_seen_subcommand_from help' -a environment\n");
+           "complete -c tally -n __fish_use_subcommand -l help -d 'explain the program'\n"
+           "complete -c tally -n __fish_use_subcommand -l man -d 'print a manual page'\n"
+           "complete -c tally -n __fish_use_subcommand -l version -d 'the version, and how it was built'\n"
+           "complete -c tally -f -n '__fish_seen_subcommand_from help" FISH_SECOND "' -a environment\n");
     for (const struct command *c = commands; c->name; c++) fish_command(c);
 }
 

@@ -150,7 +150,8 @@ static int usage_words(struct help_words usage, const char *name, char words[HEL
     }
     if (at < end && !strchr(" ]", *at)) return n;
     while (from < at && n < HELP_WORDS - 1) {
-        int length = (int)strcspn(from, "| ]");
+        int length = 0;
+        while (from + length < at && from[length] != '|') length++;
         snprintf(words[n], sizeof words[n], "%.*s", length, from);
         bool is_new = length > 0;
         for (int i = 0; i < n; i++) is_new = is_new && strcmp(words[i], words[n]) != 0;
