@@ -70,6 +70,8 @@ extern const char help_train[], help_launch[], help_plan[], help_fit[], help_gen
 /* A flag that is a setting of a run: --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true; --config FILE
  * sets many. *taken: how many arguments it had. 0, or the exit code after words on stderr; a flag that is no setting
  * is unknown beside the nearest of the settings and of `table`. */
+/* Whether a flag is a setting's, or --config. */
+bool settings_has_flag(const char *flag);
 int settings_flag(struct settings *s, const char *command, const struct option *table, char **argv, int left,
                   int *taken);
 

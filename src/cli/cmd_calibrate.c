@@ -246,6 +246,12 @@ static int measure(tl_device *device, bool is_quick, const char *out, bool is_js
     return code;
 }
 
+static const struct option_rule rules[] = {{"calibrate", "--out --quick", OPTION_BESIDE, "--show"},
+                                           {"calibrate", "--out --quick", OPTION_BESIDE, "--price"},
+                                           {"calibrate", "--out --quick --device", OPTION_BESIDE, "--profile"},
+                                           {"calibrate", "--show", OPTION_BESIDE, "--price"},
+                                           {NULL, NULL, OPTION_BESIDE, NULL}};
+
 int cmd_calibrate(int argc, char **argv) {
     const char *name = "cpu", *out = NULL, *price = NULL, *file = NULL;
     bool is_json = false, is_quick = false, is_show = false;
@@ -254,7 +260,7 @@ int cmd_calibrate(int argc, char **argv) {
         {"--price", OPTION_TEXT, &price, 0, 0, false},    {"--profile", OPTION_TEXT, &file, 0, 0, false},
         {"--json", OPTION_FLAG, &is_json, 0, 0, false},   {"--show", OPTION_FLAG, &is_show, 0, 0, false},
         {"--quick", OPTION_FLAG, &is_quick, 0, 0, false}, {NULL, OPTION_END, NULL, 0, 0, false}};
-    int code = options_read("calibrate", table, argc, argv, NULL, 0);
+    int code = options_read_ruled("calibrate", table, rules, argc, argv, NULL, 0);
     if (code) return code;
     tl_device *device = cli_device_measured("calibrate", name, &code);
     if (!device) return code;

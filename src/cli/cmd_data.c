@@ -81,15 +81,15 @@ static bool format_read(const char *text, tl_token_format *format) {
 enum word { MAKE, INSPECT, CONVERT, CHECK, SHOW, N_WORDS };
 static const char *const words[N_WORDS] = {"make", "inspect", "convert", "check", "show"};
 
-/* Whether a word has an option: its place in `words`, as a bit. */
-#define FOR(word) (1u << (word))
-enum { READS = FOR(INSPECT) | FOR(CONVERT) | FOR(CHECK) | FOR(SHOW), ALL = READS | FOR(MAKE) };
-
-/* Refuses an option of another word, which would have no effect. */
-static int surplus(const char *option, enum word word) {
-    fprintf(stderr, "tally data: %s has no option %s (see `tally data --help`)\n", words[word], option);
-    return EXIT_USAGE;
-}
+/* What each reads, in the same order. */
+static const struct option_form forms[N_WORDS + 1] = {
+    {"data make", "--out --bytes --seed --json", NULL},
+    {"data inspect", "--format --tokenizer --document-token --quick --vocabulary --json", NULL},
+    {"data convert", "--out --format --to --vocabulary --json", NULL},
+    {"data check", "--format --vocabulary --json", NULL},
+    {"data show", "--format --tokenizer --at --count --vocabulary --json", NULL},
+    {NULL, NULL, NULL},
+};
 
 /* 0, or the exit code. argv[0] is the word before the options. */
 static int request_read(struct request *r, enum word word, int argc, char **argv) {
@@ -109,25 +109,10 @@ static int request_read(struct request *r, enum word word, int argc, char **argv
         {"--json", OPTION_FLAG, &r->wants_json, 0, 0, false},
         {0},
     };
-    static const unsigned whose[] = {FOR(MAKE) | FOR(CONVERT),
-                                     FOR(MAKE),
-                                     READS,
-                                     FOR(INSPECT) | FOR(SHOW),
-                                     FOR(CONVERT),
-                                     FOR(INSPECT),
-                                     FOR(INSPECT),
-                                     FOR(MAKE),
-                                     FOR(SHOW),
-                                     FOR(SHOW),
-                                     READS,
-                                     ALL};
-    for (int i = 1; i < argc; i++)
-        for (int k = 0; table[k].kind != OPTION_END; k++)
-            if (!(whose[k] & FOR(word)) && !strncmp(argv[i], table[k].name, strcspn(argv[i], "=")) &&
-                strlen(table[k].name) == strcspn(argv[i], "="))
-                return surplus(table[k].name, word);
+    struct options_given given = {.n = 0};
     *r = (struct request){.seed = 1, .count = 256, .document_token = -1, .to = TL_TOKENS_TALLY};
-    int code = options_read("data", table, argc, argv, &r->file, 1);
+    int code = options_read_given("data", table, argc, argv, &r->file, 1, &given);
+    if (!code) code = options_check(forms, &forms[word], NULL, &given);
     if (code) return code;
     if (bytes && !text_size(bytes, &r->bytes)) return value_error("--bytes", bytes, "a size: 500, 10MB, 2GiB");
     if (format && !format_read(format, &r->format))

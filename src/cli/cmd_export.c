@@ -44,7 +44,9 @@ static int request_read(struct request *r, int argc, char **argv) {
         {"--type", OPTION_TEXT, &r->type, 0, 0, false},    {"--tokenizer", OPTION_TEXT, &r->tokenizer, 0, 0, false},
         {"--pre", OPTION_TEXT, &r->pre, 0, 0, false},      {"--step", OPTION_INTEGER, &r->step, 0, 1e15, false},
         {"--best", OPTION_FLAG, &r->is_best, 0, 0, false}, {0}};
-    int code = options_read("export", table, argc, argv, &r->folder, 1);
+    static const struct option_rule rules[] = {{"export", "--step", OPTION_BESIDE, "--best"},
+                                               {NULL, NULL, OPTION_BESIDE, NULL}};
+    int code = options_read_ruled("export", table, rules, argc, argv, &r->folder, 1);
     if (code) return code;
     if (r->is_best) r->step = STEP_BEST;
     if (r->folder && r->out) return 0;

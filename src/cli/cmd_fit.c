@@ -266,7 +266,6 @@ static int usage_error(const char *text) {
 }
 
 static int fit_run(struct plan_flags *f) {
-    if (f->n_sweeps) return usage_error("--sweep is an option of `tally plan`");
     if (f->money > 0 && !(f->options.price_per_hour > 0)) return usage_error("--money needs --price-per-hour");
     bool has_budget = f->days > 0 || f->money > 0;
     if (has_budget && f->options.tokens == 0 && f->tokens_per_parameter == 0) f->tokens_per_parameter = 20;
@@ -286,6 +285,30 @@ static int fit_run(struct plan_flags *f) {
     return usage_error("the first argument is one of batch, seq, layers, channels, model, devices");
 }
 
+#define FIT_FLAGS PLAN_DEVICE_FLAGS "--tokens --tokens-per-parameter --price-per-hour --days --money --hardware --json "
+static const struct option_form forms[] = {
+    {"fit", FIT_FLAGS "--unit", ""},
+    {"fit model", FIT_FLAGS "--family", "--model"},
+    {"fit devices", "--hardware --json", "--dp --tp --cp --pp --sp --pp-chunks --shard-group --schedule"},
+    {NULL, NULL, NULL},
+};
+static const struct option_rule rules[] = {
+    {"fit", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
+    {"fit", "--tokens", OPTION_BESIDE, "--tokens-per-parameter"},
+    {"fit", "--price-per-hour", OPTION_WITHOUT, "--money --days --tokens --tokens-per-parameter --json"},
+    {"fit", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices"},
+    {"fit model", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
+    {"fit model", "--tokens", OPTION_BESIDE, "--tokens-per-parameter"},
+    {"fit model", "--price-per-hour", OPTION_WITHOUT, "--money --days --tokens --tokens-per-parameter --json"},
+    {"fit model", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices"},
+    {NULL, NULL, OPTION_BESIDE, NULL},
+};
+
+static int flags_check(const struct plan_flags *f) {
+    bool is_model = f->what && !strcmp(f->what, "model"), is_devices = f->what && !strcmp(f->what, "devices");
+    return plan_flags_check(f, forms, &forms[is_model ? 1 : is_devices ? 2 : 0], rules);
+}
+
 int cmd_fit(int argc, char **argv) {
     static struct plan_flags f; /* a command runs once, and this is more than a stack should hold */
     f.settings = settings_default();
@@ -301,6 +324,7 @@ int cmd_fit(int argc, char **argv) {
                                    {"--json", OPTION_FLAG, &f.is_json, 0, 0, false},
                                    {NULL, OPTION_END, NULL, 0, 0, false}};
     int code = plan_flags_read(&f, "fit", table, argc, argv, 1);
+    if (!code) code = flags_check(&f);
     if (!code) code = plan_target_read(&f);
     if (!code) code = fit_run(&f);
     plan_flags_free(&f);

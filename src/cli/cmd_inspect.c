@@ -355,7 +355,11 @@ int cmd_inspect(int argc, char **argv) {
                 path);
         return EXIT_INPUT;
     }
-    if (is_file(path) ? is_tokenizer(path) : is_tokenizer_folder(path)) return tokenizer_print(path, wants_json);
+    if (is_file(path) ? is_tokenizer(path) : is_tokenizer_folder(path)) {
+        if (!has_checks) return tokenizer_print(path, wants_json);
+        fprintf(stderr, "tally inspect: --check looks at the numbers of a model, and %s is a tokenizer\n", path);
+        return EXIT_USAGE;
+    }
     struct report r;
     bool ok = report_make(&r, path, has_checks);
     if (!ok)

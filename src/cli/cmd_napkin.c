@@ -97,6 +97,7 @@ struct asked {
     double tokens_per_param, alpha, beta, huber, batch, seq, layers, channels, heads, vocabulary, tensor, pipeline,
         interleave;
     double m, k, n;
+    struct options_given given;
     const char *device, *dtype, *model, *shape, *op, *runs, *hardware, *convention;
     bool is_json;
 };
@@ -194,7 +195,7 @@ static int form_time(const struct asked *q, struct answer *a) {
     if (!(machine.peak > 0)) return lacks("time", "no device (give --device NAME, or --peak in FLOP/s)");
     double flops = q->flops, params = q->params;
     char work[128];
-    if (q->model) {
+    if (q->model || q->layers > 0) {
         const struct napkin_convention *c = napkin_convention_find(q->convention);
         if (!c) return cli_error();
         if (!(q->seq > 0 && q->tokens > 0)) return lacks("time", "--model also needs --seq and --tokens");
@@ -442,10 +443,13 @@ static int form_intensity(const struct asked *q, struct answer *a) {
     if (dtype == TL_DTYPE_COUNT)
         return bad("intensity", "there is no dtype \"%s\" (`tally dtypes` lists them)", q->dtype);
     if (!(q->n > 0)) return lacks("intensity", "no size (give --n, or --m, --k and --n)");
-    if (q->op && !op_of(q, &c))
+    const bool has_sides = q->m > 0 || q->k > 0; /* of a product that is not square */
+    if (q->op && strcmp(q->op, "matmul") && has_sides)
+        return lacks("intensity", "--m and --k are sizes of a product (--op matmul); other ops have --n alone");
+    if (q->op && !has_sides && !op_of(q, &c))
         return bad("intensity", "--op \"%s\" is not one of relu, gelu, dot, matvec, matmul", q->op);
-    if (!q->op && !(q->m > 0 && q->k > 0))
-        return lacks("intensity", "give --op NAME, or --m, --k and --n of a product");
+    if ((!q->op || has_sides) && !(q->m > 0 && q->k > 0))
+        return lacks("intensity", "give --op NAME and --n, or --m, --k and --n of a product");
     double bytes = c.elements * dtype_info(dtype)->bits / 8, intensity = c.flops / bytes;
     formula(a, "intensity of %s = FLOPs / bytes = %s = %.6g / %.6g = %.4g FLOP/B", c.name, c.formula, c.flops, bytes,
             intensity);
@@ -676,25 +680,68 @@ static int form_references(const struct asked *q, struct answer *a) {
 static const struct form {
     const char *name;
     int (*answer)(const struct asked *q, struct answer *a);
-    const char *flags; /* those it uses; any other one is refused, but --json and --hardware */
 } forms[] = {
-    {"time", form_time,
-     "--params --tokens --flops --model --seq --layers --channels --vocabulary --convention --devices --days --mfu "
-     "--device --dtype --peak"},
-    {"fit", form_fit, "--memory --device --devices --bytes-per-param"},
-    {"flops", form_flops, "--params --tokens --model --seq --layers --channels --vocabulary"},
-    {"memory", form_memory, "--shape --dtype"},
-    {"activations", form_activations,
-     "--layers --channels --heads --seq --batch --tensor --pipeline --interleave --bytes-per-param"},
-    {"intensity", form_intensity, "--op --m --k --n --dtype --device --peak"},
-    {"chinchilla", form_chinchilla, "--flops --params --tokens --tokens-per-param"},
-    {"mfu", form_mfu,
-     "--model --seq --layers --channels --vocabulary --tokens-per-second --batch --seconds --devices --device --dtype "
-     "--peak"},
-    {"loss", form_loss, "--runs --params --tokens --flops --alpha --beta --huber"},
-    {"references", form_references, "--flops --params --tokens"},
+    {"time", form_time},
+    {"fit", form_fit},
+    {"flops", form_flops},
+    {"memory", form_memory},
+    {"activations", form_activations},
+    {"intensity", form_intensity},
+    {"chinchilla", form_chinchilla},
+    {"mfu", form_mfu},
+    {"loss", form_loss},
+    {"references", form_references},
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };
+
+/* What each reads, in the same order. */
+static const struct option_form reads[N_FORMS + 1] = {
+    {"napkin time",
+     "--params --tokens --flops --model --seq --layers --channels --vocabulary --convention --devices "
+     "--days --mfu --device --dtype --peak --hardware --json",
+     NULL},
+    {"napkin fit", "--memory --device --devices --bytes-per-param --hardware --json", NULL},
+    {"napkin flops", "--params --tokens --model --seq --layers --channels --vocabulary --json", NULL},
+    {"napkin memory", "--shape --dtype --json", NULL},
+    {"napkin activations",
+     "--layers --channels --heads --seq --batch --tensor --pipeline --interleave "
+     "--bytes-per-param --json",
+     NULL},
+    {"napkin intensity", "--op --m --k --n --dtype --device --peak --hardware --json", NULL},
+    {"napkin chinchilla", "--flops --params --tokens --tokens-per-param --json", NULL},
+    {"napkin mfu",
+     "--model --seq --layers --channels --vocabulary --tokens-per-second --batch --seconds --devices "
+     "--device --dtype --peak --hardware --json",
+     NULL},
+    {"napkin loss", "--runs --params --tokens --flops --alpha --beta --huber --json", NULL},
+    {"napkin references", "--flops --params --tokens --json", NULL},
+    {NULL, NULL, NULL},
+};
+
+static const struct option_rule rules[] = {
+    {"napkin time", "--params --flops --layers --channels --vocabulary", OPTION_BESIDE, "--model"},
+    {"napkin time", "--params --tokens --seq --layers --channels --vocabulary", OPTION_BESIDE, "--flops"},
+    {"napkin time", "--seq --convention --layers --channels --vocabulary", OPTION_BESIDE, "--params"},
+    {"napkin time", "--convention", OPTION_WITHOUT, "--model --layers"},
+    {"napkin time", "--devices", OPTION_BESIDE, "--days"},
+    {"napkin time", "--hardware", OPTION_WITHOUT, "--device"},
+    {"napkin fit", "--device", OPTION_BESIDE, "--memory"},
+    {"napkin fit", "--hardware", OPTION_WITHOUT, "--device"},
+    {"napkin flops", "--params --layers --channels --vocabulary", OPTION_BESIDE, "--model"},
+    {"napkin flops", "--seq --layers --channels --vocabulary", OPTION_BESIDE, "--params"},
+    {"napkin activations", "--interleave", OPTION_WITHOUT, "--pipeline"},
+    {"napkin intensity", "--peak --hardware", OPTION_WITHOUT, "--device"},
+    {"napkin mfu", "--layers --channels --vocabulary", OPTION_BESIDE, "--model"},
+    {"napkin mfu", "--batch --seconds", OPTION_BESIDE, "--tokens-per-second"},
+    {"napkin mfu", "--dtype", OPTION_WITHOUT, "--device --peak"},
+    {"napkin mfu", "--hardware", OPTION_WITHOUT, "--device"},
+    {"napkin loss", "--params", OPTION_WITHOUT, "--tokens"},
+    {"napkin loss", "--tokens", OPTION_WITHOUT, "--params"},
+    {"napkin references", "--params --tokens", OPTION_BESIDE, "--flops"},
+    {"napkin references", "--params", OPTION_WITHOUT, "--tokens"},
+    {"napkin references", "--tokens", OPTION_WITHOUT, "--params"},
+    {NULL, NULL, OPTION_BESIDE, NULL},
+};
 
 static int asked_read(int argc, char **argv, struct asked *q) {
     const struct option table[] = {
@@ -736,25 +783,7 @@ static int asked_read(int argc, char **argv, struct asked *q) {
         {"--json", OPTION_FLAG, &q->is_json, 0, 0, false},
         {NULL, OPTION_END, NULL, 0, 0, false},
     };
-    return options_read("napkin", table, argc, argv, NULL, 0);
-}
-
-/* A flag that the form does not use is a mistake, not something to pass over. */
-static int flags_check(const struct form *form, int argc, char **argv) {
-    for (int i = 0; i < argc; i++) {
-        const size_t n = strcspn(argv[i], "=");
-        char flag[40];
-        if (strncmp(argv[i], "--", 2) || n >= sizeof flag - 1) continue;
-        for (size_t k = 0; k <= n; k++) flag[k] = k == n ? '\0' : k > 1 && argv[i][k] == '_' ? '-' : argv[i][k];
-        if (!strcmp(flag, "--json") || !strcmp(flag, "--hardware")) continue;
-        const char *at = form->flags;
-        while ((at = strstr(at, flag)) && at[n] && at[n] != ' ') at += n; /* a longer flag that begins alike */
-        if (at) continue;
-        fprintf(stderr, "tally napkin %s: %s has no meaning here (this form takes %s)\n", form->name, flag,
-                form->flags);
-        return EXIT_USAGE;
-    }
-    return 0;
+    return options_read_given("napkin", table, argc, argv, NULL, 0, &q->given);
 }
 
 static const struct form *form_find(const char *name) {
@@ -808,7 +837,7 @@ int cmd_napkin(int argc, char **argv) {
     const struct form *form = form_find(argv[1]);
     if (!form) return EXIT_USAGE;
     int code = asked_read(argc - 1, argv + 1, &q);
-    if (!code) code = flags_check(form, argc - 2, argv + 2);
+    if (!code) code = options_check(reads, &reads[form - forms], rules, &q.given);
     if (code) return code;
     if (!hardware_load_default() || (q.hardware && !hardware_load(q.hardware))) return cli_error();
     code = answer_print(form, &q);

@@ -40,7 +40,8 @@ const char help_plan[] =
     "  --memory-limit N     instead of the device's memory: 80GB, 24GiB\n"
     "  --peak X             FLOP/s of the recipe's products, instead of the device's: 989e12\n"
     "  --short              leave out growth limits and advice\n"
-    "  --sweep NAME=a,b,c   plan every combination of these values, one line each; may be repeated\n"
+    "  --sweep NAME=a,b,c   plan every combination of these values of settings, or devices=, one line each; may be\n"
+    "                       repeated. A combination that is not possible says why\n"
     "  --inference          cost of using the model: a prompt of --seq tokens for --batch sequences, then decoding\n"
     "  --new-tokens N       with --inference: tokens after the prompt [128]\n"
     "  --price FILE         write the price (tally.run/1), for `tally diff` with a receipt\n"
@@ -301,75 +302,141 @@ static void plan_print(const struct plan *plan) {
 
 struct sweep {
     struct plan_flags *flags; /* its settings are those of the combination that is planned */
-    int64_t n;
+    int64_t n, n_bad;
+    char values[TEXTS_MOST][24]; /* of the names that are swept */
 };
 
-static void line_print(const struct sweep *w, const struct plan *plan) {
-    char a[32], b[32], c[32];
-    const struct settings *s = &plan->settings;
-    bool is_many = plan->options.n_devices > 1;
-    uint64_t bytes = is_many ? plan->layout.total_bytes : plan->price.reserved_bytes,
-             limit = plan_target_limit(&plan->target);
-    enum price_verdict verdict = !is_many         ? plan->price.verdict
-                                 : !limit         ? PRICE_UNKNOWN
-                                 : bytes <= limit ? PRICE_FITS
-                                                  : PRICE_TOO_LARGE;
-    if (!w->n)
-        printf("%-16s %-14s %6s %7s %5s %-9s %-9s %12s %-12s %12s %12s\n", "model", "device", "batch", "seq", "accum",
-               "recipe", "checkpt", "reserved", "verdict", "step", "tokens/s");
+static bool is_swept(const char *text, const char *name) {
+    return !strncmp(text, name, strlen(name)) && text[strlen(name)] == '=';
+}
+
+/* What is swept has a column; these have one in any case. */
+static bool has_column(const char *text) {
+    static const char *const always[] = {"model", "device", "batch", "seq", "accum", "recipe", "checkpointing"};
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+        if (is_swept(text, always[i])) return true;
+    return false;
+}
+
+static void head_of_lines(const struct sweep *w) {
+    const struct texts *sweeps = &w->flags->sweeps;
+    printf("%-16s %-14s %6s %7s %5s %-9s %-9s", "model", "device", "batch", "seq", "accum", "recipe", "checkpt");
+    for (int i = 0; i < sweeps->n; i++)
+        if (!has_column(sweeps->at[i])) printf(" %8.*s", (int)strcspn(sweeps->at[i], "="), sweeps->at[i]);
+    printf(" %12s %-12s %12s %9s %11s", "on each", "verdict", "step", "tokens/s", "training");
+    printf("%s\n", w->flags->options.price_per_hour > 0 ? "        money" : "");
+}
+
+static void point_begin(const struct sweep *w, const struct settings *s) {
+    const struct texts *sweeps = &w->flags->sweeps;
+    if (!w->n) head_of_lines(w);
     printf("%-16.16s %-14.14s %6" PRId64 " %7" PRId64 " %5" PRId64 " %-9s", s->model, s->device, s->batch, s->seq,
            s->accum, settings_choice(s, "recipe"));
-    printf(" %-9s %12s %-12s %12s %12s\n", settings_choice(s, "checkpointing"), bytes_text((double)bytes, a),
-           price_verdict_text(verdict), plan->run.step_s > 0 ? duration_text(plan->run.step_s, b) : "-",
-           plan->run.step_s > 0
-               ? count_text((double)plan->price.n_tokens * (double)plan->options.layout.dp / plan->run.step_s, c)
-               : "-");
+    printf(" %-9s", settings_choice(s, "checkpointing"));
+    for (int i = 0; i < sweeps->n; i++)
+        if (!has_column(sweeps->at[i])) printf(" %8s", w->values[i]);
+}
+
+static void line_print(const struct sweep *w, const struct plan *plan) {
+    char a[32], b[32], c[32], d[32];
+    const struct plan_run *r = &plan->run;
+    const uint64_t bytes = plan->options.n_devices > 1 ? plan->layout.total_bytes : plan->price.reserved_bytes;
+    const double tokens = (double)plan->price.n_tokens * (double)plan->options.layout.dp;
+    const bool is_known = r->step_s > 0;
+    point_begin(w, &plan->settings);
+    printf(" %12s %-12s %12s %9s %11s", bytes_text((double)bytes, a), price_verdict_text(plan_verdict(plan)),
+           is_known ? duration_text(r->step_s, b) : "-", is_known ? count_text(tokens / r->step_s, c) : "-",
+           is_known ? duration_text(r->days * 86400, d) : "-");
+    if (plan->options.price_per_hour > 0) printf(" %12s", is_known ? dollars_text(r->money, a) : "-");
+    printf("\n");
+}
+
+static bool json_line(json_t *json) {
+    char *text = json ? json_print(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(json);
+    if (text) puts(text);
+    free(text);
+    return text != NULL;
+}
+
+/* A combination that cannot be: its line says why, and the sweep goes on. */
+static int bad_print(struct sweep *w, const struct settings *s) {
+    bool ok = true;
+    if (tl_error() == TL_ERROR_MEMORY || tl_error() == TL_ERROR_SYSTEM) return cli_error();
+    if (w->flags->is_json) {
+        char *text = settings_json(s);
+        json_t *settings = text ? json_parse(text, NULL) : NULL;
+        free(text);
+        ok = json_line(json_pack("{s:s, s:o, s:I, s:s}", "schema", "tally.plan/1", "settings", settings, "devices",
+                                 (json_int_t)w->flags->options.n_devices, "error", tl_error_message()));
+    } else {
+        point_begin(w, s);
+        printf(" not possible: %s\n", tl_error_message());
+    }
+    tl_error_clear();
+    w->n++;
+    w->n_bad++;
+    return ok ? 0 : EXIT_MEMORY;
 }
 
 static int sweep_one(struct sweep *w, const struct settings *s) {
     static struct plan plan;
     struct plan_flags *f = w->flags;
     f->settings = *s;
+    if (!plan_target_take(f)) return bad_print(w, s);
     int code = plan_target_read(f);
     if (code) return code;
-    if (!plan_make(&plan, &f->settings, &f->target, &f->options, false)) return cli_error();
-    if (f->is_json) {
-        json_t *json = plan_json(&plan);
-        char *text = json ? json_print(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-        json_decref(json);
-        if (text) puts(text);
-        code = text ? 0 : EXIT_MEMORY;
-        free(text);
-    } else line_print(w, &plan);
+    if (!plan_make(&plan, &f->settings, &f->target, &f->options, false)) return bad_print(w, &f->settings);
+    if (!f->is_json) line_print(w, &plan);
+    else if (!json_line(plan_json(&plan))) code = EXIT_MEMORY;
     plan_free(&plan);
     w->n++;
     return code;
 }
 
-static int sweep_from(struct sweep *w, const struct settings *s, int at) {
-    if (at == w->flags->n_sweeps) return sweep_one(w, s);
-    const char *text = w->flags->sweep[at], *value = strchr(text, '=') + 1;
+/* Sets what is swept. The number of devices is no setting of a run. */
+static int value_set(struct plan_flags *f, struct settings *s, const char *text, const char *value, size_t length) {
     static const struct option no_options[] = {{0}};
+    const struct option devices[] = {{"--devices", OPTION_INTEGER, &f->options.n_devices, 1, 1e9, false}, {0}};
+    char flag[SETTING_TEXT + 80], *arguments[] = {flag, NULL};
+    int code, taken;
+    snprintf(flag, sizeof flag, "--%.*s=%.*s", (int)(strchr(text, '=') - text), text, (int)length, value);
+    if (option_take("plan", devices, arguments, 1, &taken, &code)) return code;
+    return settings_flag(s, "plan", no_options, arguments, 1, &taken);
+}
+
+/* Every value that a name is given, at every value of the names before it. `is_check`: only whether they are values. */
+static int sweep_from(struct sweep *w, const struct settings *s, int at, bool is_check) {
+    struct plan_flags *f = w->flags;
+    if (at == f->sweeps.n) return is_check ? 0 : sweep_one(w, s);
+    const char *text = f->sweeps.at[at], *value = strchr(text, '=') + 1;
     struct settings *next = memory_new(sizeof *next);
     if (!next) return error_memory(sizeof *next, "a sweep's settings"), cli_error();
-    int code = 0, taken;
+    int code = 0;
     while (!code && *value) {
-        *next = *s;
-        char flag[SETTING_TEXT + 80], *arguments[] = {flag, NULL};
         size_t length = strcspn(value, ",");
-        snprintf(flag, sizeof flag, "--%.*s=%.*s", (int)(strchr(text, '=') - text), text, (int)length, value);
-        code = settings_flag(next, "plan", no_options, arguments, 1, &taken);
-        if (!code) code = sweep_from(w, next, at + 1);
+        *next = *s;
+        snprintf(w->values[at], sizeof w->values[at], "%.*s", (int)length, value);
+        code = value_set(f, next, text, value, length);
+        if (!code && !is_check) code = sweep_from(w, next, at + 1, false);
         value += length + (value[length] == ',');
     }
     memory_free(next);
-    return code;
+    return code || !is_check ? code : sweep_from(w, s, at + 1, true);
 }
 
 static int sweep_run(struct plan_flags *f) {
     static struct settings first;
+    struct sweep w = {.flags = f};
+    const int64_t n_devices = f->options.n_devices;
+    for (int i = 0; i < f->sweeps.n; i++)
+        if (!strchr(f->sweeps.at[i], '='))
+            return fprintf(stderr, "tally plan: --sweep needs NAME=a,b,c, such as batch=1,2,4\n"), EXIT_USAGE;
     first = f->settings;
-    return sweep_from(&(struct sweep){f, 0}, &first, 0);
+    int code = sweep_from(&w, &first, 0, true);
+    f->options.n_devices = n_devices;
+    if (!code) code = sweep_from(&w, &first, 0, false);
+    return code || w.n_bad < w.n ? code : EXIT_INPUT;
 }
 
 /* ---- Using a model ---- */
@@ -463,6 +530,36 @@ static int plan_one(struct plan_flags *f) {
     return code;
 }
 
+static const struct option_form forms[] = {
+    {"plan", PLAN_DEVICE_FLAGS "--tokens --price-per-hour --short --price --hardware --json", ""},
+    {"plan --sweep", PLAN_DEVICE_FLAGS "--sweep --tokens --price-per-hour --hardware --json", ""},
+    {"plan --layouts", PLAN_DEVICE_FLAGS "--layouts --all --price-per-hour --hardware --json", ""},
+    {"plan --inference",
+     "--inference --new-tokens --hardware --json --config --model --layers --channels --heads --kv-heads --ff "
+     "--vocabulary --context --data --tokenizer --stories --device --recipe --batch --seq --memory-limit --peak "
+     "--threads",
+     NULL},
+    {NULL, NULL, NULL},
+};
+static const struct option_rule rules[] = {
+    {"plan", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
+    {"plan --sweep", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
+    {"plan --sweep", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
+    {"plan --layouts", "--all", OPTION_BESIDE, "--json"},
+    {NULL, NULL, OPTION_BESIDE, NULL},
+};
+/* Networks matter to the limits of growth, which a short plan leaves out. */
+static const struct option_rule short_rules[] = {
+    {"plan", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices"},
+    {NULL, NULL, OPTION_BESIDE, NULL},
+};
+
+static int flags_check(const struct plan_flags *f) {
+    const struct option_form *form = &forms[f->is_inference ? 3 : f->has_layouts ? 2 : f->sweeps.n ? 1 : 0];
+    int code = plan_flags_check(f, forms, form, rules);
+    return code || !f->is_short ? code : plan_flags_check(f, forms, form, short_rules);
+}
+
 int cmd_plan(int argc, char **argv) {
     static struct plan_flags f; /* a command runs once, and this is more than a stack should hold */
     f.settings = settings_default();
@@ -471,6 +568,7 @@ int cmd_plan(int argc, char **argv) {
                                    {"--new-tokens", OPTION_INTEGER, &f.n_new, 1, 1e9, false},
                                    PLAN_DEVICE_OPTIONS(f),
                                    {"--layouts", OPTION_FLAG, &f.has_layouts, 0, 0, false},
+                                   {"--sweep", OPTION_TEXTS, &f.sweeps, 0, 0, false},
                                    {"--all", OPTION_FLAG, &f.is_all, 0, 0, false},
                                    {"--tokens", OPTION_NUMBER, &f.options.tokens, 0, 1e30, true},
                                    {"--price-per-hour", OPTION_NUMBER, &f.options.price_per_hour, 0, 1e9, true},
@@ -480,10 +578,11 @@ int cmd_plan(int argc, char **argv) {
                                    {"--json", OPTION_FLAG, &f.is_json, 0, 0, false},
                                    {NULL, OPTION_END, NULL, 0, 0, false}};
     int code = plan_flags_read(&f, "plan", table, argc, argv, 0);
-    if (!code) code = plan_target_read(&f);
+    if (!code) code = flags_check(&f);
+    if (!code && !f.sweeps.n) code = plan_target_read(&f);
     if (!code && f.is_inference) code = infer_one(&f);
     else if (!code && f.has_layouts) code = layouts_run(&f);
-    else if (!code && f.n_sweeps) code = sweep_run(&f);
+    else if (!code && f.sweeps.n) code = sweep_run(&f);
     else if (!code) code = plan_one(&f);
     plan_flags_free(&f);
     return code;

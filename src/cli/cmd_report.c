@@ -58,7 +58,9 @@ int cmd_report(int argc, char **argv) {
                                    {"--output", OPTION_TEXT, &file, 0, 0, false},
                                    {"--json", OPTION_FLAG, &is_json, 0, 0, false},
                                    {0}};
-    int code = options_read("report", table, argc, argv, runs, MOST_RUNS), n = 0;
+    static const struct option_rule rules[] = {{"report", "-o --output", OPTION_BESIDE, "--json"},
+                                               {NULL, NULL, OPTION_BESIDE, NULL}};
+    int code = options_read_ruled("report", table, rules, argc, argv, runs, MOST_RUNS), n = 0;
     while (n < MOST_RUNS && runs[n]) n++;
     if (code) return code;
     if (!n) {

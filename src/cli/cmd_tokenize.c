@@ -177,7 +177,9 @@ static int request_read(struct request *r, int argc, char **argv) {
     r->words = memory_new(((size_t)argc + 1) * sizeof *r->words);
     if (!r->words) return error_memory((size_t)argc * sizeof *r->words, "arguments"), cli_error_of("tokenize");
     for (int i = 0; i <= argc; i++) r->words[i] = NULL;
-    int code = options_read("tokenize", table, argc, argv, r->words, argc);
+    static const struct option_rule rules[] = {{"tokenize", "--seed", OPTION_WITHOUT, "--val-share --val-out"},
+                                               {NULL, NULL, OPTION_BESIDE, NULL}};
+    int code = options_read_ruled("tokenize", table, rules, argc, argv, r->words, argc);
     while (r->words[r->n_words]) r->n_words++;
     return code ? code : request_check(r);
 }

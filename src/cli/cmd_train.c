@@ -147,7 +147,6 @@ static int trace_steps_read(struct options *o) {
     }
     if (!ok || *end || errno || o->trace_from < 1 || o->trace_to < o->trace_from)
         return fprintf(stderr, "tally train: --trace-steps %s: not steps such as 10:12\n", o->trace_steps), EXIT_INPUT;
-    if (!o->trace) return fprintf(stderr, "tally train: --trace-steps needs a file: --trace trace.json\n"), EXIT_USAGE;
     return 0;
 }
 
@@ -160,12 +159,20 @@ static int flags_read(struct options *o, int argc, char **argv) {
                                  {"--profile", OPTION_FLAG, NULL, 0, 0, false},
                                  {"--watch", OPTION_FLAG, NULL, 0, 0, false},
                                  {0}};
+    static const struct option_form form[] = {{"train", NULL, NULL}, {NULL, NULL, NULL}};
+    static const struct option_rule rules[] = {
+        {"train", "--quiet --trace --trace-steps --profile --watch", OPTION_BESIDE, "--price"},
+        {"train", "--trace-steps", OPTION_WITHOUT, "--trace"},
+        {NULL, NULL, OPTION_BESIDE, NULL}};
+    struct options_given given = {.n = 0};
     int code = 0;
     for (int i = 1, taken; !code && i < argc; i += taken) {
         taken = 1;
+        given_add(&given, argv[i]);
         if (!own_flag(o, argv[i], &code) && !option_take("train", own, argv + i, argc - i, &taken, &code))
             code = settings_flag(&o->settings, "train", own, argv + i, argc - i, &taken);
     }
+    if (!code) code = options_check(form, form, rules, &given);
     if (!code) code = trace_steps_read(o);
     if (!code && o->has_page && !watch_is_possible("train")) code = EXIT_IO;
     return code;

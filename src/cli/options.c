@@ -137,13 +137,104 @@ bool option_take(const char *command, const struct option *table, char **argv, i
 
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words) {
+    return options_read_ruled(command, table, NULL, argc, argv, words, n_words);
+}
+
+int options_read_given(const char *command, const struct option *table, int argc, char **argv, const char **words,
+                       int n_words, struct options_given *given) {
     int n = 0, code = 0;
     for (int i = 1, taken; !code && i < argc; i += taken) {
-        if (option_take(command, table, argv + i, argc - i, &taken, &code)) continue; /* -o may be one */
+        if (option_take(command, table, argv + i, argc - i, &taken, &code)) { /* -o may be one */
+            given_add(given, argv[i]);
+            continue;
+        }
         bool is_flag = argv[i][0] == '-' && (argv[i][1] == '-' || text_is_letter(argv[i][1]));
         if (is_flag) return unknown(command, table, argv[i]);
         if (n >= n_words) return option_surplus(command, argv[i], NULL);
         words[n++] = argv[i];
     }
     return code;
+}
+
+/* ---- Used, or refused ---- */
+
+bool given_has(const struct options_given *given, const char *flag) {
+    for (int i = 0; i < given->n; i++)
+        if (near_same(given->flags[i], flag)) return true;
+    return false;
+}
+
+/* There are fewer options than GIVEN_MOST, and each counts once. */
+void given_add(struct options_given *given, const char *flag) {
+    if (!given_has(given, flag) && given->n < GIVEN_MOST) given->flags[given->n++] = flag;
+}
+
+/* The next of some flags that are divided by blanks; false: there is none. */
+static bool flag_next(const char **at, char flag[48]) {
+    *at += strspn(*at, " ");
+    const size_t n = strcspn(*at, " ");
+    snprintf(flag, 48, "%.*s", (int)n, *at);
+    *at += n;
+    return n > 0;
+}
+
+static bool lists(const char *flags, const char *wanted) {
+    char flag[48];
+    while (flag_next(&flags, flag))
+        if (near_same(flag, wanted)) return true;
+    return false;
+}
+
+static bool has_any(const struct options_given *given, const char *flags) {
+    char flag[48];
+    while (flag_next(&flags, flag))
+        if (given_has(given, flag)) return true;
+    return false;
+}
+
+static int rule_refuse(const struct option_rule *rule, const char *flag) {
+    char other[48];
+    const char *at = rule->other;
+    fprintf(stderr, "tally %s: %s has no effect %s", rule->form, flag,
+            rule->relation == OPTION_BESIDE ? "beside" : "without");
+    for (int n = 0; flag_next(&at, other); n++) fprintf(stderr, "%s %s", n ? " or" : "", other);
+    fprintf(stderr, " (see `tally %.*s --help`)\n", (int)strcspn(rule->form, " "), rule->form);
+    return EXIT_USAGE;
+}
+
+static bool reads(const struct option_form *form, const char *flag) {
+    return !form->flags || lists(form->flags, flag) ||
+           (form->but && settings_has_flag(flag) && !lists(form->but, flag));
+}
+
+static int form_refuse(const struct option_form *forms, const struct option_form *form, const char *given) {
+    int n = 0;
+    fprintf(stderr, "tally %s: %.*s has no effect here (", form->name, (int)strcspn(given, "="), given);
+    for (; forms->name; forms++)
+        if (reads(forms, given)) fprintf(stderr, "%s`tally %s`", n++ ? ", " : "it is for ", forms->name);
+    if (!n) fprintf(stderr, "see `tally %.*s --help`", (int)strcspn(form->name, " "), form->name);
+    fprintf(stderr, ")\n");
+    return EXIT_USAGE;
+}
+
+int options_check(const struct option_form *forms, const struct option_form *form, const struct option_rule *rules,
+                  const struct options_given *given) {
+    char flag[48];
+    for (int i = 0; i < given->n; i++)
+        if (!reads(form, given->flags[i])) return form_refuse(forms, form, given->flags[i]);
+    for (; rules && rules->form; rules++) {
+        if (strcmp(rules->form, form->name) || has_any(given, rules->other) != (rules->relation == OPTION_BESIDE))
+            continue;
+        for (const char *at = rules->flags; flag_next(&at, flag);)
+            if (given_has(given, flag)) return rule_refuse(rules, flag);
+    }
+    return 0;
+}
+
+int options_read_ruled(const char *command, const struct option *table, const struct option_rule *rules, int argc,
+                       char **argv, const char **words, int n_words) {
+    const struct option_form forms[] = {{command, NULL, NULL}, {NULL, NULL, NULL}};
+    struct options_given given = {.n = 0};
+    int code = options_read_given(command, table, argc, argv, words, n_words, &given);
+    return code ? code : options_check(forms, forms, rules, &given);
 }

@@ -28,11 +28,45 @@ struct option {
     bool is_open; /* the least itself is not allowed */
 };
 
+/* The options that were given, as they were written. */
+enum { GIVEN_MOST = 160 };
+struct options_given {
+    const char *flags[GIVEN_MOST];
+    int n;
+};
+void given_add(struct options_given *given, const char *flag);
+bool given_has(const struct options_given *given, const char *flag);
+
+/* What a command reads depends on its form: `napkin time` and `napkin loss`, `plan` and `plan --inference`. Every form
+ * lists its options; another one that is given would have no effect, and is refused. */
+struct option_form {
+    const char *name;  /* as it is typed behind `tally`; NULL after the last */
+    const char *flags; /* "--params --tokens"; NULL: every option */
+    const char *but;   /* it also reads the settings of a run, but for these; NULL: it reads none */
+};
+/* Within a form: options that have no effect beside another one, or without it. */
+enum option_relation { OPTION_BESIDE, OPTION_WITHOUT };
+struct option_rule {
+    const char *form;  /* NULL after the last */
+    const char *flags; /* these have no effect ... */
+    enum option_relation relation;
+    const char *other; /* ... beside this option, or without any of these */
+};
+/* 0, or EXIT_USAGE after a message that says which form reads the option, or what it lacks. `rules`: NULL if none. */
+int options_check(const struct option_form *forms, const struct option_form *form, const struct option_rule *rules,
+                  const struct options_given *given);
+
 /* Reads `--name value`, `--name=value` and words without dashes, at most `n_words` of them (the rest of `words` is
  * not touched). A value that is the name of an option must be written behind `=`. Returns 0, or the exit code after
  * a message on stderr: EXIT_USAGE for an unknown flag or a missing value, EXIT_INPUT for an invalid value. */
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words);
+/* The same for a command with rules. */
+int options_read_ruled(const char *command, const struct option *table, const struct option_rule *rules, int argc,
+                       char **argv, const char **words, int n_words);
+/* The same; adds to *given what was given, for options_check. */
+int options_read_given(const char *command, const struct option *table, int argc, char **argv, const char **words,
+                       int n_words, struct options_given *given);
 
 /* Reads one of these options from argv[0], with its value from argv[1] unless it stands behind `=`; *taken: how many
  * arguments it had. False: argv[0] is none of them. *code: 0, or the exit code after a message. */

@@ -3,25 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/learning.h"
 #include "cli/near.h"
 #include "step/defaults.h"
+#include "step/recipe.h"
 
 static const struct option *option_of(const struct option *table, const char *flag) {
     for (; table->kind != OPTION_END; table++)
         if (near_same(table->name, flag)) return table;
     return NULL;
-}
-
-static int sweep_add(struct plan_flags *f, const char *command, const char *value) {
-    if (value && strchr(value, '=') && f->n_sweeps < PLAN_SWEEPS) {
-        f->sweep[f->n_sweeps++] = value;
-        return 0;
-    }
-    fprintf(stderr, "tally %s: --sweep needs NAME=a,b,c, and may be given at most %d times\n", command, PLAN_SWEEPS);
-    return EXIT_USAGE;
 }
 
 int plan_flags_read(struct plan_flags *f, const char *command, const struct option *table, int argc, char **argv,
@@ -39,14 +32,31 @@ int plan_flags_read(struct plan_flags *f, const char *command, const struct opti
         else if (o) {
             taken = o->kind == OPTION_FLAG || strchr(argv[i], '=') || !has_value ? 1 : 2;
             for (int k = 0; k < taken; k++) own[n++] = argv[i + k];
-        } else if (!strcmp(argv[i], "--sweep")) {
-            code = sweep_add(f, command, has_value ? argv[i + 1] : NULL);
-            taken = 2;
-        } else code = settings_flag(&f->settings, command, table, argv + i, argc - i, &taken);
+        } else {
+            given_add(&f->given, argv[i]);
+            code = settings_flag(&f->settings, command, table, argv + i, argc - i, &taken);
+        }
     }
-    if (!code) code = options_read(command, table, n, own, &f->what, n_words);
+    if (!code) code = options_read_given(command, table, n, own, &f->what, n_words, &f->given);
     free(own);
     return code;
+}
+
+/* A file of settings says as much as flags do, and so does a sweep. */
+int plan_flags_check(const struct plan_flags *f, const struct option_form *forms, const struct option_form *form,
+                     const struct option_rule *rules) {
+    struct options_given given = f->given;
+    const struct settings *s = &f->settings;
+    int code = options_check(forms, form, NULL, &given);
+    if (code) return code;
+    char swept[TEXTS_MOST][48];
+    for (int i = 0; i < f->sweeps.n; i++) {
+        snprintf(swept[i], sizeof swept[i], "--%s", f->sweeps.at[i]);
+        given_add(&given, swept[i]);
+    }
+    if (s->pp > 1) given_add(&given, "--pp");
+    if (s->tp > 1 || s->cp > 1 || s->pp > 1 || s->dp > 1) given_add(&given, "--devices");
+    return options_check(forms, form, rules, &given);
 }
 
 /* Measurements of this machine, if it is the one that is asked about and has any. */
@@ -86,13 +96,28 @@ static bool devices_read(struct plan_flags *f) {
     return true;
 }
 
-int plan_target_read(struct plan_flags *f) {
-    if (!f->has_hardware && (!hardware_load_default() || (f->hardware && !hardware_load(f->hardware))))
-        return cli_error();
+/* A peak that the chip cannot have, such as its 2:4-sparse one. */
+static bool peak_check(const struct plan_flags *f) {
+    const struct recipe *recipe = f->settings.peak > 0 ? recipe_find(settings_choice(&f->settings, "recipe")) : NULL;
+    char doubt[300];
+    if (!recipe || !f->target.chip) return true;
+    const enum hardware_quantity q = hardware_peak_of(recipe_product_dtype(recipe));
+    return !hardware_doubt(f->target.chip, q, f->settings.peak, doubt) ||
+           error_set(TL_ERROR_USE, "--peak: %s (your own chip needs --hardware FILE)", doubt);
+}
+
+bool plan_target_take(struct plan_flags *f) {
+    if (!f->has_hardware && (!hardware_load_default() || (f->hardware && !hardware_load(f->hardware)))) return false;
     f->has_hardware = true;
-    if (!plan_target_find(&f->target, f->settings.device) || !devices_read(f)) return cli_error();
+    if (!plan_target_find(&f->target, f->settings.device) || !devices_read(f)) return false;
     machine_look(f);
+    if (!peak_check(f)) return false;
     plan_target_override(&f->target, &f->settings);
+    return true;
+}
+
+int plan_target_read(struct plan_flags *f) {
+    if (!plan_target_take(f)) return cli_error();
     tl_tokenizer *made; /* once for all prices of the command */
     int code = learning_ready("plan", &f->settings, &made);
     if (code) return code;

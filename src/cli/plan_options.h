@@ -6,8 +6,6 @@
 #include "plan/fit.h"
 #include "plan/plan.h"
 
-#define PLAN_SWEEPS 8
-
 struct plan_flags {
     struct settings settings;
     struct plan_options options;
@@ -25,9 +23,8 @@ struct plan_flags {
     double days, money, tokens_per_parameter;
     int64_t unit;
     const char *family;
-    /* --sweep NAME=a,b,c */
-    const char *sweep[PLAN_SWEEPS];
-    int n_sweeps;
+    struct texts sweeps; /* --sweep NAME=a,b,c */
+    struct options_given given;
 };
 
 /* Rows of an option table: how many devices there are, how they divide the work, and what joins them. */
@@ -41,13 +38,21 @@ struct plan_flags {
         "--network", OPTION_NUMBER, &(f).between, 0, 1e6, true                                                     \
     }
 
-/* Reads the arguments of `command`: flags of `table` (which point into *f), --config FILE, --sweep, and settings. 0,
+/* The same, for the forms that read them. */
+#define PLAN_DEVICE_FLAGS "--devices --schedule --chunks --rings --fabric --node --link --network "
+
+/* Reads the arguments of `command`: flags of `table` (which point into *f), --config FILE, and settings. 0,
  * or the exit code. */
 int plan_flags_read(struct plan_flags *f, const char *command, const struct option *table, int argc, char **argv,
                     int n_words);
 /* Finds the device, with the memory that was given in its place, and fits the defaults to model and device. 0, or the
  * exit code. */
 int plan_target_read(struct plan_flags *f);
+/* The device alone. False: recorded. */
+bool plan_target_take(struct plan_flags *f);
+/* What a form does not read, and what has no effect beside another flag, is refused. 0, or the exit code. */
+int plan_flags_check(const struct plan_flags *f, const struct option_form *forms, const struct option_form *form,
+                     const struct option_rule *rules);
 /* The defaults that fit the model of these settings, on the device of the flags. */
 void plan_defaults(const struct plan_flags *f, struct settings *s);
 /* One line, if any were chosen. */

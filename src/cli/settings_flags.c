@@ -53,6 +53,13 @@ static int surplus(const char *command, const char *word) {
     return option_surplus(command, word, "--model");
 }
 
+bool settings_has_flag(const char *flag) {
+    char name[64];
+    if (strncmp(flag, "--", 2)) return false;
+    flag_name(flag + 2, name, sizeof name);
+    return row_of(name) || !strcmp(name, "config");
+}
+
 int settings_flag(struct settings *s, const char *command, const struct option *table, char **argv, int left,
                   int *taken) {
     char name[64];

@@ -30,7 +30,10 @@ int trained_flags_read(struct trained_flags *f, const char *command, const char 
     memcpy(table + n, shared, sizeof shared);
     *f = (struct trained_flags){.device = "cpu", .step = STEP_NEWEST, .dtype = TL_DTYPE_COUNT};
     const char *word = NULL;
-    int code = options_read(command, table, argc, argv, &word, 1);
+    const struct option_rule rules[] = {{command, "--step", OPTION_BESIDE, "--best"},
+                                        {command, "--checkpoint", OPTION_BESIDE, "--model"},
+                                        {NULL, NULL, OPTION_BESIDE, NULL}};
+    int code = options_read_ruled(command, table, rules, argc, argv, &word, 1);
     if (code) return code;
     if (word) {
         bool has_prompt = false;

@@ -104,11 +104,14 @@ __attribute__((noinline)) static bool try_settings(const struct plan *plan, cons
     return fit_begin(&q, FIT_BATCH, s, &plan->target, &plan->options) && fit_try_steps(&q, s->batch, point);
 }
 
-static bool is_too_large(const struct plan *plan) {
+enum price_verdict plan_verdict(const struct plan *plan) {
     uint64_t limit = plan_target_limit(&plan->target);
-    if (plan->options.n_devices > 1) return limit && plan->layout.total_bytes > limit;
-    return plan->price.verdict == PRICE_TOO_LARGE;
+    if (plan->options.n_devices == 1) return plan->price.verdict;
+    if (!limit) return PRICE_UNKNOWN;
+    return plan->layout.total_bytes > limit ? PRICE_TOO_LARGE : PRICE_FITS;
 }
+
+static bool is_too_large(const struct plan *plan) { return plan_verdict(plan) == PRICE_TOO_LARGE; }
 
 /* Of the policies that fit, the one that computes the least: they stand in that order. */
 static bool advise_checkpointing(struct plan *plan) {

@@ -75,6 +75,9 @@ bool plan_make(struct plan *plan, const struct settings *s, const struct plan_ta
                const struct plan_options *options, bool has_growth);
 void plan_free(struct plan *plan);
 
+/* Whether the run fits: by one device's exact price, or by the bytes on each of several. */
+enum price_verdict plan_verdict(const struct plan *plan);
+
 /* Time at the peaks as a share of a step: of a convention's FLOPs, or of those of one dtype. At most 1: a step is never
  * shorter than its FLOPs at the peaks. 0: not known, or a convention counts more FLOPs than the step could compute. */
 double plan_share(const struct plan *plan, enum plan_convention convention);

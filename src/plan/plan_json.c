@@ -158,6 +158,7 @@ static json_t *devices_json(const struct plan *plan) {
     json_t *json = plan_layout_json(&plan->options.layout, &plan->layout);
     json_object_set_new(json, "is_estimate", json_boolean(plan->options.n_devices > 1 && !plan->layout.is_exact));
     json_object_set_new(json, "devices", json_integer(plan->options.n_devices));
+    json_object_set_new(json, "verdict", json_string(price_verdict_text(plan_verdict(plan))));
     json_object_set_new(json, "network", network_json(&plan->options.network));
     return json;
 }
