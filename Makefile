@@ -139,6 +139,9 @@ CFLAGS    ?= -O2 -g
 KERNEL_CFLAGS ?= -O3
 $(foreach f,$(CPU_SRC) src/tensor/convert.c src/base/rng.c,$(eval FLAGS_$(f) := $(KERNEL_CFLAGS)))
 CODEGEN   += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector
+# gcc clears a struct of 100 bytes by "rep stos" on x86, which takes 10 ns: a twentieth of an op call. clang does not.
+CLEARING  := -mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noalign
+CODEGEN   += $(shell echo | $(CC) $(CLEARING) -x c -c -o /dev/null - 2>/dev/null && echo $(CLEARING))
 endif
 
 # -------------------------------------------------------------------------------------------------- instruction sets

@@ -151,9 +151,19 @@ void ledger_time(const struct ledger_key *key, const struct ledger_span *span) {
 /* ---- Bills ---- */
 
 static struct ledger_row *part_row(const struct ledger_entry *entry, const struct cost_part *part) {
+    if (part->phase == COST_HERE) return row_of(innermost, &entry->key);
     struct ledger_key key = entry->key;
-    if (part->phase != COST_HERE) key.phase = (uint8_t)part->phase;
+    key.phase = (uint8_t)part->phase;
     return row_of(innermost, &key);
+}
+
+static inline struct ledger_row *part_bill(const struct ledger_entry *entry, const struct cost_part *part) {
+    struct ledger_row *row = part_row(entry, part);
+    row->n_bills++;
+    row->flops += part->flops;
+    row->bytes_read += part->bytes_read;
+    row->bytes_written += part->bytes_written;
+    return row;
 }
 
 bool ledger_bill(const struct ledger_entry *entry) {
@@ -161,16 +171,12 @@ bool ledger_bill(const struct ledger_entry *entry) {
     lock_take(&ledger_lock);
     const size_t n = innermost->n_rows + COST_PARTS; /* room for all parts, so that none is billed without the others */
     bool ok = (n <= innermost->row_capacity && 2 * n <= innermost->n_slots) || rows_grow(innermost, n);
-    for (int i = 0; ok && i < entry->cost.n_parts; i++) {
-        const struct cost_part *part = &entry->cost.part[i];
-        struct ledger_row *row = part_row(entry, part);
-        row->n_bills++;
-        row->calls += i == 0; /* the other parts are the same call */
-        row->flops += part->flops;
-        row->bytes_read += part->bytes_read;
-        row->bytes_written += part->bytes_written;
-        if (i == 0) row->transfer_bytes += entry->cost.transfer_bytes;
-        if (i == 0) row->sent_bytes += entry->cost.sent_bytes;
+    if (ok) {
+        struct ledger_row *row = part_bill(entry, entry->cost.part);
+        row->calls++; /* the other parts are the same call */
+        row->transfer_bytes += entry->cost.transfer_bytes;
+        row->sent_bytes += entry->cost.sent_bytes;
+        for (int i = 1; i < entry->cost.n_parts; i++) part_bill(entry, &entry->cost.part[i]);
     }
     lock_release(&ledger_lock);
     return ok || error_memory(sizeof(struct ledger_row), "a row of the ledger");

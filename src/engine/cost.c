@@ -11,13 +11,18 @@ void cost_free(const tl_call *c, struct cost *cost) {
     *cost = (struct cost){.n_parts = 1, .part[0].phase = COST_HERE};
 }
 
+/* Whether an input before it is the same view. */
+static bool is_repeated(const tl_call *c, int i) {
+    const tl_tensor *x = c->input[i];
+    for (int k = 0; k < i; k++)
+        if (c->input[k]->storage == x->storage && tensor_same_view(c->input[k], x)) return true;
+    return false;
+}
+
 void cost_traffic(const tl_call *c, struct cost *cost, count flops) {
     uint64_t read = 0, written = 0;
-    for (int i = 0; i < c->n_inputs; i++) {
-        bool seen = false;
-        for (int k = 0; k < i && !seen; k++) seen = tensor_same_view(c->input[i], c->input[k]);
-        if (!seen) read += (uint64_t)tensor_traffic(c->input[i]);
-    }
+    for (int i = 0; i < c->n_inputs; i++)
+        if (!is_repeated(c, i)) read += (uint64_t)tensor_traffic(c->input[i]);
     for (int j = 0; j < c->n_outputs; j++) written += (uint64_t)tensor_traffic(c->output[j]);
     for (int i = 0; i < c->n_inputs && c->op->changes; i++)
         if (c->op->changes(c, i)) written += (uint64_t)tensor_traffic(c->input[i]);

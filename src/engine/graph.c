@@ -128,8 +128,8 @@ static const tl_op op_none;
 
 struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
                       size_t attr_bytes, saved_set saves) {
-    int n_saved_inputs = n_inputs;
-    while (n_saved_inputs > 0 && !saves_input(saves, n_saved_inputs - 1)) n_saved_inputs--;
+    int n_saved_inputs = saves_inputs_to(saves);
+    if (n_saved_inputs > n_inputs) n_saved_inputs = n_inputs;
     struct node *n = node_alloc(op, input, n_inputs, n_outputs, n_saved_inputs, attr, attr_bytes);
     if (!n) return NULL;
     uint64_t clock = clock_now;

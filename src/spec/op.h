@@ -46,6 +46,8 @@ _Static_assert(TL_MAX_INPUTS == 64 && TL_MAX_OUTPUTS <= 64,
 
 static inline bool saves_input(saved_set set, int i) { return (uint64_t)set >> i & 1; }
 static inline bool saves_output(saved_set set, int j) { return (uint64_t)(set >> TL_MAX_INPUTS) >> j & 1; }
+/* One past the last input in it; 0 when there is none. */
+static inline int saves_inputs_to(saved_set set) { return (uint64_t)set ? 64 - __builtin_clzll((uint64_t)set) : 0; }
 /* The first n inputs. */
 static inline saved_set saved_inputs(int n) { return ((saved_set)1 << n) - 1; }
 

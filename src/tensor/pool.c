@@ -255,12 +255,16 @@ static bool block_split(struct pool *pool, struct block *b, uint64_t bytes) {
 
 /* ---- Taking and giving ---- */
 
+/* Rounded up to the alignment, which is a power of two: a division would take a tenth of a small op's time. */
+static uint64_t aligned(const struct pool *pool, uint64_t bytes) {
+    const uint64_t align = (uint64_t)1 << pool->align_shift;
+    return (bytes + align - 1) & ~(align - 1);
+}
+
 /* The bytes of a block that a request uses. The block may have a tail that was too small to be split off; whether it
  * has one depends on what was free at the time. Counts depend only on the requests, so a step counts the same
  * whatever ran before it. */
-static uint64_t taken_bytes(const struct pool *pool, const struct block *b) {
-    return round_up(b->asked_bytes, pool->device->target->align_bytes);
-}
+static uint64_t taken_bytes(const struct pool *pool, const struct block *b) { return aligned(pool, b->asked_bytes); }
 
 static void block_bill(struct pool *pool, struct block *b, uint64_t bytes, size_t cell) {
     b->asked_bytes = bytes;
@@ -272,7 +276,7 @@ static void block_bill(struct pool *pool, struct block *b, uint64_t bytes, size_
 
 static struct block *take(struct pool *pool, uint64_t bytes, uint32_t path, tl_purpose purpose) {
     const struct target *t = pool->device->target;
-    uint64_t rounded = round_up(bytes, t->align_bytes);
+    uint64_t rounded = aligned(pool, bytes);
     bool is_small = rounded <= t->small_bytes;
     size_t cell = held_cell_of(&pool->held, path, purpose);
     if (cell == SIZE_MAX || memory_fault()) return NULL;
