@@ -1314,6 +1314,9 @@ typedef enum tl_family {
     TL_GPT2,        /* learned positions, LayerNorm, GELU (tanh), biases, tied head */
     TL_LLAMA,       /* rotary positions, RMSNorm, SwiGLU, grouped heads; with qkv biases it is Qwen 2 */
     TL_DEEP_LINEAR, /* the teaching model: n_layers bias-free square linear layers and a head with one output */
+    TL_MISTRAL,     /* Llama with a sliding window */
+    TL_QWEN3,       /* Llama with norms of each head of q and k */
+    TL_OLMO2,       /* Llama with norms behind sub-layers instead of before them, and of q and k as wholes */
     TL_FAMILY_COUNT
 } tl_family;
 
@@ -1322,17 +1325,21 @@ typedef struct tl_model_config {
     tl_family family;
     int64_t n_layers, n_heads, n_kv_heads, head_size, channels, ff, vocabulary, context;
     double norm_eps, rope_base, dropout, init_std;
-    bool is_tied, has_qkv_bias; /* the head is the embedding; Qwen's biases of q, k and v */
+    bool is_tied, has_qkv_bias; /* the head is the embedding; biases of q, k and v */
     tl_rope_scaling rope_scaling;
+    bool has_out_bias, has_mlp_bias; /* of attention's last layer; of the MLP */
+    /* A query sees its last `window` keys; 0: all. Only in layers from window_from on, and of these not in every
+     * window_every-th of the model; 0: in all. */
+    int64_t window, window_from, window_every;
 } tl_model_config;
 
-TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", "deep-linear"; "?" if it is not a family */
+TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", ...; "?" if it is not a family */
 TL_API const char *tl_model_preset_name(int index);  /* "gpt2-124m", ...; NULL after the last */
 TL_API bool tl_model_preset(const char *name, tl_model_config *config);
 /* Checks that the sizes fit together; the error says which do not. */
 TL_API bool tl_model_config_check(const tl_model_config *config);
-/* Reads a Hugging Face config.json (gpt2, llama, qwen2; and our deep-linear). A key is used, or is known not to change
- * the model, or the file is refused with that key. */
+/* Reads a Hugging Face config.json (docs/models.md lists the types; and our deep-linear). A key is used, or is known
+ * not to change the model, or the file is refused with that key. */
 TL_API bool tl_model_config_read(const char *path, tl_model_config *config);
 TL_API bool tl_model_config_write(const tl_model_config *config, const char *path);
 /* How many numbers the parameters hold, by formula. */

@@ -537,7 +537,7 @@ static void wrong_configs_are_refused_by_key(void **state) {
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rms_norm_eps\":\"x\"}", "\"rms_norm_eps\" is not a number");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"rope_type\":\"yarn\"}}",
                   "of type \"yarn\"");
-    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"mlp_bias\":true}", "\"mlp_bias\" is not false");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"mlp_bias\":1}", "\"mlp_bias\" is not true or false");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"num_local_experts\":8}",
                   "\"num_local_experts\" is not a key");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"kv_lora_rank\":8}", "\"kv_lora_rank\" is not a key");

@@ -65,6 +65,7 @@ static tl_model_config config_random(int tp) {
         if (c.n_kv_heads % tp == 0 || tp % c.n_kv_heads == 0) break;
     }
     c.has_qkv_bias = c.family == TL_LLAMA && dice(2);
+    if (c.family == TL_LLAMA && !c.has_qkv_bias && dice(2)) c.family = TL_QWEN3; /* norms of heads, which tp divides */
     return c;
 }
 

@@ -11,11 +11,13 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "nn/architecture.h"
 #include "nn/model.h"
 #include "tally.h"
 
-static const char *const names[TL_FAMILY_COUNT] = {"gpt2", "llama", "deep-linear"};
-const char *tl_family_name(tl_family family) { return (unsigned)family < TL_FAMILY_COUNT ? names[family] : "?"; }
+const char *tl_family_name(tl_family family) {
+    return (unsigned)family < TL_FAMILY_COUNT ? architecture_at((int)family)->type : "?";
+}
 
 /* ---- Checks ---- */
 
@@ -41,15 +43,19 @@ static bool transformer_check(const tl_model_config *c) {
     if (c->n_heads % c->n_kv_heads)
         return error_set(TL_ERROR_USE, "model: %lld heads cannot share %lld heads of keys and values evenly",
                          (long long)c->n_heads, (long long)c->n_kv_heads);
+    const struct architecture *a = architecture_of(c);
     if (c->family == TL_GPT2 && (width != c->channels || c->n_kv_heads != c->n_heads))
         return error_set(TL_ERROR_USE, "model: GPT-2's heads are its channels: %lld heads of %lld are not %lld",
                          (long long)c->n_heads, (long long)c->head_size, (long long)c->channels);
-    if (c->family == TL_LLAMA && c->head_size % 2)
+    if (a->has_rope && c->head_size % 2)
         return error_set(TL_ERROR_USE, "model: rotary positions turn pairs: a head size of %lld is odd",
                          (long long)c->head_size);
+    if (c->window < 0 || c->window_from < 0 || c->window_every < 0 || (c->window && a->window == WINDOW_NEVER))
+        return error_set(TL_ERROR_USE, "model: %s models have no window of %lld keys, from layer %lld, every %lld",
+                         a->type, (long long)c->window, (long long)c->window_from, (long long)c->window_every);
     if (!(c->norm_eps >= 0 && isfinite(c->norm_eps)))
         return error_set(TL_ERROR_USE, "model: norm_eps is %g (need 0 or more)", c->norm_eps);
-    if (c->family == TL_LLAMA && !(c->rope_base > 1 && isfinite(c->rope_base)))
+    if (a->has_rope && !(c->rope_base > 1 && isfinite(c->rope_base)))
         return error_set(TL_ERROR_USE, "model: rope_base is %g (need more than 1)", c->rope_base);
     if (!(c->dropout >= 0 && c->dropout < 1))
         return error_set(TL_ERROR_USE, "model: dropout is %g (need 0 to below 1)", c->dropout);
@@ -81,37 +87,45 @@ static void add(struct total *t, int64_t times, int64_t a, int64_t b) {
         t->is_whole && size_mul(a, b, &product) && size_mul(product, times, &product) && size_add(t->n, product, &t->n);
 }
 
-/* GPT-2:  V C + T C + L (12 C^2 + 13 C) + 2 C   with F = 4 C
- * Llama:  V C (twice untied) + L ((2 H + 2 Hkv) D C + 3 F C + 2 C) + C, and with biases L (H + 2 Hkv) D
- * Deep linear: L C^2 + C */
+/* Numbers of all norms of a layer and of queries and keys. */
+static int64_t norm_numbers(const tl_model_config *c, const struct architecture *a, int64_t q, int64_t kv) {
+    int n = 0;
+    for (int i = 0; i < 2; i++) n += (a->names->before[i] != NULL) + (a->names->after[i] != NULL);
+    int64_t of_qk = a->qk_norm == QK_NORM_HEAD ? 2 * c->head_size : a->qk_norm == QK_NORM_WHOLE ? q + kv : 0;
+    return n * c->channels * (a->norm == LAYER_NORM ? 2 : 1) + of_qk;
+}
+
+/* V C (twice untied) [+ T C of learned positions] + L ((2 H + 2 Hkv) D C + 2 or 3 F C + biases + norms) + a norm */
+static void add_transformer(struct total *t, const tl_model_config *c, int64_t q, int64_t kv) {
+    const struct architecture *a = architecture_of(c);
+    int64_t L = c->n_layers, C = c->channels, F = c->ff;
+    bool all = a->has_biases;
+    add(t, c->is_tied ? 1 : 2, c->vocabulary, C);
+    if (a->names->positions) add(t, 1, c->context, C);
+    add(t, L, C, 2 * q + 2 * kv);
+    add(t, L, C, (a->is_gated ? 3 : 2) * F);
+    if (all || c->has_qkv_bias) add(t, L, 1, q + 2 * kv);
+    if (all || c->has_out_bias) add(t, L, 1, C);
+    if (all || c->has_mlp_bias) add(t, L, 1, (a->is_gated ? 2 : 1) * F + C);
+    add(t, L, 1, norm_numbers(c, a, q, kv));
+    add(t, 1, C, a->norm == LAYER_NORM ? 2 : 1);
+}
+
+/* Deep linear: L C^2 + C */
 int64_t tl_model_config_parameters(const tl_model_config *c) {
     if (!error_given(c, "model", "a config")) return -1;
     struct total t = {0, true};
-    int64_t L = c->n_layers, C = c->channels, F = c->ff, q, kv;
+    int64_t C = c->channels, q, kv;
     /* A few of them are added below before the next check for overflow. */
-    bool is_small = size_mul(c->n_heads, c->head_size, &q) && size_mul(c->n_kv_heads, c->head_size, &kv) &&
-                    C <= LARGEST_SIZE && F <= LARGEST_SIZE && q <= LARGEST_SIZE && kv <= LARGEST_SIZE;
+    bool is_small = (unsigned)c->family < TL_FAMILY_COUNT && size_mul(c->n_heads, c->head_size, &q) &&
+                    size_mul(c->n_kv_heads, c->head_size, &kv) && C <= LARGEST_SIZE && c->ff <= LARGEST_SIZE &&
+                    q <= LARGEST_SIZE && kv <= LARGEST_SIZE;
     if (!is_small) return error_set(TL_ERROR_USE, "model: wider than 2^40"), -1;
     if (c->family == TL_DEEP_LINEAR) {
-        add(&t, L, C, C);
+        add(&t, c->n_layers, C, C);
         add(&t, 1, C, 1);
     } else {
-        add(&t, c->is_tied ? 1 : 2, c->vocabulary, C);
-    }
-    if (c->family == TL_GPT2) {
-        add(&t, 1, c->context, C);
-        add(&t, L, C, 3 * C + C);         /* c_attn, c_proj */
-        add(&t, L, C, 2 * F);             /* c_fc, c_proj */
-        add(&t, L, 1, 3 * C + C + F + C); /* their biases */
-        add(&t, L, C, 4);                 /* two norms */
-        add(&t, 1, C, 2);
-    }
-    if (c->family == TL_LLAMA) {
-        add(&t, L, C, 2 * q + 2 * kv);
-        add(&t, L, C, 3 * F);
-        add(&t, L, C, 2);
-        add(&t, 1, C, 1);
-        if (c->has_qkv_bias) add(&t, L, 1, q + 2 * kv);
+        add_transformer(&t, c, q, kv);
     }
     if (t.is_whole) return t.n;
     error_set(TL_ERROR_USE, "model: more parameters than 2^63 - 1");
@@ -153,6 +167,14 @@ static int64_t read_size(struct reader *r, const char *key, const char *other, i
     if (n >= 1 && n <= LARGEST_SIZE) return n;
     fail(r, key, "a whole number from 1 to 2^40");
     return 0;
+}
+
+/* A whole number that may be 0. */
+static int64_t read_count(struct reader *r, const char *key, int64_t fallback) {
+    json_t *v = value_at(r, key);
+    int64_t n = v && json_is_integer(v) ? (int64_t)json_integer_value(v) : v ? -1 : fallback;
+    if (n < 0 || n > LARGEST_SIZE) fail(r, key, "a whole number from 0 to 2^40");
+    return n;
 }
 
 static double read_real(struct reader *r, const char *key, const char *other, double fallback) {
@@ -276,41 +298,11 @@ static void refuse_unknown(struct reader *r, const char *within, const char *typ
     }
 }
 
-/* Layers of other kinds than the model's own. */
-static void demand_full_attention(struct reader *r) {
-    json_t *v = value_at(r, "layer_types"), *type;
-    size_t i;
-    if (v && !json_is_array(v)) fail(r, "layer_types", "a list");
-    json_array_foreach(v, i, type) {
-        const char *name = json_string_value(type);
-        if (!name || strcmp(name, "full_attention")) fail(r, "layer_types", "\"full_attention\" everywhere");
-    }
-}
-
 /* A second number that must be the first one's. */
 static void demand_same(struct reader *r, const char *key, double value, const char *other) {
     char need[96];
     snprintf(need, sizeof need, "the value of \"%s\", the only one known here", other);
     if (read_real(r, key, NULL, value) != value) fail(r, key, need);
-}
-
-static void read_gpt2(struct reader *r, tl_model_config *c) {
-    c->family = TL_GPT2;
-    c->n_layers = read_size(r, "n_layer", "num_hidden_layers", -1);
-    c->n_heads = c->n_kv_heads = read_size(r, "n_head", "num_attention_heads", -1);
-    c->channels = read_size(r, "n_embd", "hidden_size", -1);
-    c->ff = read_size(r, "n_inner", NULL, 4 * c->channels);
-    c->context = read_size(r, "n_positions", "n_ctx", 1024);
-    c->norm_eps = read_real(r, "layer_norm_epsilon", NULL, 1e-5);
-    c->dropout = read_real(r, "resid_pdrop", NULL, 0.1);
-    c->is_tied = read_truth(r, "tie_word_embeddings", true);
-    c->head_size = c->n_heads ? c->channels / c->n_heads : 0;
-    demand_text(r, "activation_function", "gelu_new", "gelu_pytorch_tanh");
-    demand_truth(r, "scale_attn_weights", true);
-    demand_truth(r, "scale_attn_by_inverse_layer_idx", false);
-    demand_truth(r, "add_cross_attention", false);
-    demand_same(r, "embd_pdrop", c->dropout, "resid_pdrop");
-    demand_same(r, "attn_pdrop", c->dropout, "resid_pdrop");
 }
 
 static void read_rope_scaling(struct reader *r, tl_model_config *c) {
@@ -344,32 +336,159 @@ static void read_rope_scaling(struct reader *r, tl_model_config *c) {
     r->ok = inner.ok;
 }
 
-static void read_llama(struct reader *r, tl_model_config *c, bool is_qwen) {
-    c->family = TL_LLAMA;
-    c->n_layers = read_size(r, "num_hidden_layers", NULL, -1);
-    c->n_heads = read_size(r, "num_attention_heads", NULL, -1);
-    c->n_kv_heads = read_size(r, "num_key_value_heads", NULL, c->n_heads);
-    c->channels = read_size(r, "hidden_size", NULL, -1);
-    c->head_size = read_size(r, "head_dim", NULL, c->n_heads ? c->channels / c->n_heads : 0);
-    c->ff = read_size(r, "intermediate_size", NULL, -1);
-    c->context = read_size(r, "max_position_embeddings", NULL, 2048);
-    c->norm_eps = read_real(r, "rms_norm_eps", NULL, 1e-6);
-    c->rope_base = read_real(r, "rope_theta", NULL, 10000);
-    c->dropout = read_real(r, "attention_dropout", NULL, 0);
-    c->is_tied = read_truth(r, "tie_word_embeddings", false);
-    c->has_qkv_bias = is_qwen;
-    demand_text(r, "hidden_act", "silu", NULL);
-    demand_truth(r, "mlp_bias", false);
-    demand_truth(r, "attention_bias", is_qwen ? read_truth(r, "attention_bias", true) : false);
-    demand_truth(r, "rope_interleaved", false);
-    demand_full_attention(r);
-    demand_truth(r, "use_sliding_window", false);
-    if (is_qwen) { /* of the window that is not used */
-        value_at(r, "sliding_window");
-        value_at(r, "max_window_layers");
-        demand_truth(r, "use_mrope", false);
+/* ---- Windows ---- */
+
+/* The list that files have beside or instead of numbers: the first layer with a window, and the first without one
+ * behind it, from 1; 0: none. */
+static void read_layer_types(struct reader *r, json_t *list, int64_t *from, int64_t *first_full) {
+    json_t *type;
+    size_t i;
+    *from = *first_full = 0;
+    bool has_window = false;
+    json_array_foreach(list, i, type) {
+        const char *name = json_string_value(type);
+        bool is_window = name && !strcmp(name, "sliding_attention");
+        if (!is_window && (!name || strcmp(name, "full_attention")))
+            fail(r, "layer_types", "of \"full_attention\" and \"sliding_attention\" alone");
+        if (is_window && !has_window) *from = (int64_t)i;
+        if (has_window && !is_window && !*first_full) *first_full = (int64_t)i + 1;
+        has_window = has_window || is_window;
     }
-    read_rope_scaling(r, c);
+}
+
+/* Whether the list says of every layer what the config does. */
+static void demand_layer_types(struct reader *r, json_t *list, const tl_model_config *c) {
+    json_t *type;
+    size_t i;
+    if (list && !json_is_array(list)) fail(r, "layer_types", "a list");
+    if (list && json_array_size(list) != (size_t)c->n_layers) fail(r, "layer_types", "a list of all layers");
+    json_array_foreach(list, i, type) {
+        const char *name = json_string_value(type);
+        bool has_window = architecture_has_window(c, (int64_t)i);
+        if (!name || strcmp(name, has_window ? "sliding_attention" : "full_attention"))
+            fail(r, "layer_types", "what the other keys say of windows");
+    }
+}
+
+static void read_window(struct reader *r, const struct architecture *a, tl_model_config *c) {
+    json_t *list = value_at(r, "layer_types");
+    int64_t from, first_full;
+    bool is_used = a->window == WINDOW_ALL || a->window == WINDOW_EVERY;
+    if (a->window == WINDOW_FROM || a->window == WINDOW_NEVER)
+        is_used = read_truth(r, "use_sliding_window", false) && a->window == WINDOW_FROM;
+    if (a->window == WINDOW_NEVER) demand_truth(r, "use_sliding_window", false);
+    read_layer_types(r, list, &from, &first_full);
+    if (a->window != WINDOW_NEVER) c->window = read_size(r, "sliding_window", NULL, 0);
+    if (a->window == WINDOW_FROM) c->window_from = read_count(r, "max_window_layers", list ? from : c->n_layers);
+    if (a->window == WINDOW_EVERY)
+        c->window_every = read_size(r, "sliding_window_pattern", "_sliding_window_pattern", first_full);
+    if (!is_used) c->window = 0;
+    if (!c->window) c->window_from = c->window_every = 0;
+    demand_layer_types(r, list, c);
+}
+
+static bool write_window(json_t *root, const struct architecture *a, const tl_model_config *c) {
+    if (a->window == WINDOW_NEVER) return true;
+    bool ok = json_object_set_new(root, "sliding_window", c->window ? json_integer(c->window) : json_null()) == 0;
+    if (a->window == WINDOW_FROM)
+        ok =
+            ok && json_object_set_new(root, "use_sliding_window", json_boolean(c->window)) == 0 &&
+            json_object_set_new(root, "max_window_layers", json_integer(c->window ? c->window_from : c->n_layers)) == 0;
+    if (a->window != WINDOW_EVERY) return ok;
+    json_t *list = json_array();
+    for (int64_t i = 0; ok && i < c->n_layers; i++)
+        ok = json_array_append_new(
+                 list, json_string(architecture_has_window(c, i) ? "sliding_attention" : "full_attention")) == 0;
+    return json_object_set_new(root, "layer_types", list) == 0 && ok;
+}
+
+/* ---- Keys of a family ---- */
+
+static void read_key(struct reader *r, const struct key *k, tl_model_config *c) {
+    void *at = (char *)c + k->at;
+    switch (k->kind) {
+    case KEY_SIZE:
+        *(int64_t *)at = read_size(r, k->name, k->other, (int64_t)k->fallback);
+        break;
+    case KEY_REAL:
+        *(double *)at = read_real(r, k->name, k->other, k->fallback);
+        break;
+    case KEY_TRUTH:
+        *(bool *)at = read_truth(r, k->name, k->fallback != 0);
+        break;
+    case KEY_BIASES:
+        c->has_qkv_bias = c->has_out_bias = read_truth(r, k->name, k->fallback != 0);
+        break;
+    case KEY_TEXT:
+        demand_text(r, k->name, k->text, k->also);
+        break;
+    case KEY_TRUE:
+    case KEY_FALSE:
+        demand_truth(r, k->name, k->kind == KEY_TRUE);
+        break;
+    case KEY_DROPOUT:
+        demand_same(r, k->name, c->dropout, "resid_pdrop");
+        break;
+    case KEY_UNUSED:
+        value_at(r, k->name);
+        break;
+    }
+}
+
+static bool write_key(json_t *root, const struct key *k, const tl_model_config *c) {
+    const void *at = (const char *)c + k->at;
+    json_t *v = NULL;
+    switch (k->kind) {
+    case KEY_SIZE:
+        v = json_integer(*(const int64_t *)at);
+        break;
+    case KEY_REAL:
+        v = json_real(*(const double *)at);
+        break;
+    case KEY_TRUTH:
+        v = json_boolean(*(const bool *)at);
+        break;
+    case KEY_BIASES:
+        v = json_boolean(c->has_qkv_bias);
+        break;
+    case KEY_TEXT:
+        v = json_string(k->text);
+        break;
+    case KEY_TRUE:
+    case KEY_FALSE:
+        v = json_boolean(k->kind == KEY_TRUE);
+        break;
+    case KEY_DROPOUT:
+        v = json_real(c->dropout);
+        break;
+    case KEY_UNUSED:
+        return true;
+    }
+    return json_object_set_new(root, k->name, v) == 0;
+}
+
+/* What files leave out. */
+static void complete(tl_model_config *c) {
+    if (!c->n_kv_heads) c->n_kv_heads = c->n_heads;
+    if (!c->head_size) c->head_size = c->n_heads ? c->channels / c->n_heads : 0;
+    if (!c->ff) c->ff = 4 * c->channels;
+}
+
+static void read_keys(struct reader *r, const struct architecture *a, tl_model_config *c) {
+    architecture_begin(a, c);
+    for (const struct key *k = a->keys; k->name; k++) read_key(r, k, c);
+    for (const struct key *k = a->more_keys; k && k->name; k++) read_key(r, k, c);
+    if (a->names) {
+        complete(c);
+        demand_truth(r, "is_encoder_decoder", false);
+        if (json_object_size(value_at(r, "pruned_heads")) > 0) fail(r, "pruned_heads", "empty");
+        if (a->has_rope) {
+            c->rope_base = read_real(r, a->rope_base_key, NULL, 10000);
+            read_rope_scaling(r, c);
+        }
+        read_window(r, a, c);
+    }
+    refuse_unknown(r, NULL, a->type);
 }
 
 static bool is_state_space(const char *type) {
@@ -382,31 +501,20 @@ static bool is_state_space(const char *type) {
     return false;
 }
 
+static void refuse_type(struct reader *r, const char *type) {
+    char known[400] = "";
+    for (int i = 0; architecture_at(i); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", architecture_at(i)->type);
+    r->ok = error_set(TL_ERROR_USE, "%s: \"model_type\" is \"%.80s\"%s (known are %s)", r->path, type ? type : "?",
+                      type && is_state_space(type) ? ", with state-space or recurrent layers, which are not here" : "",
+                      known);
+}
+
 static void read_family(struct reader *r, tl_model_config *c) {
-    json_t *type = json_object_get(r->root, "model_type");
-    const char *name = type ? json_string_value(type) : NULL;
-    bool is_qwen = name && !strcmp(name, "qwen2");
-    if (name && !strcmp(name, "gpt2")) read_gpt2(r, c);
-    else if (name && (is_qwen || !strcmp(name, "llama"))) read_llama(r, c, is_qwen);
-    else if (name && !strcmp(name, "deep-linear")) {
-        c->family = TL_DEEP_LINEAR;
-        c->n_layers = read_size(r, "num_hidden_layers", NULL, -1);
-        c->channels = read_size(r, "hidden_size", NULL, -1);
-        refuse_unknown(r, NULL, name);
-        return;
-    } else {
-        if (r->ok)
-            error_set(TL_ERROR_USE, "%s: \"model_type\" is \"%.80s\"%s (known are gpt2, llama, qwen2 and deep-linear)",
-                      r->path, name ? name : "?",
-                      name && is_state_space(name) ? ", with state-space or recurrent layers, which are not here" : "");
-        r->ok = false;
-        return;
-    }
-    demand_truth(r, "is_encoder_decoder", false);
-    if (json_object_size(value_at(r, "pruned_heads")) > 0) fail(r, "pruned_heads", "empty");
-    c->vocabulary = read_size(r, "vocab_size", NULL, -1);
-    c->init_std = read_real(r, "initializer_range", NULL, 0.02);
-    refuse_unknown(r, NULL, name);
+    const char *type = json_string_value(json_object_get(r->root, "model_type"));
+    const struct architecture *a = type ? architecture_named(type) : NULL;
+    if (a) read_keys(r, a, c);
+    else refuse_type(r, type);
 }
 
 bool tl_model_config_read(const char *path, tl_model_config *config) {
@@ -427,46 +535,35 @@ bool tl_model_config_read(const char *path, tl_model_config *config) {
 
 /* ---- Writing ---- */
 
-static json_t *gpt2_json(const tl_model_config *c) {
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:b}",
-                     "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)c->n_layers,
-                     "n_head", (json_int_t)c->n_heads, "n_embd", (json_int_t)c->channels, "n_inner", (json_int_t)c->ff,
-                     "n_positions", (json_int_t)c->context, "n_ctx", (json_int_t)c->context, "vocab_size",
-                     (json_int_t)c->vocabulary, "layer_norm_epsilon", c->norm_eps, "resid_pdrop", c->dropout,
-                     "embd_pdrop", c->dropout, "attn_pdrop", c->dropout, "initializer_range", c->init_std,
-                     "activation_function", "gelu_new", "tie_word_embeddings", (int)c->is_tied);
-}
-
-static json_t *llama_json(const tl_model_config *c) {
-    bool is_qwen = c->has_qkv_bias;
-    json_t *root =
-        json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:b}", "architectures",
-                  is_qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "model_type", is_qwen ? "qwen2" : "llama",
-                  "num_hidden_layers", (json_int_t)c->n_layers, "num_attention_heads", (json_int_t)c->n_heads,
-                  "num_key_value_heads", (json_int_t)c->n_kv_heads, "head_dim", (json_int_t)c->head_size, "hidden_size",
-                  (json_int_t)c->channels, "intermediate_size", (json_int_t)c->ff, "max_position_embeddings",
-                  (json_int_t)c->context, "vocab_size", (json_int_t)c->vocabulary, "rms_norm_eps", c->norm_eps,
-                  "rope_theta", c->rope_base, "attention_dropout", c->dropout, "initializer_range", c->init_std,
-                  "hidden_act", "silu", "tie_word_embeddings", (int)c->is_tied);
+static bool write_rope(json_t *root, const struct architecture *a, const tl_model_config *c) {
     const tl_rope_scaling *s = &c->rope_scaling;
     json_t *scaling = NULL;
-    if (s->factor != 0 && s->factor != 1)
-        scaling = s->original_context
-                      ? json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", s->factor,
-                                  "low_freq_factor", s->low_frequency, "high_freq_factor", s->high_frequency,
-                                  "original_max_position_embeddings", (json_int_t)s->original_context)
-                      : json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
-    if (root && scaling) json_object_set_new(root, "rope_scaling", scaling);
-    return root;
+    if (json_object_set_new(root, a->rope_base_key, json_real(c->rope_base)) != 0) return false;
+    if (s->factor == 0 || s->factor == 1) return true;
+    scaling = s->original_context
+                  ? json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", s->factor,
+                              "low_freq_factor", s->low_frequency, "high_freq_factor", s->high_frequency,
+                              "original_max_position_embeddings", (json_int_t)s->original_context)
+                  : json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
+    return json_object_set_new(root, "rope_scaling", scaling) == 0;
+}
+
+static json_t *config_json(const tl_model_config *c) {
+    const struct architecture *a = architecture_of(c);
+    json_t *root = json_pack("{s:[s], s:s}", "architectures", a->kind.name, "model_type", a->type);
+    bool ok = root != NULL;
+    for (const struct key *k = a->keys; ok && k->name; k++) ok = write_key(root, k, c);
+    for (const struct key *k = a->more_keys; ok && k && k->name; k++) ok = write_key(root, k, c);
+    if (ok && a->has_rope) ok = write_rope(root, a, c);
+    if (ok && a->names) ok = write_window(root, a, c);
+    if (ok) return root;
+    json_decref(root);
+    return NULL;
 }
 
 bool model_config_write_at(const tl_model_config *c, struct file_place at) {
     if (!tl_model_config_check(c)) return false;
-    json_t *root = c->family == TL_GPT2 ? gpt2_json(c)
-                   : c->family == TL_LLAMA
-                       ? llama_json(c)
-                       : json_pack("{s:s, s:I, s:I}", "model_type", "deep-linear", "num_hidden_layers",
-                                   (json_int_t)c->n_layers, "hidden_size", (json_int_t)c->channels);
+    json_t *root = config_json(c);
     char *text = root ? json_print(root, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
     json_decref(root);
     if (!text) return error_memory(4096, "a config");

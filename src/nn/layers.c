@@ -144,11 +144,14 @@ struct norm {
     int64_t channels;
     double eps;
     const struct parallel *parallel; /* of the model; NULL: it has none */
+    bool is_inside;                  /* a region that tp divides */
 };
 
-/* As norms of this pass use them: under sp each rank has the norms of some rows. */
+/* As norms of this pass use them: under sp each rank has the norms of some rows, inside a region of some heads. */
 static tl_tensor *norm_tensor(const tl_module *m, int index) {
-    return parallel_outside(((const struct norm *)m->state)->parallel, tl_module_tensor(m, index));
+    const struct norm *n = m->state;
+    tl_tensor *x = tl_module_tensor(m, index);
+    return n->is_inside && n->parallel ? parallel_share(n->parallel->tp, x) : parallel_outside(n->parallel, x);
 }
 
 static tl_tensor *layer_norm_forward(tl_module *m, tl_tensor *x) {
@@ -194,7 +197,7 @@ static tl_module *norm_new(const tl_module_kind *kind, const struct make *make, 
                            bool bias) {
     tl_module *m = tl_module_new(kind);
     if (!m) return NULL;
-    *(struct norm *)m->state = (struct norm){channels, eps, make->parallel};
+    *(struct norm *)m->state = (struct norm){channels, eps, make->parallel, false};
     tl_scope scope = tl_scope_begin();
     bool ok = tl_module_add_parameter(m, "weight", tl_ones(TL_SHAPE(channels), make->dtype, make->device));
     if (ok && bias) ok = tl_module_add_parameter(m, "bias", tl_zeros(TL_SHAPE(channels), make->dtype, make->device));
@@ -206,6 +209,11 @@ tl_module *layer_norm_make(const struct make *make, int64_t channels, double eps
 }
 tl_module *rms_norm_make(const struct make *make, int64_t channels, double eps) {
     return norm_new(&rms_norm_kind, make, channels, eps, false);
+}
+tl_module *rms_norm_inside_make(const struct make *make, int64_t channels, double eps) {
+    tl_module *m = rms_norm_make(make, channels, eps);
+    if (m) ((struct norm *)m->state)->is_inside = true;
+    return m;
 }
 tl_module *tl_nn_layer_norm(int64_t channels, double eps, bool bias, tl_dtype dtype, tl_device *device) {
     return norm_new(&layer_norm_kind, &(struct make){dtype, device, -1, NULL, NULL}, channels, eps, bias);

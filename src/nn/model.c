@@ -5,29 +5,18 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "device/devices.h"
+#include "nn/architecture.h"
 #include "nn/kv_cache.h"
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 
-/* One row per family; all other code uses families through this table. */
-static const struct family {
-    tl_module_kind kind;
-    bool (*fill)(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
-    tl_tensor *(*loss)(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
-} families[TL_FAMILY_COUNT] = {
-    [TL_GPT2] = {{"GPT2LMHeadModel", lm_logits, NULL, sizeof(struct model)}, lm_fill, lm_loss},
-    [TL_LLAMA] = {{"LlamaForCausalLM", lm_logits, NULL, sizeof(struct model)}, lm_fill, lm_loss},
-    [TL_DEEP_LINEAR] = {{"DeepLinear", deep_linear_logits, NULL, sizeof(struct model)},
-                        deep_linear_fill,
-                        deep_linear_loss},
-};
-
-static const struct family *family_of(const tl_module *model) {
+/* Its kind's architecture; NULL: recorded. */
+static const struct architecture *family_of(const tl_module *model) {
     const tl_module_kind *kind = tl_module_kind_of(model);
-    for (int i = 0; i < TL_FAMILY_COUNT; i++)
-        if (kind == &families[i].kind) return &families[i];
+    for (int i = 0; architecture_at(i); i++)
+        if (kind == &architecture_at(i)->kind) return architecture_at(i);
     error_set(TL_ERROR_USE, "this module is not a model (need one from tl_model_new)");
     return NULL;
 }
@@ -75,7 +64,7 @@ tl_module *model_new(const tl_model_config *config, tl_dtype dtype, tl_device *d
     const tl_device *place = device_or_default(device);
     int n_parts = parallel ? tl_comm_size(parallel->tp) * tl_comm_size(parallel->pp) : 1;
     if (!place || (!maker && !model_fits(config, n_parts, dtype, place))) return NULL;
-    const struct family *family = &families[config->family];
+    const struct architecture *family = architecture_of(config);
     tl_module *m = tl_module_new(&family->kind);
     if (!m) return NULL;
     struct model *s = m->state;
@@ -86,7 +75,8 @@ tl_module *model_new(const tl_model_config *config, tl_dtype dtype, tl_device *d
         return module_finish(m, false);
     tl_phase phase = tl_set_phase(TL_OTHER);
     tl_scope scope = tl_scope_enter("model");
-    bool ok = scope.depth && tl_module_set_name(m, "model") && family->fill(m, config, dtype, device);
+    bool ok = scope.depth && tl_module_set_name(m, "model") &&
+              (family->names ? lm_fill : deep_linear_fill)(m, config, dtype, device);
     if (scope.depth) ok = tl_scope_end(scope) && ok;
     tl_set_phase(phase);
     s->maker = NULL;
@@ -122,10 +112,11 @@ tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens) {
 }
 
 tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
-    const struct family *family = family_of(model);
+    const struct architecture *family = family_of(model);
     if (!family) return NULL;
     tl_scope scope = tl_scope_enter(model->scope_name);
-    return scope.depth ? tl_scope_return(scope, family->loss(model, tokens, targets)) : NULL;
+    return scope.depth ? tl_scope_return(scope, (family->names ? lm_loss : deep_linear_loss)(model, tokens, targets))
+                       : NULL;
 }
 
 tl_tensor *tl_model_document_logits(tl_module *model, tl_tensor *tokens, tl_tensor *begin) {
@@ -160,8 +151,8 @@ tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets,
 }
 
 bool model_speaks(const tl_module *model) {
-    const struct family *family = family_of(model);
-    return family && (family->loss == lm_loss || error_set(TL_ERROR_USE, "%s has no next token", family->kind.name));
+    const struct architecture *family = family_of(model);
+    return family && (family->names || error_set(TL_ERROR_USE, "%s has no next token", family->kind.name));
 }
 
 tl_tensor *tl_model_next(tl_module *model, tl_tensor *tokens, tl_cache *cache) {

@@ -183,6 +183,11 @@ bool tl_model_export_gguf(tl_module *model, const char *path, tl_gguf_type type,
     const tl_model_config *c = tl_model_config_of(model);
     if (!c) return false;
     if (!path) return error_set(TL_ERROR_USE, "tl_model_export_gguf: got NULL instead of a path");
+    if (c->family > TL_DEEP_LINEAR || c->has_out_bias || c->has_mlp_bias || c->window)
+        return error_set(TL_ERROR_USE,
+                         "tl_model_export_gguf: %s models of this form cannot be written as GGUF yet (need "
+                         "gpt2, llama or qwen2)",
+                         tl_family_name(c->family));
     if ((unsigned)type > TL_GGUF_Q8_0) return error_set(TL_ERROR_USE, "tl_model_export_gguf: no type is %d", (int)type);
     if (c->family == TL_DEEP_LINEAR)
         return error_set(TL_ERROR_USE, "tl_model_export_gguf: llama.cpp has no deep linear model");

@@ -25,6 +25,7 @@
 #include "base/memory.h"
 #include "comm/comm.h"
 #include "engine/scope.h"
+#include "nn/architecture.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
@@ -43,6 +44,10 @@ static bool is_divided(const char *what, const char *setting, int64_t size, int 
 }
 
 static bool tp_check(const tl_model_config *c, int n) {
+    if (architecture_of(c)->qk_norm == QK_NORM_WHOLE)
+        return error_set(TL_ERROR_USE,
+                         "tp: %s models norm all heads of q and k together (need tp 1; pp and cp divide them)",
+                         architecture_of(c)->type);
     if (c->n_heads % n)
         return error_set(TL_ERROR_USE,
                          "tp: %lld heads cannot be divided among %d processes (need tp that divides the heads)",
@@ -96,7 +101,7 @@ bool parallel_begin(struct parallel *p, const tl_model_config *c, const tl_paral
     p->has_sp = options->has_sequence_parallel && p->tp;
     if (!parallel_is_on(p) && !p->pp) return true;
     if (c->family == TL_DEEP_LINEAR)
-        return error_set(TL_ERROR_USE, "%s: the %s model cannot be divided among processes (need GPT-2 or Llama)",
+        return error_set(TL_ERROR_USE, "%s: the %s model cannot be divided among processes (need a transformer)",
                          p->tp   ? "tp"
                          : p->cp ? "cp"
                                  : "pp",

@@ -34,6 +34,17 @@
         .ff = F, .vocabulary = V, .context = T, .norm_eps = 1e-6, .rope_base = 1000000, .init_std = 0.02,         \
         .is_tied = tied, .has_qkv_bias = true                                                                     \
     }
+#define ROTARY(family_, L, H, KV, D, C, F, V, T, base, eps, tied)                                             \
+    .family = family_, .n_layers = L, .n_heads = H, .n_kv_heads = KV, .head_size = D, .channels = C, .ff = F, \
+    .vocabulary = V, .context = T, .norm_eps = eps, .rope_base = base, .init_std = 0.02, .is_tied = tied
+#define MISTRAL(V, base, keys) \
+    { ROTARY(TL_MISTRAL, 32, 32, 8, 128, 4096, 14336, V, 32768, base, 1e-5, false), .window = keys }
+#define QWEN3(L, H, C, F, tied) \
+    { ROTARY(TL_QWEN3, L, H, 8, 128, C, F, 151936, 40960, 1000000, 1e-6, tied) }
+#define OLMO2(L, H, KV, C, F) \
+    { ROTARY(TL_OLMO2, L, H, KV, 128, C, F, 100352, 4096, 500000, 1e-6, false) }
+#define SMOLLM(L, H, KV, C, F, T, base) \
+    { ROTARY(TL_LLAMA, L, H, KV, 64, C, F, 49152, T, base, 1e-5, true) }
 /* First weights of 0.05 and not 0.02: narrow models start too close to 0 with the latter, and lose a third of a short
  * run. */
 #define BYTES(family_, L, H, C, F, T)                                                                           \
@@ -76,6 +87,24 @@ static const struct preset {
     {"qwen2.5-0.5b", QWEN(24, 14, 2, 896, 4864, 151936, 32768, true)},
     {"qwen2.5-1.5b", QWEN(28, 12, 2, 1536, 8960, 151936, 131072, true)},
     {"qwen2.5-7b", QWEN(28, 28, 4, 3584, 18944, 152064, 131072, false)},
+    {"qwen3-0.6b", QWEN3(28, 16, 1024, 3072, true)},
+    {"qwen3-1.7b", QWEN3(28, 16, 2048, 6144, true)},
+    {"qwen3-4b", QWEN3(36, 32, 2560, 9728, true)},
+    {"qwen3-8b", QWEN3(36, 32, 4096, 12288, false)},
+    {"qwen3-14b", QWEN3(40, 40, 5120, 17408, false)},
+    {"qwen3-32b", QWEN3(64, 64, 5120, 25600, false)},
+    {"mistral-7b-v0.1", MISTRAL(32000, 10000, 4096)},
+    {"mistral-7b-v0.3", MISTRAL(32768, 1000000, 0)},
+    {"olmo2-1b", OLMO2(16, 16, 16, 2048, 8192)},
+    {"olmo2-7b", OLMO2(32, 32, 32, 4096, 11008)},
+    {"olmo2-13b", OLMO2(40, 40, 40, 5120, 13824)},
+    {"olmo2-32b", OLMO2(64, 40, 8, 5120, 27648)},
+    {"smollm-135m", SMOLLM(30, 9, 3, 576, 1536, 2048, 10000)},
+    {"smollm-360m", SMOLLM(32, 15, 5, 960, 2560, 2048, 10000)},
+    {"smollm-1.7b", SMOLLM(24, 32, 32, 2048, 8192, 2048, 10000)},
+    {"smollm2-135m", SMOLLM(30, 9, 3, 576, 1536, 8192, 100000)},
+    {"smollm2-360m", SMOLLM(32, 15, 5, 960, 2560, 8192, 100000)},
+    {"smollm2-1.7b", SMOLLM(24, 32, 32, 2048, 8192, 8192, 130000)},
     {"deep-linear", {.family = TL_DEEP_LINEAR, .n_layers = 4, .channels = 64}},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
@@ -88,7 +117,7 @@ bool tl_model_preset(const char *name, tl_model_config *config) {
         *config = presets[i].config;
         return true;
     }
-    char known[400] = "";
+    char known[1000] = "";
     for (int i = 0; i < N_PRESETS; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", presets[i].name);
     const char *names[N_PRESETS], *near = NULL;

@@ -1,8 +1,10 @@
-/* transformer.c: the GPT-2 and Llama families as trees of modules, under Hugging Face's names.
+/* transformer.c: the families of architectures.c as trees of modules, under Hugging Face's names. Two of them:
  *
  *     GPT-2   x = wte[tokens] + wpe[0..T)              Llama   x = embed_tokens[tokens]
  *             x += attn(ln_1(x));  x += mlp(ln_2(x))           x += self_attn(input_...(x));  x += mlp(post_...(x))
  *             logits = ln_f(x) wte^T                           logits = norm(x) lm_head^T
+ *
+ * Others have norms behind the sub-layers, x += norm(mlp(x)), or of queries and keys, or windows.
  *
  * Every sum of the residual stream but those at a checkpoint's edge is followed by a norm, of the next sub-layer,
  * the next block or the model: sum and norm are one op, which belongs to the norm, and so are their gradients.
@@ -27,6 +29,7 @@
 
 #include "autograd/recompute.h"
 #include "base/error.h"
+#include "nn/architecture.h"
 #include "nn/head_parts.h"
 #include "nn/kv_cache.h"
 #include "nn/layers.h"
@@ -109,12 +112,14 @@ static tl_tensor *drop_outside_in(const struct parallel *p, const tl_module *m, 
 /* ---- Attention ---- */
 
 struct attention {
+    const struct architecture *family;
     int64_t n_heads, n_kv_heads, head_size; /* of this process */
-    bool has_rope;
     double rope_base, dropout;
     tl_rope_scaling rope_scaling;
+    tl_module *q, *k, *v, *out; /* with a packing, q is of all three */
+    tl_module *q_norm, *k_norm, *out_dropout;
     const struct model *model; /* whose cache is used, as layer `layer` of it */
-    int64_t layer;
+    int64_t layer, window;
 };
 
 static tl_tensor *rotate(const struct attention *a, tl_tensor *x, int64_t first) {
@@ -123,9 +128,9 @@ static tl_tensor *rotate(const struct attention *a, tl_tensor *x, int64_t first)
                     : tl_rope(x, a->rope_base, first, &a->rope_scaling);
 }
 
-/* q and k turned by their positions, the model's or from `first` on; GPT-2 has none here. */
+/* q and k turned by their positions, the model's or from `first` on; families with learned ones have none here. */
 static bool turn(const struct attention *a, int64_t first, tl_tensor **q, tl_tensor **k) {
-    if (!a->has_rope) return true;
+    if (!a->family->has_rope) return true;
     *q = rotate(a, *q, first);
     *k = rotate(a, *k, first);
     return *q && *k;
@@ -138,7 +143,7 @@ static tl_tensor *attend_span(const struct attention *a, struct cache_span span,
     q = cache_rows_of(cache, span, q);
     k = cache_rows_of(cache, span, k);
     v = cache_rows_of(cache, span, v);
-    return turn(a, span.length, &q, &k) ? cache_attend(cache, a->layer, span, q, k, v) : NULL;
+    return turn(a, span.length, &q, &k) ? cache_attend(cache, a->layer, span, q, k, v, a->window) : NULL;
 }
 
 enum { MOST_SPANS = 256 };
@@ -174,8 +179,10 @@ static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tens
     const struct attention *a = m->state;
     const struct parallel *p = &a->model->parallel;
     if (a->model->cache) return attend_cached(a, q, k, v);
-    const tl_attention_options options = {
-        .causal = true, .dropout = tl_module_is_training(m) ? a->dropout : 0, .first_key = a->model->document_begin};
+    const tl_attention_options options = {.causal = true,
+                                          .window = a->window,
+                                          .dropout = tl_module_is_training(m) ? a->dropout : 0,
+                                          .first_key = a->model->document_begin};
     if (!turn(a, 0, &q, &k)) return NULL;
     if (p->cp && !((k = keys_gather(p->cp, k)) && (v = keys_gather(p->cp, v)))) return NULL;
     tl_generator before = parallel_draw_begin(options.dropout > 0 ? p->tp : NULL, TP_STREAM);
@@ -188,9 +195,6 @@ static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tens
 static int64_t pass_size(const struct attention *a, const tl_tensor *x, int axis) {
     return tl_size(a->model->parallel.has_sp ? a->model->token_position : x, axis);
 }
-
-enum { C_ATTN, C_PROJ, RESID_DROPOUT };
-enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ };
 
 /* The three (B,T,H,D) as one (B,T,3,H,D) without a copy, if they lie side by side in memory (as the gradients of
  * attention do); otherwise NULL. */
@@ -229,126 +233,160 @@ static bool split_parts(tl_tensor *qkv, tl_tensor **part) {
     return part[0] && part[1] && part[2] && tl_function(join_parts, NULL, NULL, &qkv, 1, part, 3);
 }
 
-/* x (B,T,C) -> (B,T,C). q, k and v are read from one packed product, by strides. */
-static tl_tensor *gpt2_attention_forward(tl_module *m, tl_tensor *x) {
-    const struct attention *a = m->state;
-    const struct parallel *p = &a->model->parallel;
-    int64_t B = pass_size(a, x, 0), T = pass_size(a, x, 1), H = a->n_heads, D = a->head_size;
-    tl_tensor *all = parallel_enter(p, x), *packed = tl_module_forward(m->children[C_ATTN], all), *part[3];
-    if (!parallel_drop_entered(p, x, all, &packed, 1)) return NULL;
-    tl_tensor *qkv = tl_view(packed, TL_SHAPE(B, T, 3, H, D));
-    if (!split_parts(qkv, part)) return NULL;
-    tl_tensor *o = tl_view(attend(m, part[0], part[1], part[2]), TL_SHAPE(B, T, H * D));
-    return drop_outside(p, m->children[RESID_DROPOUT], tl_module_forward(m->children[C_PROJ], o));
+static bool child_add(tl_module *m, tl_module **child, const char *name, tl_module *made) {
+    return (*child = tl_module_add(m, name, made)) != NULL;
 }
 
-/* x (B,T,C) or (B T,C) -> (B,T,heads,D) */
-static tl_tensor *heads_of(tl_module *projection, tl_tensor *x, int64_t B, int64_t T, int64_t n_heads, int64_t D) {
-    return tl_view(tl_module_forward(projection, x), TL_SHAPE(B, T, n_heads, D));
+/* all (B,T,C) -> q, k, v (B,T,H,D), read from one packed product by strides. */
+static bool read_packed(const struct attention *a, tl_tensor *x, tl_tensor *all, int64_t B, int64_t T,
+                        tl_tensor **part) {
+    tl_tensor *packed = tl_module_forward(a->q, all);
+    if (!parallel_drop_entered(&a->model->parallel, x, all, &packed, 1)) return false;
+    return split_parts(tl_view(packed, TL_SHAPE(B, T, 3, a->n_heads, a->head_size)), part);
 }
 
-static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
+/* x (B,T,C) or (B T,C) -> (B,T,heads,D), normed if it has a norm, of each head or of all. */
+static tl_tensor *heads_of(const struct attention *a, tl_module *projection, tl_module *norm, tl_tensor *x,
+                           const int64_t shape[4]) {
+    tl_tensor *y = tl_module_forward(projection, x);
+    if (norm && a->family->qk_norm == QK_NORM_WHOLE) y = tl_module_forward(norm, y);
+    y = tl_view(y, 4, shape);
+    return norm && a->family->qk_norm == QK_NORM_HEAD ? tl_module_forward(norm, y) : y;
+}
+
+static bool read_separate(const struct attention *a, tl_tensor *x, tl_tensor *all, int64_t B, int64_t T,
+                          tl_tensor **part) {
+    const int64_t queries[4] = {B, T, a->n_heads, a->head_size}, keys[4] = {B, T, a->n_kv_heads, a->head_size};
+    part[0] = heads_of(a, a->q, a->q_norm, all, queries);
+    part[1] = heads_of(a, a->k, a->k_norm, all, keys);
+    part[2] = heads_of(a, a->v, NULL, all, keys);
+    return parallel_drop_entered(&a->model->parallel, x, all, part, 3);
+}
+
+/* x (B,T,C) -> (B,T,C) */
+static tl_tensor *attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     const struct parallel *p = &a->model->parallel;
-    int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size, B = pass_size(a, x, 0), T = pass_size(a, x, 1);
+    int64_t B = pass_size(a, x, 0), T = pass_size(a, x, 1);
     tl_tensor *all = parallel_enter(p, x), *part[3]; /* q, k, v */
-    part[0] = heads_of(m->children[Q_PROJ], all, B, T, H, D);
-    part[1] = heads_of(m->children[K_PROJ], all, B, T, kv, D);
-    part[2] = heads_of(m->children[V_PROJ], all, B, T, kv, D);
-    if (!parallel_drop_entered(p, x, all, part, 3)) return NULL;
-    tl_tensor *o = tl_view(attend(m, part[0], part[1], part[2]), TL_SHAPE(B, T, H * D));
-    return drop_outside_in(p, m, a->dropout, tl_module_forward(m->children[O_PROJ], o));
+    if (!(a->family->packing ? read_packed : read_separate)(a, x, all, B, T, part)) return NULL;
+    tl_tensor *o = tl_view(attend(m, part[0], part[1], part[2]), TL_SHAPE(B, T, a->n_heads * a->head_size));
+    o = tl_module_forward(a->out, o);
+    return a->out_dropout ? drop_outside(p, a->out_dropout, o) : drop_outside_in(p, m, a->dropout, o);
 }
 
-static const tl_module_kind gpt2_attention_kind = {"GPT2Attention", gpt2_attention_forward, NULL,
-                                                   sizeof(struct attention)};
-static const tl_module_kind llama_attention_kind = {"LlamaAttention", llama_attention_forward, NULL,
-                                                    sizeof(struct attention)};
+static const tl_module_kind attention_kind = {"Attention", attention_forward, NULL, sizeof(struct attention)};
 
-static tl_module *attention_new(const tl_module_kind *kind, const tl_model_config *c, const struct make *make) {
-    tl_module *m = tl_module_new(kind);
+static bool qkv_add(tl_module *m, const tl_model_config *c, const struct make *make) {
+    struct attention *a = m->state;
+    const struct architecture_names *names = a->family->names;
+    bool bias = a->family->has_biases || c->has_qkv_bias;
+    int64_t C = c->channels, q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
+    if (a->family->packing) return child_add(m, &a->q, names->q, linear_make(make, C, q + 2 * kv, bias, OUT_QKV));
+    return child_add(m, &a->q, names->q, linear_make(make, C, q, bias, OUT)) &&
+           child_add(m, &a->k, names->k, linear_make(make, C, kv, bias, OUT_KV)) &&
+           child_add(m, &a->v, names->v, linear_make(make, C, kv, bias, OUT_KV));
+}
+
+/* The norms of queries and keys are inside the region that tp divides. */
+static bool qk_norms_add(tl_module *m, const tl_model_config *c, const struct make *make) {
+    struct attention *a = m->state;
+    bool is_whole = a->family->qk_norm == QK_NORM_WHOLE;
+    if (a->family->qk_norm == QK_PLAIN) return true;
+    int64_t q = is_whole ? c->n_heads * c->head_size : c->head_size;
+    int64_t k = is_whole ? c->n_kv_heads * c->head_size : c->head_size;
+    return child_add(m, &a->q_norm, "q_norm", rms_norm_inside_make(make, q, c->norm_eps)) &&
+           child_add(m, &a->k_norm, "k_norm", rms_norm_inside_make(make, k, c->norm_eps));
+}
+
+static tl_module *attention_new(const tl_model_config *c, const struct make *make, const struct make *residual,
+                                int64_t layer) {
+    tl_module *m = tl_module_new(&attention_kind);
+    if (!m) return NULL;
+    struct attention *a = m->state;
     int64_t n = tl_comm_size(make->parallel->tp);
-    if (m)
-        *(struct attention *)m->state = (struct attention){.n_heads = c->n_heads / n,
-                                                           .n_kv_heads = c->n_kv_heads > n ? c->n_kv_heads / n : 1,
-                                                           .head_size = c->head_size,
-                                                           .has_rope = c->family == TL_LLAMA,
-                                                           .rope_base = c->rope_base,
-                                                           .dropout = c->dropout,
-                                                           .rope_scaling = c->rope_scaling};
-    return m;
-}
-
-static tl_module *gpt2_attention_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
-    tl_module *m = attention_new(&gpt2_attention_kind, c, make);
-    bool ok = m && tl_module_add(m, "c_attn", linear_make(make, c->channels, 3 * c->channels, true, OUT_QKV)) &&
-              tl_module_add(m, "c_proj", linear_make(residual, c->channels, c->channels, true, IN)) &&
-              tl_module_add(m, "resid_dropout", tl_nn_dropout(c->dropout));
-    return module_finish(m, ok);
-}
-
-static tl_module *llama_attention_new(const tl_model_config *c, const struct make *make) {
-    int64_t q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
-    tl_module *m = attention_new(&llama_attention_kind, c, make);
-    bool ok = m && tl_module_add(m, "q_proj", linear_make(make, c->channels, q, c->has_qkv_bias, OUT)) &&
-              tl_module_add(m, "k_proj", linear_make(make, c->channels, kv, c->has_qkv_bias, OUT_KV)) &&
-              tl_module_add(m, "v_proj", linear_make(make, c->channels, kv, c->has_qkv_bias, OUT_KV)) &&
-              tl_module_add(m, "o_proj", linear_make(make, q, c->channels, false, IN));
+    *a = (struct attention){.family = architecture_of(c),
+                            .n_heads = c->n_heads / n,
+                            .n_kv_heads = c->n_kv_heads > n ? c->n_kv_heads / n : 1,
+                            .head_size = c->head_size,
+                            .rope_base = c->rope_base,
+                            .dropout = c->dropout,
+                            .rope_scaling = c->rope_scaling,
+                            .layer = layer,
+                            .window = architecture_has_window(c, layer) ? c->window : 0};
+    const struct architecture_names *names = a->family->names;
+    bool bias = a->family->has_biases || c->has_out_bias;
+    bool ok = qkv_add(m, c, make) && child_add(m, &a->out, names->out,
+                                               linear_make(residual, c->n_heads * c->head_size, c->channels, bias, IN));
+    ok = ok && qk_norms_add(m, c, make);
+    if (ok && names->dropout[1]) ok = child_add(m, &a->out_dropout, names->dropout[1], tl_nn_dropout(c->dropout));
     return module_finish(m, ok);
 }
 
 /* ---- MLP ---- */
 
-enum { C_FC, MLP_PROJ, MLP_DROPOUT };
-enum { GATE_PROJ, UP_PROJ, DOWN_PROJ };
-
 struct mlp {
-    double dropout; /* Llama's; GPT-2 has a module for it */
+    const struct architecture *family;
+    double dropout; /* where there is no module for it */
     const struct parallel *parallel;
+    tl_module *gate, *up, *down, *out_dropout; /* gate NULL: none */
 };
 
-static tl_tensor *gpt2_mlp_forward(tl_module *m, tl_tensor *x) {
-    const struct parallel *p = ((const struct mlp *)m->state)->parallel;
-    tl_tensor *all = parallel_enter(p, x), *h = tl_module_forward(m->children[C_FC], all); /* (B,T,F) */
-    if (!parallel_drop_entered(p, x, all, &h, 1)) return NULL;
-    h = tl_gelu(h);
-    return drop_outside(p, m->children[MLP_DROPOUT], tl_module_forward(m->children[MLP_PROJ], h));
+static tl_tensor *activate(enum activation activation, tl_tensor *x) {
+    switch (activation) {
+    case GELU_TANH:
+        return tl_gelu(x);
+    case GELU_ERF:
+        return tl_gelu_erf(x);
+    case SILU:
+        return tl_silu(x);
+    default:
+        return tl_square(tl_relu(x));
+    }
 }
 
-static tl_tensor *llama_mlp_forward(tl_module *m, tl_tensor *x) {
+/* act(gate) * up, in one op where there is one. */
+static tl_tensor *gated(enum activation activation, tl_tensor *gate, tl_tensor *up) {
+    return activation == SILU ? tl_swiglu(gate, up) : tl_mul(activate(activation, gate), up);
+}
+
+static tl_tensor *mlp_forward(tl_module *m, tl_tensor *x) {
     const struct mlp *s = m->state;
-    tl_tensor *all = parallel_enter(s->parallel, x), *part[2]; /* gate, up (B,T,F) */
-    part[0] = tl_module_forward(m->children[GATE_PROJ], all);
-    part[1] = tl_module_forward(m->children[UP_PROJ], all);
-    if (!parallel_drop_entered(s->parallel, x, all, part, 2)) return NULL;
-    tl_tensor *y = tl_module_forward(m->children[DOWN_PROJ], tl_swiglu(part[0], part[1]));
-    return drop_outside_in(s->parallel, m, s->dropout, y);
+    enum activation activation = s->family->activation;
+    tl_tensor *all = parallel_enter(s->parallel, x), *part[2]; /* up, or gate and up (B,T,F) */
+    int n = 0;
+    if (s->gate) part[n++] = tl_module_forward(s->gate, all);
+    part[n++] = tl_module_forward(s->up, all);
+    if (!parallel_drop_entered(s->parallel, x, all, part, n)) return NULL;
+    tl_tensor *h = n == 2 ? gated(activation, part[0], part[1]) : activate(activation, part[0]);
+    tl_tensor *y = tl_module_forward(s->down, h);
+    return s->out_dropout ? drop_outside(s->parallel, s->out_dropout, y)
+                          : drop_outside_in(s->parallel, m, s->dropout, y);
 }
 
-static const tl_module_kind gpt2_mlp_kind = {"GPT2MLP", gpt2_mlp_forward, NULL, sizeof(struct mlp)};
-static const tl_module_kind llama_mlp_kind = {"LlamaMLP", llama_mlp_forward, NULL, sizeof(struct mlp)};
+static const tl_module_kind mlp_kind = {"MLP", mlp_forward, NULL, sizeof(struct mlp)};
 
-static tl_module *gpt2_mlp_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
-    tl_module *m = tl_module_new(&gpt2_mlp_kind);
-    if (m) *(struct mlp *)m->state = (struct mlp){c->dropout, make->parallel};
-    bool ok = m && tl_module_add(m, "c_fc", linear_make(make, c->channels, c->ff, true, OUT)) &&
-              tl_module_add(m, "c_proj", linear_make(residual, c->ff, c->channels, true, IN)) &&
-              tl_module_add(m, "dropout", tl_nn_dropout(c->dropout));
+static tl_module *mlp_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
+    tl_module *m = tl_module_new(&mlp_kind);
+    if (!m) return NULL;
+    struct mlp *s = m->state;
+    *s = (struct mlp){.family = architecture_of(c), .dropout = c->dropout, .parallel = make->parallel};
+    const struct architecture_names *names = s->family->names;
+    bool bias = s->family->has_biases || c->has_mlp_bias, ok = true;
+    int64_t C = c->channels, F = c->ff;
+    if (names->gate) ok = child_add(m, &s->gate, names->gate, linear_make(make, C, F, bias, OUT));
+    ok = ok && child_add(m, &s->up, names->up, linear_make(make, C, F, bias, OUT)) &&
+         child_add(m, &s->down, names->down, linear_make(residual, F, C, bias, IN));
+    if (ok && names->dropout[2]) ok = child_add(m, &s->out_dropout, names->dropout[2], tl_nn_dropout(c->dropout));
     return module_finish(m, ok);
 }
 
-static tl_module *llama_mlp_new(const tl_model_config *c, const struct make *make) {
-    tl_module *m = tl_module_new(&llama_mlp_kind);
-    if (m) *(struct mlp *)m->state = (struct mlp){c->dropout, make->parallel};
-    bool ok = m && tl_module_add(m, "gate_proj", linear_make(make, c->channels, c->ff, false, OUT)) &&
-              tl_module_add(m, "up_proj", linear_make(make, c->channels, c->ff, false, OUT)) &&
-              tl_module_add(m, "down_proj", linear_make(make, c->ff, c->channels, false, IN));
-    return module_finish(m, ok);
-}
+/* ---- Blocks: attention and an MLP, with norms before or behind them ---- */
 
-/* ---- Blocks: norm, attention, norm, MLP, in this order in both families ---- */
-
-enum { NORM1, ATTENTION, NORM2, MLP };
+enum { ATTENTION, MLP };
+struct block {
+    tl_module *before[2], *layer[2], *after[2]; /* norms may be NULL */
+};
 
 /* The residual stream between sub-layers: x, and the last sub-layer's result, which the next norm adds to it (NULL:
  * nothing to add). References are counted, so each tensor is freed as soon as it is not needed. */
@@ -362,28 +400,30 @@ static void stream_end(struct stream *s) {
     *s = (struct stream){0};
 }
 
-/* norm(x + addend); the stream continues with the sum. */
+/* norm(x + addend), or the sum where there is no norm; the stream continues with the sum. */
 static tl_tensor *stream_norm(struct stream *s, tl_module *norm) {
-    if (!s->addend) return tl_module_forward(norm, s->x);
-    tl_tensor *sum, *y = norm_forward_sum(norm, s->x, s->addend, &sum);
+    if (!s->addend) return norm ? tl_module_forward(norm, s->x) : s->x;
+    tl_tensor *sum = NULL, *y = norm ? norm_forward_sum(norm, s->x, s->addend, &sum) : tl_add(s->x, s->addend);
+    if (!norm && y) sum = tl_keep(y);
     stream_end(s);
     s->x = sum;
     return y;
 }
 
-/* A norm and the sub-layer after it. */
-static bool stream_pass(struct stream *s, tl_module *norm, tl_module *layer) {
+/* A sub-layer between its norms. */
+static bool stream_pass(struct stream *s, const struct block *b, int which) {
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
-    tl_tensor *h = stream_norm(s, norm);
-    tl_tensor *y = h ? tl_module_forward(layer, h) : NULL;
+    tl_tensor *h = stream_norm(s, b->before[which]);
+    tl_tensor *y = h ? tl_module_forward(b->layer[which], h) : NULL;
+    if (y && b->after[which]) y = tl_module_forward(b->after[which], y);
     s->addend = y ? tl_keep(y) : NULL;
     return tl_scope_end(scope) && s->addend;
 }
 
 static bool block_pass(tl_module *m, struct stream *s) {
-    return stream_pass(s, m->children[NORM1], m->children[ATTENTION]) &&
-           stream_pass(s, m->children[NORM2], m->children[MLP]);
+    const struct block *b = m->state;
+    return stream_pass(s, b, ATTENTION) && stream_pass(s, b, MLP);
 }
 
 static tl_tensor *block_forward(tl_module *m, tl_tensor *x) {
@@ -393,27 +433,33 @@ static tl_tensor *block_forward(tl_module *m, tl_tensor *x) {
     return y;
 }
 
-static const tl_module_kind gpt2_block_kind = {"GPT2Block", block_forward, NULL, 0};
-static const tl_module_kind llama_block_kind = {"LlamaDecoderLayer", block_forward, NULL, 0};
+static const tl_module_kind block_kind = {"DecoderLayer", block_forward, NULL, sizeof(struct block)};
 
-/* GPT-2 starts its residual projections smaller, by the number of them, so that their sum has the scale of one. */
-static tl_module *gpt2_block_new(const tl_model_config *c, const struct make *make) {
-    struct make residual = *make;
-    residual.std /= sqrt(2.0 * (double)c->n_layers);
-    tl_module *m = tl_module_new(&gpt2_block_kind);
-    bool ok = m && tl_module_add(m, "ln_1", layer_norm_make(make, c->channels, c->norm_eps)) &&
-              tl_module_add(m, "attn", gpt2_attention_new(c, make, &residual)) &&
-              tl_module_add(m, "ln_2", layer_norm_make(make, c->channels, c->norm_eps)) &&
-              tl_module_add(m, "mlp", gpt2_mlp_new(c, make, &residual));
-    return module_finish(m, ok);
+static tl_module *norm_make(const tl_model_config *c, const struct make *make) {
+    return (architecture_of(c)->norm == LAYER_NORM ? layer_norm_make : rms_norm_make)(make, c->channels, c->norm_eps);
 }
 
-static tl_module *llama_block_new(const tl_model_config *c, const struct make *make) {
-    tl_module *m = tl_module_new(&llama_block_kind);
-    bool ok = m && tl_module_add(m, "input_layernorm", rms_norm_make(make, c->channels, c->norm_eps)) &&
-              tl_module_add(m, "self_attn", llama_attention_new(c, make)) &&
-              tl_module_add(m, "post_attention_layernorm", rms_norm_make(make, c->channels, c->norm_eps)) &&
-              tl_module_add(m, "mlp", llama_mlp_new(c, make));
+/* A norm of a block, if it has one of that name. */
+static bool norm_add(tl_module *m, const char *name, const tl_model_config *c, const struct make *make,
+                     tl_module **norm) {
+    return !name || child_add(m, norm, name, norm_make(c, make));
+}
+
+/* GPT-2 starts its residual projections smaller, by the number of them, so that their sum has the scale of one. */
+static tl_module *block_new(const tl_model_config *c, const struct make *make, int64_t layer) {
+    const struct architecture *a = architecture_of(c);
+    const struct architecture_names *names = a->names;
+    struct make residual = *make;
+    if (a->has_scaled_residual) residual.std /= sqrt(2.0 * (double)c->n_layers);
+    tl_module *m = tl_module_new(&block_kind);
+    if (!m) return NULL;
+    struct block *b = m->state;
+    bool ok = norm_add(m, names->before[0], c, make, &b->before[0]) &&
+              child_add(m, &b->layer[0], names->attention, attention_new(c, make, &residual, layer)) &&
+              norm_add(m, names->after[0], c, make, &b->after[0]) &&
+              norm_add(m, names->before[1], c, make, &b->before[1]) &&
+              child_add(m, &b->layer[1], names->mlp, mlp_new(c, make, &residual)) &&
+              norm_add(m, names->after[1], c, make, &b->after[1]);
     return module_finish(m, ok);
 }
 
@@ -442,8 +488,7 @@ static tl_module *blocks_new(const tl_model_config *c, const struct make *make) 
     for (int64_t l = 0; ok && l < c->n_layers; l++) {
         char name[32];
         snprintf(name, sizeof name, "%lld", (long long)l);
-        ok = part_add(list, name, c->family == TL_GPT2 ? gpt2_block_new(c, make) : llama_block_new(c, make),
-                      layer_is_here(p, l, &chunk), &block);
+        ok = part_add(list, name, block_new(c, make, l), layer_is_here(p, l, &chunk), &block);
         if (ok && block && make->maker) ok = make->maker->made(make->maker->context, block);
     }
     return module_finish(list, ok);
@@ -544,8 +589,9 @@ static tl_tensor *with_positions(const struct model *s, tl_tensor *x) {
 static tl_tensor *embedded(tl_module *model, tl_tensor *tokens) {
     struct model *s = model->state;
     tl_tensor *x = tl_module_forward(s->embedding, tokens);
-    return s->positions ? drop_outside(&s->parallel, s->embedding_dropout, with_positions(s, x))
-                        : drop_outside_in(&s->parallel, model, s->config.dropout, x);
+    if (s->positions) x = with_positions(s, x);
+    return s->embedding_dropout ? drop_outside(&s->parallel, s->embedding_dropout, x)
+                                : drop_outside_in(&s->parallel, model, s->config.dropout, x);
 }
 
 /* tokens (B,T) -> the normed result of the last block (B,T,C); with sp this rank's rows of it, (B T/n,C). A stage of a
@@ -755,28 +801,20 @@ static bool has_embedding(const struct parallel *p, const tl_model_config *c) {
     return p->is_first || (p->is_last && c->is_tied);
 }
 
-static bool gpt2_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
+static bool body_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
     struct model *s = m->state;
     const struct parallel *p = &s->parallel;
-    tl_module *body = tl_module_add(m, "transformer", tl_nn_list());
-    return body &&
-           part_add(body, "wte", embedding_make(make, c->vocabulary, c->channels, true), has_embedding(p, c),
-                    &s->embedding) &&
-           part_add(body, "wpe", embedding_make(make, c->context, c->channels, false), p->is_first, &s->positions) &&
-           part_add(body, "drop", tl_nn_dropout(c->dropout), p->is_first, &s->embedding_dropout) &&
-           (s->blocks = tl_module_add(body, "h", blocks_new(c, make))) &&
-           part_add(body, "ln_f", layer_norm_make(make, c->channels, c->norm_eps), p->is_last, &s->norm);
-}
-
-static bool llama_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
-    struct model *s = m->state;
-    const struct parallel *p = &s->parallel;
-    tl_module *body = tl_module_add(m, "model", tl_nn_list());
-    return body &&
-           part_add(body, "embed_tokens", embedding_make(make, c->vocabulary, c->channels, true), has_embedding(p, c),
-                    &s->embedding) &&
-           (s->blocks = tl_module_add(body, "layers", blocks_new(c, make))) &&
-           part_add(body, "norm", rms_norm_make(make, c->channels, c->norm_eps), p->is_last, &s->norm);
+    const struct architecture_names *names = architecture_of(c)->names;
+    tl_module *body = tl_module_add(m, names->body, tl_nn_list());
+    bool ok = body && part_add(body, names->embedding, embedding_make(make, c->vocabulary, c->channels, true),
+                               has_embedding(p, c), &s->embedding);
+    if (ok && names->positions)
+        ok = part_add(body, names->positions, embedding_make(make, c->context, c->channels, false), p->is_first,
+                      &s->positions);
+    if (ok && names->dropout[0])
+        ok = part_add(body, names->dropout[0], tl_nn_dropout(c->dropout), p->is_first, &s->embedding_dropout);
+    return ok && child_add(body, &s->blocks, names->layers, blocks_new(c, make)) &&
+           part_add(body, names->norm, norm_make(c, make), p->is_last, &s->norm);
 }
 
 static void chunks_fill(struct model *s) {
@@ -784,9 +822,8 @@ static void chunks_fill(struct model *s) {
     for (int i = 0; i < MOST_CHUNKS; i++) s->chunks[i] = (struct model_chunk){.model = s};
     for (int64_t layer = 0; layer < s->parallel.n_layers; layer++) {
         if (!layer_is_here(&s->parallel, layer, &chunk)) continue;
-        struct attention *a = s->blocks->children[block]->children[ATTENTION]->state;
-        a->model = s;
-        a->layer = layer;
+        const struct block *b = s->blocks->children[block]->state;
+        ((struct attention *)b->layer[ATTENTION]->state)->model = s;
         if (!s->chunks[chunk].n++) s->chunks[chunk].first = block;
         block++;
     }
@@ -795,13 +832,13 @@ static void chunks_fill(struct model *s) {
 bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device) {
     struct model *s = m->state;
     struct make make = {dtype, device, c->init_std, &s->parallel, s->maker};
-    bool ok = c->family == TL_GPT2 ? gpt2_fill(m, c, &make) : llama_fill(m, c, &make);
+    bool ok = body_fill(m, c, &make);
     if (ok) chunks_fill(s);
     s->dtype = dtype;
     if (ok && c->is_tied) { /* the head has no separate tensor */
         s->head = s->parallel.is_last ? s->embedding : NULL;
         return true;
     }
-    return ok && part_add(m, "lm_head", linear_make(&make, c->channels, c->vocabulary, false, OUT), s->parallel.is_last,
-                          &s->head);
+    return ok && part_add(m, architecture_of(c)->names->head,
+                          linear_make(&make, c->channels, c->vocabulary, false, OUT), s->parallel.is_last, &s->head);
 }

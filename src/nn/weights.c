@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "file/safetensors.h"
+#include "nn/architecture.h"
 #include "nn/model.h"
 #include "nn/module.h"
 #include "tally.h"
@@ -108,7 +109,7 @@ static tl_tensor *weights_get(struct weights *w, const char *name) {
 /* GPT-2's linear layers are the only ones called c_something. */
 static bool is_transposed(const tl_model_config *c, const char *name) {
     const char *dot = strrchr(name, '.'), *part = dot;
-    if (c->family != TL_GPT2 || !dot || strcmp(dot, ".weight")) return false;
+    if (!architecture_of(c)->is_transposed || !dot || strcmp(dot, ".weight")) return false;
     while (part > name && part[-1] != '.') part--;
     return part[0] == 'c' && part[1] == '_';
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "nn/architecture.h"
 
 /* ---- FLOPs ---- */
 
@@ -19,17 +20,10 @@ struct napkin_model napkin_model_of(const tl_model_config *c) {
                              .is_tied = c->is_tied,
                              .embedding = V * C,
                              .head = V * C};
-    switch (c->family) {
-    case TL_GPT2:
-        m.matmul = L * (4 * C * C + 2 * C * F) + V * C;
-        break;
-    case TL_LLAMA:
-        m.matmul = L * (2 * C * (q + kv) + 3 * C * F) + V * C;
-        break;
-    default: /* deep linear: L square matrices, and a row that gives one number */
+    m.matmul = L * (2 * C * (q + kv) + (architecture_of(c)->is_gated ? 3 : 2) * C * F) + V * C;
+    if (c->family == TL_DEEP_LINEAR) { /* L square matrices, and a row that gives one number */
         m.matmul = L * C * C + C;
         m.attention = m.embedding = m.head = 0;
-        break;
     }
     return m;
 }

@@ -19,16 +19,20 @@
 
 enum kind { IS_SIZE, IS_NUMBER, IS_TRUTH };
 #define SIZE(name) \
-    { #name, IS_SIZE, offsetof(tl_model_config, name) }
+    { #name, IS_SIZE, offsetof(tl_model_config, name), false }
 #define NUMBER(name) \
-    { #name, IS_NUMBER, offsetof(tl_model_config, name) }
+    { #name, IS_NUMBER, offsetof(tl_model_config, name), false }
 #define TRUTH(name) \
-    { #name, IS_TRUTH, offsetof(tl_model_config, name) }
+    { #name, IS_TRUTH, offsetof(tl_model_config, name), false }
+/* What few families have: only written where it is not 0 or false. */
+#define RARE(name, kind) \
+    { #name, kind, offsetof(tl_model_config, name), true }
 /* Except dropout, which is a separate setting, and the family, which is compared by name. */
 static const struct {
     const char *name;
     enum kind kind;
     size_t at;
+    bool is_rare;
 } rows[] = {SIZE(n_layers),
             SIZE(n_heads),
             SIZE(n_kv_heads),
@@ -45,8 +49,17 @@ static const struct {
             NUMBER(rope_scaling.factor),
             NUMBER(rope_scaling.low_frequency),
             NUMBER(rope_scaling.high_frequency),
-            SIZE(rope_scaling.original_context)};
+            SIZE(rope_scaling.original_context),
+            RARE(has_out_bias, IS_TRUTH),
+            RARE(has_mlp_bias, IS_TRUTH),
+            RARE(window, IS_SIZE),
+            RARE(window_from, IS_SIZE),
+            RARE(window_every, IS_SIZE)};
 enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static bool is_zero(const json_t *value) {
+    return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0);
+}
 
 static json_t *model_json(const tl_model_config *c) {
     json_t *json = json_pack("{s:s}", "family", tl_family_name(c->family));
@@ -56,7 +69,8 @@ static json_t *model_json(const tl_model_config *c) {
         json_t *value = rows[i].kind == IS_SIZE     ? json_integer(*(const int64_t *)at)
                         : rows[i].kind == IS_NUMBER ? json_real(*(const double *)at)
                                                     : json_boolean(*(const bool *)at);
-        ok = json_object_set_new(json, rows[i].name, value) == 0;
+        if (rows[i].is_rare && is_zero(value)) json_decref(value);
+        else ok = json_object_set_new(json, rows[i].name, value) == 0;
     }
     if (ok) return json;
     json_decref(json);
@@ -76,6 +90,7 @@ bool identity_model(const json_t *record, tl_model_config *c) {
         bool ok = rows[i].kind == IS_SIZE     ? json_is_integer(value)
                   : rows[i].kind == IS_NUMBER ? json_is_number(value)
                                               : json_is_boolean(value);
+        if (!value && rows[i].is_rare) continue;
         if (!ok) return false;
         if (rows[i].kind == IS_SIZE) *(int64_t *)at = json_integer_value(value);
         else if (rows[i].kind == IS_NUMBER) *(double *)at = json_number_value(value);

@@ -1,37 +1,49 @@
 """Models against Hugging Face's transformers: the same files, the same logits, the same gradients; both ways."""
 import ctypes
+import itertools
 import json
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from tally_c import TallyError, Tensor, tl
 
 transformers = pytest.importorskip("transformers")
 
+SMALL = dict(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, hidden_size=32, intermediate_size=88,
+             vocab_size=97, max_position_embeddings=40, pad_token_id=None)  # its embedding would have no gradient
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16, "rope_theta": 500.0}
+WINDOW = dict(use_sliding_window=True, sliding_window=4, max_window_layers=1)
+
+
+def of(family, **changes):
+    """A maker of a small config of a family, "Llama"."""
+    return lambda: getattr(transformers, family + "Config")(**{**SMALL, **changes})
+
+
 CONFIGS = {
     "gpt2": lambda: transformers.GPT2Config(n_layer=3, n_head=4, n_embd=32, vocab_size=97, n_positions=40,
                                             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
-    "llama": lambda: transformers.LlamaConfig(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-                                              hidden_size=32, intermediate_size=88, vocab_size=97,
-                                              max_position_embeddings=40),
-    "llama 3's positions": lambda: transformers.LlamaConfig(
-        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, hidden_size=64, intermediate_size=88,
-        vocab_size=97, max_position_embeddings=64, head_dim=32, tie_word_embeddings=True,
-        rope_parameters={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                         "original_max_position_embeddings": 16, "rope_theta": 500.0}),
-    "qwen2": lambda: transformers.Qwen2Config(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-                                              hidden_size=32, intermediate_size=88, vocab_size=97,
-                                              max_position_embeddings=40, tie_word_embeddings=True),
+    "llama": of("Llama"),
+    "llama 3's positions": of("Llama", num_key_value_heads=1, hidden_size=64, max_position_embeddings=64, head_dim=32,
+                              tie_word_embeddings=True, rope_parameters=LLAMA3),
+    "llama with biases": of("Llama", attention_bias=True, mlp_bias=True),
+    "qwen2": of("Qwen2", tie_word_embeddings=True),
+    "qwen2 with windows": of("Qwen2", **WINDOW),
+    "mistral": of("Mistral", sliding_window=5, head_dim=16),
+    "mistral without a window": of("Mistral", sliding_window=None),
+    "qwen3": of("Qwen3", head_dim=16, tie_word_embeddings=True),
+    "qwen3 with windows": of("Qwen3", head_dim=8, attention_bias=True, **WINDOW),
+    "olmo2": of("Olmo2"),
 }
-MODELS = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM,
-          "llama 3's positions": transformers.LlamaForCausalLM, "qwen2": transformers.Qwen2ForCausalLM}
 
 
 def make_theirs(name):
     torch.manual_seed(3)
-    model = MODELS[name](CONFIGS[name]())
+    model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), dtype=torch.float32)
     with torch.no_grad():  # biases and norms begin as 0 and 1, which would hide a mix-up
         for p in model.parameters():
             p.add_(0.02 * torch.randn_like(p))
@@ -98,6 +110,18 @@ def test_every_gradient_is_transformers(both):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=name)
 
 
+def masks(config, added):
+    """What a model adds to the scores of its layers: in some it also hides what is outside of the window."""
+    window = getattr(config, "sliding_window", None)
+    if not window:
+        return added
+    far = torch.ones(added.shape[-2:]).tril(-window).bool()
+    near = added.masked_fill(far, torch.finfo(torch.float32).min)
+    if not getattr(config, "layer_types", None):
+        return near
+    return {"full_attention": added, "sliding_attention": near}
+
+
 def test_documents_are_transformers_with_a_block_diagonal_mask(both):
     """Losses of rows that hold several documents, and every gradient."""
     ours, theirs, _ = both
@@ -107,6 +131,7 @@ def test_documents_are_transformers_with_a_block_diagonal_mask(both):
     first = np.maximum.accumulate(np.where(begins, place, 0), 1)
     seen = torch.from_numpy((place[None, :, None] >= place) & (place >= first[:, :, None]))[:, None]  # (B,1,T,T)
     added = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+    added = masks(theirs.config, added)
     logits = theirs(torch.from_numpy(ids), attention_mask=added, position_ids=torch.from_numpy(place - first)).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten())
     loss.backward()
@@ -125,12 +150,14 @@ def test_documents_are_transformers_with_a_block_diagonal_mask(both):
 
 
 def test_what_we_save_transformers_loads(both, tmp_path_factory):
-    ours, theirs, _ = both
+    ours, theirs, before = both
     folder = tmp_path_factory.mktemp("saved")
     tl.model_save(ours.module, str(folder))
     back = type(theirs).from_pretrained(folder).eval()
     ids = torch.from_numpy(tokens())
     assert torch.equal(back(ids).logits, theirs(ids).logits)
+    saved, given = ({k: v.tobytes() for k, v in load_file(f / "model.safetensors").items()} for f in (folder, before))
+    assert saved == given
 
 
 def test_a_model_in_several_files_loads(both, tmp_path_factory):
@@ -177,3 +204,22 @@ def test_wrong_files_are_refused_by_name(tmp_path):
     other.save_pretrained(tmp_path)
     with pytest.raises(TallyError, match="model.safetensors|has no tensor|need"):
         ours.load(tmp_path)
+
+
+def preset_names():
+    return [name.decode() for name in iter(lambda i=itertools.count(): tl.library.tl_model_preset_name(next(i)), None)]
+
+
+def test_presets_have_as_many_parameters_as_transformers_counts(tmp_path):
+    """To the last digit, without their memory: on torch's meta device."""
+    tl.library.tl_model_preset_name.restype = ctypes.c_char_p
+    for name in preset_names():
+        config = tl.model_config()
+        tl.model_preset(name, config)
+        tl.model_config_write(config, str(tmp_path / "config.json"))
+        if name == "deep-linear":
+            continue
+        theirs = transformers.AutoConfig.from_pretrained(tmp_path)
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(theirs)
+        assert tl.model_config_parameters(config) == sum(p.numel() for p in model.parameters()), name

@@ -1,0 +1,69 @@
+/* architecture.h: what each family of models is made of. The rows are in architectures.c; transformer.c builds a
+ * model of one, and config.c counts its parameters and reads and writes its config.json. */
+#ifndef NN_ARCHITECTURE_H
+#define NN_ARCHITECTURE_H
+
+#include <stddef.h>
+
+#include "nn/module.h"
+#include "tally.h"
+
+enum norm_kind { RMS_NORM, LAYER_NORM };
+enum activation { GELU_TANH, GELU_ERF, SILU, RELU_SQUARED };
+/* Norms of queries and keys, in front of rotary positions: of each head, or of all heads together. */
+enum qk_norm { QK_PLAIN, QK_NORM_HEAD, QK_NORM_WHOLE };
+/* One matrix for q, k and v: all of q, all of k, all of v; or for each head of keys its queries, its key, its value. */
+enum packing { SEPARATE, PACKED_PARTS, PACKED_GROUPS };
+/* Which layers have a sliding window, if the file names one: all; all from "max_window_layers" on, if
+ * "use_sliding_window" says so; or all but every n-th. */
+enum window_rule { WINDOW_NEVER, WINDOW_ALL, WINDOW_FROM, WINDOW_EVERY };
+
+/* Names of modules. NULL: there is no such module. */
+struct architecture_names {
+    const char *body, *embedding, *positions, *layers, *norm, *head, *attention, *mlp;
+    const char *q, *k, *v, *out;      /* with a packing, q is the one matrix and k, v are NULL */
+    const char *gate, *up, *down;     /* gate NULL: the MLP has none, or (is_gate_packed) up is both */
+    const char *dropout[3];           /* modules for dropout: of embeddings, attention's results, the MLP's */
+    const char *before[2], *after[2]; /* norms around attention and the MLP */
+};
+
+/* A key of config.json: a field of the config, or a value that is demanded. */
+enum key_kind { KEY_SIZE, KEY_REAL, KEY_TRUTH, KEY_BIASES, KEY_TEXT, KEY_TRUE, KEY_FALSE, KEY_DROPOUT, KEY_UNUSED };
+struct key {
+    const char *name, *other; /* the second name, which is only read, may be NULL */
+    enum key_kind kind;
+    size_t at;               /* the field, for the first three kinds */
+    double fallback;         /* KEY_NEEDED: the key must be there */
+    const char *text, *also; /* demanded texts, of which the first is written */
+};
+#define KEY_NEEDED (-1.0)
+
+struct architecture {
+    tl_module_kind kind;                    /* of the whole model */
+    const char *type;                       /* "model_type" */
+    const struct architecture_names *names; /* NULL: not a transformer, but deep linear */
+    const struct key *keys, *more_keys;     /* each ends with a name of NULL */
+    enum norm_kind norm;
+    enum activation activation;
+    enum qk_norm qk_norm;
+    enum packing packing;
+    enum window_rule window;
+    bool is_gated; /* act(gate) * up */
+    bool has_rope;
+    bool has_biases;          /* of every linear layer, whatever the config says */
+    bool has_scaled_residual; /* projections into the stream start smaller, by the number of them */
+    bool is_transposed;       /* files hold linear weights as (in, out) */
+    bool are_heads_channels;  /* n_heads head_size = channels, since the file has no size of heads */
+    double rope_share;        /* of a head's channels that turn, where the file does not say; 0: all */
+    const char *rope_base_key, *rope_share_key;
+};
+
+const struct architecture *architecture_of(const tl_model_config *config); /* whose family exists */
+const struct architecture *architecture_named(const char *type);           /* NULL: there is none */
+const struct architecture *architecture_at(int index);                     /* NULL behind the last */
+/* What a config of this architecture starts with: its family. */
+void architecture_begin(const struct architecture *a, tl_model_config *config);
+/* Whether a layer has the config's window. */
+bool architecture_has_window(const tl_model_config *config, int64_t layer);
+
+#endif

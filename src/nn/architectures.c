@@ -1,0 +1,139 @@
+/* architectures.c: one row for each family of transformers. To add one: a number in tl_family, and here its row, with
+ * its names of modules and its keys of config.json if no other family has the same. */
+#include "nn/architecture.h"
+
+#include <string.h>
+
+#include "nn/model.h"
+
+/* ---- Keys ---- */
+
+#define AT(field) offsetof(tl_model_config, field)
+#define SIZE(name, other, field, fallback) \
+    { name, other, KEY_SIZE, AT(field), fallback, NULL, NULL }
+#define REAL(name, field, fallback) \
+    { name, NULL, KEY_REAL, AT(field), fallback, NULL, NULL }
+#define TRUTH(name, field, fallback) \
+    { name, NULL, KEY_TRUTH, AT(field), fallback, NULL, NULL }
+#define PLAIN(name, kind) \
+    { name, NULL, kind, 0, 0, NULL, NULL }
+#define TEXT(name, text, also) \
+    { name, NULL, KEY_TEXT, 0, 0, text, also }
+#define END \
+    { NULL, NULL, KEY_UNUSED, 0, 0, NULL, NULL }
+
+#define GPT2_SIZES                                                                                                     \
+    SIZE("n_layer", "num_hidden_layers", n_layers, KEY_NEEDED),                                                        \
+        SIZE("n_head", "num_attention_heads", n_heads, KEY_NEEDED),                                                    \
+        SIZE("n_embd", "hidden_size", channels, KEY_NEEDED), SIZE("n_inner", NULL, ff, 0),                             \
+        SIZE("n_positions", "n_ctx", context, 1024), SIZE("vocab_size", NULL, vocabulary, KEY_NEEDED),                 \
+        REAL("layer_norm_epsilon", norm_eps, 1e-5), REAL("resid_pdrop", dropout, 0.1),                                 \
+        PLAIN("embd_pdrop", KEY_DROPOUT), PLAIN("attn_pdrop", KEY_DROPOUT), REAL("initializer_range", init_std, 0.02), \
+        TRUTH("tie_word_embeddings", is_tied, true), PLAIN("scale_attn_weights", KEY_TRUE),                            \
+        PLAIN("add_cross_attention", KEY_FALSE)
+
+static const struct key gpt2_keys[] = {GPT2_SIZES, TEXT("activation_function", "gelu_new", "gelu_pytorch_tanh"),
+                                       PLAIN("scale_attn_by_inverse_layer_idx", KEY_FALSE), END};
+
+/* What all families with Llama's names of keys share. */
+static const struct key llama_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED),
+                                        SIZE("num_attention_heads", NULL, n_heads, KEY_NEEDED),
+                                        SIZE("num_key_value_heads", NULL, n_kv_heads, 0),
+                                        SIZE("head_dim", NULL, head_size, 0),
+                                        SIZE("hidden_size", NULL, channels, KEY_NEEDED),
+                                        SIZE("intermediate_size", NULL, ff, KEY_NEEDED),
+                                        SIZE("max_position_embeddings", NULL, context, 2048),
+                                        SIZE("vocab_size", NULL, vocabulary, KEY_NEEDED),
+                                        REAL("attention_dropout", dropout, 0),
+                                        REAL("initializer_range", init_std, 0.02),
+                                        PLAIN("rope_interleaved", KEY_FALSE),
+                                        END};
+#define SWIGLU_KEYS \
+    REAL("rms_norm_eps", norm_eps, 1e-6), TEXT("hidden_act", "silu", NULL), TRUTH("tie_word_embeddings", is_tied, false)
+
+static const struct key llama_more[] = {SWIGLU_KEYS, PLAIN("attention_bias", KEY_BIASES),
+                                        TRUTH("mlp_bias", has_mlp_bias, false), END};
+static const struct key qwen2_more[] = {SWIGLU_KEYS, PLAIN("attention_bias", KEY_UNUSED), PLAIN("mlp_bias", KEY_FALSE),
+                                        PLAIN("use_mrope", KEY_FALSE), END};
+static const struct key mistral_more[] = {SWIGLU_KEYS, END};
+static const struct key attention_bias_more[] = {SWIGLU_KEYS, PLAIN("attention_bias", KEY_BIASES), END};
+
+static const struct key deep_linear_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED),
+                                              SIZE("hidden_size", NULL, channels, KEY_NEEDED), END};
+
+/* ---- Names ---- */
+
+static const struct architecture_names gpt2_names = {.body = "transformer",
+                                                     .embedding = "wte",
+                                                     .positions = "wpe",
+                                                     .layers = "h",
+                                                     .norm = "ln_f",
+                                                     .head = "lm_head",
+                                                     .attention = "attn",
+                                                     .mlp = "mlp",
+                                                     .q = "c_attn",
+                                                     .out = "c_proj",
+                                                     .up = "c_fc",
+                                                     .down = "c_proj",
+                                                     .dropout = {"drop", "resid_dropout", "dropout"},
+                                                     .before = {"ln_1", "ln_2"}};
+
+#define LLAMA_NAMES                                                                                       \
+    .body = "model", .embedding = "embed_tokens", .layers = "layers", .norm = "norm", .head = "lm_head",  \
+    .attention = "self_attn", .mlp = "mlp", .q = "q_proj", .k = "k_proj", .v = "v_proj", .out = "o_proj", \
+    .gate = "gate_proj", .up = "up_proj", .down = "down_proj"
+static const struct architecture_names llama_names = {LLAMA_NAMES,
+                                                      .before = {"input_layernorm", "post_attention_layernorm"}};
+static const struct architecture_names olmo2_names = {
+    LLAMA_NAMES, .after = {"post_attention_layernorm", "post_feedforward_layernorm"}};
+
+/* ---- Families ---- */
+
+#define LM(name) .kind = {name, lm_logits, NULL, sizeof(struct model)}
+#define ROPE .has_rope = true, .rope_base_key = "rope_theta", .rope_share_key = "partial_rotary_factor"
+#define SWIGLU .activation = SILU, .is_gated = true
+
+enum { QWEN2 = TL_FAMILY_COUNT, N_ROWS }; /* a llama whose q, k and v have biases, and no others do */
+
+static const struct architecture rows[N_ROWS] = {
+    [TL_GPT2] = {LM("GPT2LMHeadModel"), .type = "gpt2", .names = &gpt2_names, .keys = gpt2_keys, .norm = LAYER_NORM,
+                 .activation = GELU_TANH, .packing = PACKED_PARTS, .has_biases = true, .has_scaled_residual = true,
+                 .is_transposed = true, .are_heads_channels = true},
+    [TL_LLAMA] = {LM("LlamaForCausalLM"), .type = "llama", .names = &llama_names, .keys = llama_keys,
+                  .more_keys = llama_more, ROPE, SWIGLU},
+    [TL_DEEP_LINEAR] = {.kind = {"DeepLinear", deep_linear_logits, NULL, sizeof(struct model)},
+                        .type = "deep-linear",
+                        .keys = deep_linear_keys},
+    [QWEN2] = {LM("Qwen2ForCausalLM"), .type = "qwen2", .names = &llama_names, .keys = llama_keys,
+               .more_keys = qwen2_more, .window = WINDOW_FROM, ROPE, SWIGLU},
+    [TL_MISTRAL] = {LM("MistralForCausalLM"), .type = "mistral", .names = &llama_names, .keys = llama_keys,
+                    .more_keys = mistral_more, .window = WINDOW_ALL, ROPE, SWIGLU},
+    [TL_QWEN3] = {LM("Qwen3ForCausalLM"), .type = "qwen3", .names = &llama_names, .keys = llama_keys,
+                  .more_keys = attention_bias_more, .qk_norm = QK_NORM_HEAD, .window = WINDOW_FROM, ROPE, SWIGLU},
+    [TL_OLMO2] = {LM("Olmo2ForCausalLM"), .type = "olmo2", .names = &olmo2_names, .keys = llama_keys,
+                  .more_keys = attention_bias_more, .qk_norm = QK_NORM_WHOLE, ROPE, SWIGLU},
+};
+
+const struct architecture *architecture_at(int index) { return index >= 0 && index < N_ROWS ? &rows[index] : NULL; }
+
+const struct architecture *architecture_of(const tl_model_config *c) {
+    bool is_qwen2 = c->family == TL_LLAMA && c->has_qkv_bias && !c->has_out_bias;
+    return &rows[is_qwen2 ? QWEN2 : (int)c->family];
+}
+
+const struct architecture *architecture_named(const char *type) {
+    for (int i = 0; i < N_ROWS; i++)
+        if (!strcmp(rows[i].type, type)) return &rows[i];
+    return NULL;
+}
+
+void architecture_begin(const struct architecture *a, tl_model_config *c) {
+    bool is_qwen2 = a == &rows[QWEN2];
+    c->family = is_qwen2 ? TL_LLAMA : (tl_family)(a - rows);
+    c->has_qkv_bias = is_qwen2;
+}
+
+bool architecture_has_window(const tl_model_config *c, int64_t layer) {
+    if (!c->window || layer < c->window_from) return false;
+    return !c->window_every || (layer + 1) % c->window_every != 0;
+}
