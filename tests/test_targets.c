@@ -63,9 +63,9 @@ static void a_card_in_no_table_is_what_its_driver_says(void **state) {
     (void)state;
     struct target own;
     char name[32];
-    const struct cuda_card card = {"NVIDIA RTX 6000 Ada Generation", 89, 50000000000};
+    const struct cuda_card card = {"NVIDIA RTX 5000 Ada Generation", 89, 50000000000};
     const struct target *t = cuda_target_of(&card, &own, name);
-    expect_text(t->name, "rtx-6000-ada-generatio");
+    expect_text(t->name, "rtx-5000-ada-generatio");
     expect_text(t->chip, card.name);
     expect_equal(t->memory_bytes, 50000000000);
     expect_equal(t->gemm_workspace_bytes, target("l40s")->gemm_workspace_bytes);
@@ -196,7 +196,9 @@ static void prices_say_which_card_they_are_of(void **state) {
     expect_equal(t.memory_bytes, 81251 * MIB);
     expect_true(plan_target_find(&t, "H200"));
     expect_text(plan_target_origin(&t), "measured");
-    expect_true(plan_target_find(&t, "V100"));
+    expect_true(plan_target_find(&t, "RTX 4090")); /* no 22.35 GiB, which are 24 GB of 10^9 bytes */
+    expect_equal(t.memory_bytes, 24202 * MIB);
+    expect_true(plan_target_find(&t, "MI300X"));
     expect_text(plan_target_origin(&t), "assumed");
     expect_true(plan_target_find(&t, "meta:orin-64"));
     expect_true(!t.chip && t.memory_bytes == 62800 * MIB);

@@ -65,6 +65,16 @@ static double percent(double part, double whole) { return whole > 0 ? 100 * part
 
 /* ---- Parts of the answer ---- */
 
+/* Memory that is a reserve, and not the driver's figure. */
+static void memory_source_print(const struct plan *plan) {
+    const struct hardware *chip = plan->target.chip;
+    if (!chip || !plan->target.memory_bytes || settings_memory_limit(&plan->settings)) return;
+    const char *source = hardware_source(chip, HARDWARE_MEMORY_SEEN);
+    if (!(hardware_value(chip, HARDWARE_MEMORY_SEEN) > 0))
+        printf("        memory: nominal, GB of 10^9 bytes; what the driver reports is not known\n");
+    else if (!strncmp(source, "not known", 9)) printf("        memory: what the driver reports is %s\n", source);
+}
+
 static void head_print(const struct plan *plan) {
     const struct price *p = &plan->price;
     const struct settings *s = &plan->settings;
@@ -92,6 +102,7 @@ static void head_print(const struct plan *plan) {
         printf("; Tally never ran on it: rules by compute capability %d.%d", own->capability / 10,
                own->capability % 10);
     printf("\n");
+    memory_source_print(plan);
     const char *emulated = recipe_emulated(recipe_find(settings_choice(s, "recipe")), own);
     if (emulated)
         printf("        %s products are emulated: operands are rounded to %s and multiplied in bf16\n", emulated,

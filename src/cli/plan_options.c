@@ -56,7 +56,8 @@ int plan_flags_check(const struct plan_flags *f, const struct option_form *forms
     }
     if (s->pp > 1) given_add(&given, "--pp");
     if (s->tp > 1 || s->cp > 1 || s->pp > 1 || s->dp > 1) given_add(&given, "--devices");
-    return options_check(forms, form, rules, &given);
+    const struct option_form every[] = {{form->name, NULL, NULL}, {NULL, NULL, NULL}};
+    return options_check(every, every, rules, &given);
 }
 
 /* Measurements of this machine, if it is the one that is asked about and has any. */
