@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -102,6 +103,8 @@ static char *path_copy(const char *path) {
     return copy;
 }
 
+#define RUNS "runs" /* where runs are, unless --out says otherwise */
+
 /* A run, or all runs in a folder. 0, or the exit code. */
 static int runs_find(struct entries *all, const char *command, const char *path, bool must_be_one) {
     size_t before = all->n;
@@ -118,7 +121,9 @@ static int runs_find(struct entries *all, const char *command, const char *path,
         return EXIT_INPUT;
     }
     file_folder_close(folder);
-    if (!ok) return cli_error_of(command);
+    bool is_first_contact = !folder && !strcmp(path, RUNS) && access(path, F_OK) != 0;
+    if (is_first_contact) tl_error_clear();
+    else if (!ok) return cli_error_of(command);
     if (all->n == before)
         fprintf(stderr, "tally %s: there are no runs in %s (`tally train` makes one)\n", command, path);
     return 0;
@@ -171,7 +176,7 @@ int cmd_runs(int argc, char **argv) {
     const struct option table[] = {{"--json", OPTION_FLAG, &is_json, 0, 0, false}, {0}};
     struct entries all = {0};
     int code = options_read("runs", table, argc, argv, paths, 64), width = 3;
-    if (!code && !paths[0]) paths[0] = "runs";
+    if (!code && !paths[0]) paths[0] = RUNS;
     for (int i = 0; !code && i < 64 && paths[i]; i++) code = runs_find(&all, "runs", paths[i], false);
     if (!code && all.n) qsort(all.at, all.n, sizeof *all.at, by_path);
     for (size_t i = 0; i < all.n; i++)

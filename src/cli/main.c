@@ -59,7 +59,7 @@ static void exit_codes_print(FILE *to) {
     fprintf(to, "\nexit codes:");
     for (int i = 0; exit_codes[i].text; i++) {
         int n = 6 + (int)strlen(exit_codes[i].text);
-        bool is_new = !i || used + n > 118;
+        bool is_new = !i || used + n > 80;
         fprintf(to, "%s%d %s", is_new ? "\n  " : "    ", exit_codes[i].code, exit_codes[i].text);
         used = is_new ? n : used + n;
     }
@@ -70,10 +70,9 @@ static void usage(FILE *to) {
     fprintf(to, "tally %s: train language models and know the cost beforehand\n\nusage: tally COMMAND [options]\n\n",
             tl_version());
     for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(
-        to,
-        "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version, and\n"
-        "`tally help environment` the variables of the environment. `tally --man COMMAND` is a manual page.\n");
+    fprintf(to, "\n`tally COMMAND --help` explains a command and shows examples, `tally help\n"
+                "environment` the variables of the environment. `tally --version` prints the\n"
+                "version, and `tally --man COMMAND` is a manual page.\n");
     exit_codes_print(to);
 }
 

@@ -4,6 +4,8 @@
  * it changes its title, hides lines, types into the shell. stdout and stderr are therefore streams that print
  * anything but printable UTF-8, newlines and tabs as \u001b or \xff (base/text.h). In JSON that is another spelling
  * of the same text. This applies to every line of every command; the exceptions are below.
+ *
+ * On a terminal, a line that is wider than it is folded at a blank, except commands and JSON, which may be pasted.
  */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H

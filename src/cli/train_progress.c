@@ -2,11 +2,13 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "cli/output.h"
 
@@ -32,55 +34,94 @@ static const char *eta_text(double s, char *text, size_t size) {
 
 /* ---- The opening ---- */
 
-static void label(FILE *to, const char *name) {
+enum { ROW_COLUMNS = 80, ROW_LABEL = 10 };
+
+/* Where to cut a text that is longer than this: at the last blank behind a comma, or at any. */
+static size_t fold_at(const char *text, size_t room) {
+    size_t blank = 0, stop = 0;
+    for (size_t i = 1; i <= room; i++) {
+        if (text[i] != ' ') continue;
+        blank = i;
+        if (strchr(",;:", text[i - 1])) stop = i;
+    }
+    return stop > room / 3 ? stop : blank ? blank : strcspn(text, " "); /* a long name is wider after all */
+}
+
+/* A text at the right of its label, on further lines where it is too long for one. */
+static void row_fold(FILE *to, const char *text) {
+    const size_t room = ROW_COLUMNS - ROW_LABEL;
+    while (strlen(text) > room) {
+        size_t n = fold_at(text, room);
+        if (!text[n]) break;
+        fprintf(to, "%.*s\n%*s", (int)n, text, ROW_LABEL, "");
+        text += n + 1;
+    }
+    fprintf(to, "%s\n", text);
+}
+
+TL_PRINTF(3, 4) static void row(FILE *to, const char *name, const char *format, ...) {
+    char text[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
     int fd = to == stdout ? STDOUT_FILENO : STDERR_FILENO;
     output_paint(fd, COLOR_BOLD);
-    fprintf(to, "%-9s", name);
+    fprintf(to, "%-*s", ROW_LABEL - 1, name);
     output_paint(fd, COLOR_NONE);
     fputc(' ', to);
+    row_fold(to, text);
+}
+
+static void run_print(FILE *to, const struct opening *o) {
+    const struct settings *s = o->settings;
+    char shown[64], ranks[32] = "", recipe[32], chosen[256];
+    if (o->n_ranks > 1) snprintf(ranks, sizeof ranks, ", %d processes", o->n_ranks);
+    text_copy(recipe, sizeof recipe, settings_choice(s, "recipe")); /* the next choice takes its place */
+    row(to, "run", "%s on %s%s; recipe %s, %s, lr %.3g", text_show(shown, 40, s->out), s->device, ranks, recipe,
+        settings_choice(s, "optimizer"), s->lr);
+    const char *flags = settings_chosen(s, true, chosen, sizeof chosen);
+    if (*flags) row(to, "defaults", "for this model: %s", flags);
+    if (o->first_step) row(to, "resume", "after step %" PRId64 " of %" PRId64, o->first_step, s->steps);
 }
 
 static void model_print(FILE *to, const struct opening *o) {
     const tl_model_config *c = &o->config;
     char n[32], shown[64];
-    label(to, "model");
-    fprintf(to, "%s: %s parameters; %" PRId64 " layers, %" PRId64 " channels, context %" PRId64 "\n",
-            text_show(shown, 40, o->settings->model), grouped_text((uint64_t)o->n_parameters, n), c->n_layers,
-            c->channels, c->context);
+    row(to, "model", "%s: %s parameters; %" PRId64 " layers, %" PRId64 " channels, context %" PRId64,
+        text_show(shown, 40, o->settings->model), grouped_text((uint64_t)o->n_parameters, n), c->n_layers, c->channels,
+        c->context);
 }
 
 static void data_print(FILE *to, const struct opening *o) {
     const struct settings *s = o->settings;
-    const char *unit = o->are_bytes ? "bytes" : "tokens";
-    char n[32], held[32], shown[64];
-    label(to, "data");
-    fprintf(to, "%s: %s %s", source_is_builtin(s) ? "built-in stories" : text_show(shown, 36, s->data),
-            grouped_text((uint64_t)o->n_train, n), unit);
-    if (o->n_held_out) fprintf(to, ", %s held out", grouped_text((uint64_t)o->n_held_out, held));
-    fprintf(to, "\n");
+    char n[32], held[32], rest[64] = "", shown[64];
+    if (o->n_held_out) snprintf(rest, sizeof rest, ", %s held out", grouped_text((uint64_t)o->n_held_out, held));
+    row(to, "data", "%s: %s %s%s", source_is_builtin(s) ? "built-in stories" : text_show(shown, 36, s->data),
+        grouped_text((uint64_t)o->n_train, n), o->are_bytes ? "bytes" : "tokens", rest);
 }
 
 static void batch_print(FILE *to, const struct opening *o) {
     const struct settings *s = o->settings;
-    double tokens = (double)s->steps * (double)o->step_tokens;
-    char a[32], b[32], c[32];
-    label(to, "batch");
-    if (s->accum > 1) fprintf(to, "%" PRId64 " x ", s->accum);
-    fprintf(to, "%" PRId64 " x %" PRId64 " = %s tokens; ", s->batch, s->seq, grouped_text((uint64_t)o->step_tokens, a));
-    fprintf(to, "%s steps = %s tokens", grouped_text((uint64_t)s->steps, b), amount_text(tokens, c));
-    if (o->n_train > 0 && !o->are_bytes) fprintf(to, ", %.3g epochs", tokens / (double)o->n_train);
-    fprintf(to, "\n");
+    double tokens = (double)s->steps * (double)o->step_tokens, n_epochs = tokens / (double)o->n_train;
+    char a[32], b[32], c[32], accum[32] = "", epochs[32] = "";
+    if (s->accum > 1) snprintf(accum, sizeof accum, "%" PRId64 " x ", s->accum);
+    if (o->n_train > 0 && !o->are_bytes)
+        number_print(epochs, sizeof epochs, n_epochs < 100 ? ", %.3g epochs" : ", %.0f epochs", n_epochs);
+    row(to, "batch", "%s%" PRId64 " x %" PRId64 " = %s tokens; %s steps = %s%s", accum, s->batch, s->seq,
+        grouped_text((uint64_t)o->step_tokens, a), grouped_text((uint64_t)s->steps, b), amount_text(tokens, c), epochs);
 }
 
 static void memory_print(FILE *to, const struct opening *o) {
-    char a[32], b[32];
+    char reserved[32], memory[32], held[32];
+    const char *share = o->n_ranks > 1 ? " per device" : "";
     bool fits = !o->memory_bytes || o->reserved_bytes <= o->memory_bytes;
-    label(to, "memory");
-    fprintf(to, "%s%s", bytes_text((double)o->reserved_bytes, a), o->n_ranks > 1 ? " per device" : "");
-    if (!o->memory_bytes) fprintf(to, "; the device's memory is not known\n");
+    bytes_text((double)o->reserved_bytes, reserved);
+    if (!o->memory_bytes) row(to, "memory", "%s%s; the device's memory is not known", reserved, share);
     else
-        fprintf(to, " of %s: %s (%s in tensors at the peak)\n", bytes_text((double)o->memory_bytes, b),
-                fits ? "fits" : "TOO LARGE", bytes_text((double)o->held_bytes, a));
+        row(to, "memory", "%s%s of %s: %s (%s in tensors at the peak)", reserved, share,
+            bytes_text((double)o->memory_bytes, memory), fits ? "fits" : "TOO LARGE",
+            bytes_text((double)o->held_bytes, held));
 }
 
 /* "14:05", with the day if it is another: "Nov 17 14:05". */
@@ -98,37 +139,20 @@ static void time_print(FILE *to, const struct opening *o, double predicted_s) {
     const struct settings *s = o->settings;
     double rest_s = predicted_s * (double)(s->steps - o->first_step);
     char a[32], b[32];
-    label(to, "time");
     if (rest_s > 0 && rest_s < 1e10)
-        fprintf(to, "%s predicted, until %s (%.4g ms a step)\n", eta_text(rest_s, a, sizeof a),
-                clock_text(rest_s, b, sizeof b), 1e3 * predicted_s);
-    else fprintf(to, "not predicted: `tally calibrate` measures this machine, once\n");
+        row(to, "time", "%s predicted, until %s (%.4g ms a step)", eta_text(rest_s, a, sizeof a),
+            clock_text(rest_s, b, sizeof b), 1e3 * predicted_s);
+    else row(to, "time", "not predicted: `tally calibrate` measures this machine, once");
 }
 
 void opening_print(FILE *to, const struct opening *o, double predicted_s) {
-    const struct settings *s = o->settings;
-    char a[32], b[32], shown[64];
-    label(to, "run");
-    fprintf(to, "%s on %s", text_show(shown, 40, s->out), s->device);
-    if (o->n_ranks > 1) fprintf(to, ", %d processes", o->n_ranks);
-    fprintf(to, "; recipe %s", settings_choice(s, "recipe"));
-    fprintf(to, ", %s", settings_choice(s, "optimizer"));
-    fprintf(to, ", lr %.3g\n", s->lr);
-    char chosen[256];
-    if (*settings_chosen(s, true, chosen, sizeof chosen)) {
-        label(to, "defaults");
-        fprintf(to, "for this model: %s\n", settings_chosen(s, true, chosen, sizeof chosen));
-    }
-    if (o->first_step) {
-        label(to, "resume");
-        fprintf(to, "after step %" PRId64 " of %" PRId64 "\n", o->first_step, s->steps);
-    }
+    char a[32], b[32];
+    run_print(to, o);
     model_print(to, o);
     data_print(to, o);
     batch_print(to, o);
     memory_print(to, o);
-    label(to, "compute");
-    fprintf(to, "%sFLOP a step, %sFLOP in all\n", count_text(o->step_flops, a), count_text(o->flops, b));
+    row(to, "compute", "%sFLOP a step, %sFLOP in all", count_text(o->step_flops, a), count_text(o->flops, b));
     time_print(to, o, predicted_s);
 }
 
@@ -143,16 +167,10 @@ void train_progress_page(struct train_progress *p, const char *run) {
     if (!p->has_page || p->page.pid) return;
     p->has_page = watch_child_start(&p->page, run, p->page_port);
     if (!p->has_page) return;
-    label(stderr, "page");
-    fprintf(stderr, "%s\n", p->page.address);
+    row(stderr, "page", "%s", p->page.address);
 }
 
 /* ---- Steps ---- */
-
-void train_progress_end(struct train_progress *p) {
-    if (p->has_line) fputc('\n', stderr);
-    p->has_line = false;
-}
 
 /* A full line; fields that fit beside those before them, in the order of what people look at. */
 struct field {
@@ -209,6 +227,13 @@ static void status_print(struct train_progress *p, const struct run_news *n) {
                            fields[i].name, output_color(STDERR_FILENO, COLOR_NONE), fields[i].text);
     output_status(line);
     p->has_line = true;
+    p->is_behind = false;
+}
+
+void train_progress_end(struct train_progress *p) {
+    if (p->has_line && p->is_behind) status_print(p, &p->last);
+    if (p->has_line) fputc('\n', stderr);
+    p->has_line = false;
 }
 
 static void line_print(const struct train_progress *p, const struct run_news *n) {
@@ -238,7 +263,10 @@ void train_progress_tell(void *context, const struct run_news *n) {
                 bits_text(n->bits_per_byte, bits, sizeof bits));
     else if (!p->is_terminal) {
         if (n->step % p->every == 0 || is_last || n->step == 1) line_print(p, n);
-    } else if (is_last || now_s() - p->shown_s >= 0.1) { /* a terminal is slower than a small step */
+    } else {
+        p->last = *n;
+        p->is_behind = true;
+        if (!is_last && now_s() - p->shown_s < 0.1) return; /* a terminal is slower than a small step */
         status_print(p, n);
         p->shown_s = now_s();
     }

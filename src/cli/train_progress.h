@@ -11,11 +11,13 @@
 
 struct train_progress {
     bool is_quiet, is_terminal;
-    int64_t every;      /* steps between lines when there is no terminal */
-    bool has_line;      /* an unfinished one is on the terminal */
-    double shown_s;     /* when it was last replaced */
-    double predicted_s; /* of a step, by the machine's profile; 0: there is none */
-    double seen_s;      /* of all steps from the third on, and how many they are */
+    int64_t every;        /* steps between lines when there is no terminal */
+    bool has_line;        /* an unfinished one is on the terminal */
+    double shown_s;       /* when it was last replaced */
+    struct run_news last; /* the newest step */
+    bool is_behind;       /* the line is of an earlier one */
+    double predicted_s;   /* of a step, by the machine's profile; 0: there is none */
+    double seen_s;        /* of all steps from the third on, and how many they are */
     int64_t n_seen;
     bool has_page; /* --watch: from the opening on */
     int64_t page_port;

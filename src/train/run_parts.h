@@ -54,6 +54,7 @@ struct run {
     double began_s, health_s;         /* health_s: when the device's health was last read */
     struct device_health health;
     double step_s, step_flops;                     /* of the last step that was read */
+    double priced_flops;                           /* of a step, by the price: until the first receipt */
     struct comm_times step_comm, first_comm, comm; /* of that step, of the first two, of the others */
     int64_t step_pairs[2];                         /* as the trainer's, of all ranks */
     struct step_span {

@@ -21,7 +21,8 @@ static double share_of_peak(const struct run *r, double flops_per_s) {
 void run_tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text) {
     if (!r->listener || !r->listener->tell || !run_is_first(r)) return;
     double done_here = (double)(r->step - r->summary->first_step), here_s = now_s() - r->began_s;
-    double tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s, flops_per_s = r->step_flops / r->step_s;
+    double tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s;
+    double flops_per_s = (r->step_flops > 0 ? r->step_flops : r->priced_flops) / r->step_s;
     struct run_news news = {
         .step = done,
         .steps = r->settings.steps,
@@ -55,7 +56,7 @@ bool run_open_tell(struct run *r) {
     opening.first_step = r->step;
     opening.memory_bytes =
         *r->settings.memory_limit ? settings_memory_limit(&r->settings) : device_memory_bytes(device);
-    if (ok) r->listener->open(r->listener->context, &opening);
+    if (ok) r->priced_flops = opening.step_flops, r->listener->open(r->listener->context, &opening);
     json_decref(price);
     return ok;
 }

@@ -149,3 +149,25 @@ def test_a_pipe_gets_plain_lines(tmp_path):
     said = done.stdout + done.stderr
     assert b"step 40/40" in said and b"0 differences" in said
     assert not re.search(rb"[\x00-\x08\x0b-\x1f\x7f]", said), "control characters in a pipe"
+
+
+@needs_tmux
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("arguments", ["help", "data --help", "train --no-such-option-of-any-command-at-all-in-here 1"])
+def test_wide_lines_are_folded_at_blanks(tmp_path, columns, arguments):
+    whole = subprocess.run([TALLY, *arguments.split()], capture_output=True, text=True)
+    terminal = Terminal(tmp_path, columns, 100)
+    terminal.clear()
+    terminal.type(f"{TALLY} {arguments}")
+    terminal.wait(r"^code=")
+    lines = [line for line in terminal.lines() if not line.startswith(("$", "code="))]
+    lines = lines[next(i for i, line in enumerate(lines) if line.startswith(("tally ", "usage"))):]
+    text = whole.stdout + whole.stderr
+    commands = [line for line in text.split("\n") if line.startswith("  tally ") and len(line) > columns]
+    for line in commands:  # these are the terminal's to fold, so that they can be pasted
+        text = text.replace(line, "")
+    shown = "\n".join(lines)
+    for line in commands:
+        for i in range(0, len(line), columns):
+            shown = shown.replace(line[i:i + columns].rstrip(), "", 1)
+    assert shown.split() == text.split()
