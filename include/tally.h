@@ -808,13 +808,20 @@ TL_API tl_tensor *tl_dropout(tl_tensor *x, double p);
 TL_API tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up); /* silu(gate) * up */
 
 /* Rotary positions on x (B,T,H,D), D even, rotating halves (GPT-NeoX, Llama): position = first_position + t.
- * `scaling` (may be NULL) stretches the context by slower rotation. With original_context 0, every frequency is divided
- * by factor. Otherwise Llama 3's rule: pairs that turn more than high_frequency times within the original context keep
- * their frequency, those that turn less than low_frequency times are divided by factor, and the rest is interpolated.
- * factor 0 or 1: no scaling. */
+ * `scaling` (may be NULL) stretches the context by slower rotation. With original_context 0, every frequency is
+ * divided by factor. Otherwise Llama 3's rule: pairs that turn more than high_frequency times within the original
+ * context keep their frequency, those that turn less than low_frequency times are divided by factor, and the rest is
+ * interpolated. factor 0 or 1: no scaling. `rule` TL_ROPE_YARN: YaRN's rule, which interpolates between the pairs
+ * that turn high_frequency and low_frequency times within the original context (its beta_fast and beta_slow) by the
+ * pair's number. TL_ROPE_DYNAMIC: frequencies change only behind the context, which positions here do not exceed: no
+ * scaling. */
+typedef enum tl_rope_rule { TL_ROPE_BY_CONTEXT, TL_ROPE_DYNAMIC, TL_ROPE_YARN } tl_rope_rule;
 typedef struct tl_rope_scaling {
     double factor, low_frequency, high_frequency;
     int64_t original_context;
+    int64_t rule;     /* a tl_rope_rule */
+    int64_t size;     /* the first channels of a head, an even number of them, turn, and the others stay; 0: all turn */
+    double magnitude; /* of what is turned; 0: 1 */
 } tl_rope_scaling;
 TL_API tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position, const tl_rope_scaling *scaling);
 /* The same with a position for each token: positions is i64 or i32 and broadcasts to (B,T). The same bits. */
@@ -1317,6 +1324,12 @@ typedef enum tl_family {
     TL_MISTRAL,     /* Llama with a sliding window */
     TL_QWEN3,       /* Llama with norms of each head of q and k */
     TL_OLMO2,       /* Llama with norms behind sub-layers instead of before them, and of q and k as wholes */
+    TL_GPT_NEOX,    /* LayerNorm, biases, GELU, attention and MLP side by side, a part of each head turns: Pythia */
+    TL_NEMOTRON,    /* LayerNorm, squared ReLU without a gate, a part of each head turns */
+    TL_PHI3,        /* Llama with one matrix for q, k and v, and one for gate and up */
+    TL_GPT_BIGCODE, /* GPT-2 with one head of keys and values: StarCoder */
+    TL_GEMMA,       /* Llama with a gate of GELU, scaled embeddings, and norms whose weight is stored less 1 */
+    TL_GEMMA3,      /* Gemma with norms on both sides of sub-layers and of q and k, and windows in most layers */
     TL_FAMILY_COUNT
 } tl_family;
 
@@ -1331,6 +1344,9 @@ typedef struct tl_model_config {
     /* A query sees its last `window` keys; 0: all. Only in layers from window_from on, and of these not in every
      * window_every-th of the model; 0: in all. */
     int64_t window, window_from, window_every;
+    double window_rope_base; /* of layers with a window, whose rope is not scaled; 0: as in the others */
+    double query_scale;      /* scores are divided by its root; 0: the size of a head */
+    bool is_parallel;        /* attention and the MLP read the same, and both results are added to it */
 } tl_model_config;
 
 TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", ...; "?" if it is not a family */

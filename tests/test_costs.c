@@ -382,6 +382,7 @@ static void tokens_count_what_they_fetch(void **state) {
 static void rope_rotates_pairs(void **state) {
     (void)state;
     COST(tl_rope(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, 0, NULL), "rope", 3 * 48, 192, 192); /* 4 products, 2 sums per pair */
+    COST(tl_rope(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, 0, &(tl_rope_scaling){.size = 2}), "rope", 3 * 24, 192, 192);
     /* a position of 4 bytes for each of the 6 tokens */
     COST(tl_rope_at(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, tl_zeros(TL_SHAPE(2, 3), TL_I32, meta), NULL), "rope", 3 * 48,
          192 + 24, 192);

@@ -179,7 +179,11 @@ static void presets_hold_the_published_numbers(void **state) {
     } known[] = {{"gpt2-124m", 124439808},     {"gpt2-350m", 354823168},         {"gpt2-774m", 774030080},
                  {"gpt2-1558m", 1557611200},   {"llama-3.2-1b", 1235814400},     {"llama-3-8b", 8030261248},
                  {"llama-3-70b", 70553706496}, {"llama-3.1-405b", 405853388800}, {"qwen2.5-0.5b", 494032768},
-                 {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-7b", 7615616512}};
+                 {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-7b", 7615616512},       {"mistral-7b-v0.1", 7241732096},
+                 {"qwen3-8b", 8190735360},     {"olmo2-7b", 7298617344},         {"smollm-135m", 134515008},
+                 {"pythia-70m", 70426624},     {"pythia-12b", 11846072320},      {"phi-3-mini-4k", 3821079552},
+                 {"phi-4", 14659507200},       {"gemma-2b", 2506172416},         {"gemma-7b", 8537680896},
+                 {"gemma-3-270m", 268098176},  {"gemma-3-1b", 999885952},        {"starcoder-15b", 15517456384}};
     tl_model_config c;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_true(tl_model_preset(known[i].name, &c));
@@ -535,8 +539,8 @@ static void wrong_configs_are_refused_by_key(void **state) {
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"hidden_act\":\"gelu\"}", "\"hidden_act\" is \"gelu\"");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"tie_word_embeddings\":1}", "is not true or false");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rms_norm_eps\":\"x\"}", "\"rms_norm_eps\" is not a number");
-    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"rope_type\":\"yarn\"}}",
-                  "of type \"yarn\"");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"rope_type\":\"longrope\"}}",
+                  "of type \"longrope\"");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"mlp_bias\":1}", "\"mlp_bias\" is not true or false");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"num_local_experts\":8}",
                   "\"num_local_experts\" is not a key");

@@ -27,8 +27,20 @@ struct architecture_names {
     const char *before[2], *after[2]; /* norms around attention and the MLP */
 };
 
-/* A key of config.json: a field of the config, or a value that is demanded. */
-enum key_kind { KEY_SIZE, KEY_REAL, KEY_TRUTH, KEY_BIASES, KEY_TEXT, KEY_TRUE, KEY_FALSE, KEY_DROPOUT, KEY_UNUSED };
+/* A key of config.json: a field of the config (WHOLE: a real one with whole values), or a demand. */
+enum key_kind {
+    KEY_SIZE,
+    KEY_REAL,
+    KEY_WHOLE,
+    KEY_TRUTH,
+    KEY_BIASES,
+    KEY_TEXT,
+    KEY_TRUE,
+    KEY_FALSE,
+    KEY_DROPOUT,
+    KEY_MULTI_QUERY,
+    KEY_UNUSED
+};
 struct key {
     const char *name, *other; /* the second name, which is only read, may be NULL */
     enum key_kind kind;
@@ -48,7 +60,9 @@ struct architecture {
     enum qk_norm qk_norm;
     enum packing packing;
     enum window_rule window;
-    bool is_gated; /* act(gate) * up */
+    bool is_gated;             /* act(gate) * up; in one matrix if the gate has no name */
+    bool is_norm_less_one;     /* norms multiply by 1 + weight */
+    bool has_scaled_embedding; /* by sqrt(channels) */
     bool has_rope;
     bool has_biases;          /* of every linear layer, whatever the config says */
     bool has_scaled_residual; /* projections into the stream start smaller, by the number of them */
@@ -56,6 +70,9 @@ struct architecture {
     bool are_heads_channels;  /* n_heads head_size = channels, since the file has no size of heads */
     double rope_share;        /* of a head's channels that turn, where the file does not say; 0: all */
     const char *rope_base_key, *rope_share_key;
+    double rope_base;        /* where the file does not say; 0: 10000 */
+    double window_rope_base; /* "rope_local_base_freq" where the file does not say; 0: there is no such key */
+    int64_t window_every;    /* where the file does not say */
 };
 
 const struct architecture *architecture_of(const tl_model_config *config); /* whose family exists */

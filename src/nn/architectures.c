@@ -58,6 +58,49 @@ static const struct key qwen2_more[] = {SWIGLU_KEYS, PLAIN("attention_bias", KEY
 static const struct key mistral_more[] = {SWIGLU_KEYS, END};
 static const struct key attention_bias_more[] = {SWIGLU_KEYS, PLAIN("attention_bias", KEY_BIASES), END};
 
+static const struct key gpt_bigcode_keys[] = {GPT2_SIZES,
+                                              PLAIN("multi_query", KEY_MULTI_QUERY),
+                                              TEXT("activation_function", "gelu_pytorch_tanh", "gelu_new"),
+                                              PLAIN("attention_softmax_in_fp32", KEY_UNUSED),
+                                              PLAIN("scale_attention_softmax_in_fp32", KEY_UNUSED),
+                                              END};
+static const struct key gpt_neox_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED),
+                                           SIZE("num_attention_heads", NULL, n_heads, KEY_NEEDED),
+                                           SIZE("hidden_size", NULL, channels, KEY_NEEDED),
+                                           SIZE("intermediate_size", NULL, ff, KEY_NEEDED),
+                                           SIZE("max_position_embeddings", NULL, context, 2048),
+                                           SIZE("vocab_size", NULL, vocabulary, KEY_NEEDED),
+                                           REAL("layer_norm_eps", norm_eps, 1e-5),
+                                           REAL("attention_dropout", dropout, 0),
+                                           PLAIN("hidden_dropout", KEY_DROPOUT),
+                                           REAL("initializer_range", init_std, 0.02),
+                                           TRUTH("use_parallel_residual", is_parallel, true),
+                                           PLAIN("attention_bias", KEY_TRUE),
+                                           TEXT("hidden_act", "gelu", NULL),
+                                           TRUTH("tie_word_embeddings", is_tied, false),
+                                           END};
+static const struct key nemotron_more[] = {REAL("norm_eps", norm_eps, 1e-5),
+                                           TEXT("hidden_act", "relu2", NULL),
+                                           TRUTH("tie_word_embeddings", is_tied, false),
+                                           PLAIN("attention_bias", KEY_BIASES),
+                                           TRUTH("mlp_bias", has_mlp_bias, false),
+                                           END};
+static const struct key phi3_more[] = {SWIGLU_KEYS,
+                                       PLAIN("attention_bias", KEY_FALSE),
+                                       PLAIN("mlp_bias", KEY_FALSE),
+                                       PLAIN("resid_pdrop", KEY_DROPOUT),
+                                       PLAIN("embd_pdrop", KEY_DROPOUT),
+                                       PLAIN("original_max_position_embeddings", KEY_UNUSED),
+                                       END};
+#define GEMMA_KEYS                                                                     \
+    REAL("rms_norm_eps", norm_eps, 1e-6), TRUTH("tie_word_embeddings", is_tied, true), \
+        PLAIN("attention_bias", KEY_BIASES), PLAIN("use_bidirectional_attention", KEY_FALSE)
+static const struct key gemma_more[] = {GEMMA_KEYS, TEXT("hidden_act", "gelu_pytorch_tanh", NULL),
+                                        TEXT("hidden_activation", "gelu_pytorch_tanh", NULL), END};
+static const struct key gemma3_more[] = {GEMMA_KEYS,
+                                         TEXT("hidden_activation", "gelu_pytorch_tanh", NULL),
+                                         {"query_pre_attn_scalar", NULL, KEY_WHOLE, AT(query_scale), 256, NULL, NULL},
+                                         END};
 static const struct key deep_linear_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED),
                                               SIZE("hidden_size", NULL, channels, KEY_NEEDED), END};
 
@@ -87,11 +130,54 @@ static const struct architecture_names llama_names = {LLAMA_NAMES,
 static const struct architecture_names olmo2_names = {
     LLAMA_NAMES, .after = {"post_attention_layernorm", "post_feedforward_layernorm"}};
 
+static const struct architecture_names gpt_neox_names = {.body = "gpt_neox",
+                                                         .embedding = "embed_in",
+                                                         .layers = "layers",
+                                                         .norm = "final_layer_norm",
+                                                         .head = "embed_out",
+                                                         .attention = "attention",
+                                                         .mlp = "mlp",
+                                                         .q = "query_key_value",
+                                                         .out = "dense",
+                                                         .up = "dense_h_to_4h",
+                                                         .down = "dense_4h_to_h",
+                                                         .before = {"input_layernorm", "post_attention_layernorm"}};
+static const struct architecture_names nemotron_names = {.body = "model",
+                                                         .embedding = "embed_tokens",
+                                                         .layers = "layers",
+                                                         .norm = "norm",
+                                                         .head = "lm_head",
+                                                         .attention = "self_attn",
+                                                         .mlp = "mlp",
+                                                         .q = "q_proj",
+                                                         .k = "k_proj",
+                                                         .v = "v_proj",
+                                                         .out = "o_proj",
+                                                         .up = "up_proj",
+                                                         .down = "down_proj",
+                                                         .before = {"input_layernorm", "post_attention_layernorm"}};
+static const struct architecture_names phi3_names = {.body = "model",
+                                                     .embedding = "embed_tokens",
+                                                     .layers = "layers",
+                                                     .norm = "norm",
+                                                     .head = "lm_head",
+                                                     .attention = "self_attn",
+                                                     .mlp = "mlp",
+                                                     .q = "qkv_proj",
+                                                     .out = "o_proj",
+                                                     .up = "gate_up_proj",
+                                                     .down = "down_proj",
+                                                     .before = {"input_layernorm", "post_attention_layernorm"}};
+static const struct architecture_names gemma3_names = {
+    LLAMA_NAMES, .before = {"input_layernorm", "pre_feedforward_layernorm"},
+    .after = {"post_attention_layernorm", "post_feedforward_layernorm"}};
+
 /* ---- Families ---- */
 
 #define LM(name) .kind = {name, lm_logits, NULL, sizeof(struct model)}
 #define ROPE .has_rope = true, .rope_base_key = "rope_theta", .rope_share_key = "partial_rotary_factor"
 #define SWIGLU .activation = SILU, .is_gated = true
+#define GEGLU .activation = GELU_TANH, .is_gated = true
 
 enum { QWEN2 = TL_FAMILY_COUNT, N_ROWS }; /* a llama whose q, k and v have biases, and no others do */
 
@@ -112,6 +198,24 @@ static const struct architecture rows[N_ROWS] = {
                   .more_keys = attention_bias_more, .qk_norm = QK_NORM_HEAD, .window = WINDOW_FROM, ROPE, SWIGLU},
     [TL_OLMO2] = {LM("Olmo2ForCausalLM"), .type = "olmo2", .names = &olmo2_names, .keys = llama_keys,
                   .more_keys = attention_bias_more, .qk_norm = QK_NORM_WHOLE, ROPE, SWIGLU},
+    [TL_GPT_NEOX] = {LM("GPTNeoXForCausalLM"), .type = "gpt_neox", .names = &gpt_neox_names, .keys = gpt_neox_keys,
+                     .norm = LAYER_NORM, .activation = GELU_ERF, .packing = PACKED_GROUPS, .has_biases = true,
+                     .are_heads_channels = true, .has_rope = true, .rope_share = 0.25,
+                     .rope_base_key = "rotary_emb_base", .rope_share_key = "rotary_pct"},
+    [TL_NEMOTRON] = {LM("NemotronForCausalLM"), .type = "nemotron", .names = &nemotron_names, .keys = llama_keys,
+                     .more_keys = nemotron_more, .norm = LAYER_NORM, .is_norm_less_one = true,
+                     .activation = RELU_SQUARED, ROPE, .rope_share = 0.5},
+    [TL_PHI3] = {LM("Phi3ForCausalLM"), .type = "phi3", .names = &phi3_names, .keys = llama_keys,
+                 .more_keys = phi3_more, .packing = PACKED_PARTS, .window = WINDOW_ALL, ROPE, SWIGLU},
+    [TL_GPT_BIGCODE] = {LM("GPTBigCodeForCausalLM"), .type = "gpt_bigcode", .names = &gpt2_names,
+                        .keys = gpt_bigcode_keys, .norm = LAYER_NORM, .activation = GELU_TANH, .packing = PACKED_GROUPS,
+                        .has_biases = true, .has_scaled_residual = true, .are_heads_channels = true},
+    [TL_GEMMA] = {LM("GemmaForCausalLM"), .type = "gemma", .names = &llama_names, .keys = llama_keys,
+                  .more_keys = gemma_more, .is_norm_less_one = true, .has_scaled_embedding = true, ROPE, GEGLU},
+    [TL_GEMMA3] = {LM("Gemma3ForCausalLM"), .type = "gemma3_text", .names = &gemma3_names, .keys = llama_keys,
+                   .more_keys = gemma3_more, .is_norm_less_one = true, .has_scaled_embedding = true,
+                   .qk_norm = QK_NORM_HEAD, .window = WINDOW_EVERY, .window_every = 6, ROPE, .rope_base = 1000000,
+                   .window_rope_base = 10000, GEGLU},
 };
 
 const struct architecture *architecture_at(int index) { return index >= 0 && index < N_ROWS ? &rows[index] : NULL; }

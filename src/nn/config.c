@@ -44,12 +44,20 @@ static bool transformer_check(const tl_model_config *c) {
         return error_set(TL_ERROR_USE, "model: %lld heads cannot share %lld heads of keys and values evenly",
                          (long long)c->n_heads, (long long)c->n_kv_heads);
     const struct architecture *a = architecture_of(c);
-    if (c->family == TL_GPT2 && (width != c->channels || c->n_kv_heads != c->n_heads))
-        return error_set(TL_ERROR_USE, "model: GPT-2's heads are its channels: %lld heads of %lld are not %lld",
+    if (a->are_heads_channels && (width != c->channels || (a->packing == PACKED_PARTS && c->n_kv_heads != c->n_heads)))
+        return error_set(TL_ERROR_USE,
+                         "model: the heads of %s models are their channels: %lld heads of %lld are not %lld", a->type,
                          (long long)c->n_heads, (long long)c->head_size, (long long)c->channels);
-    if (a->has_rope && c->head_size % 2)
-        return error_set(TL_ERROR_USE, "model: rotary positions turn pairs: a head size of %lld is odd",
-                         (long long)c->head_size);
+    int64_t turned = c->rope_scaling.size ? c->rope_scaling.size : c->head_size;
+    if (a->has_rope && (turned % 2 || turned < 0 || turned > c->head_size))
+        return error_set(TL_ERROR_USE, "model: rotary positions turn pairs: %s of %lld is odd%s",
+                         c->rope_scaling.size ? "a part" : "a head size", (long long)turned,
+                         turned % 2 ? "" : ", or not a part of a head");
+    if (c->is_parallel && a->names->after[0])
+        return error_set(TL_ERROR_USE, "model: %s models have norms behind attention, and cannot be parallel", a->type);
+    if (!(c->window_rope_base >= 0 && isfinite(c->window_rope_base) && c->query_scale >= 0 && isfinite(c->query_scale)))
+        return error_set(TL_ERROR_USE, "model: window_rope_base is %g, query_scale %g (need 0 or more)",
+                         c->window_rope_base, c->query_scale);
     if (c->window < 0 || c->window_from < 0 || c->window_every < 0 || (c->window && a->window == WINDOW_NEVER))
         return error_set(TL_ERROR_USE, "model: %s models have no window of %lld keys, from layer %lld, every %lld",
                          a->type, (long long)c->window, (long long)c->window_from, (long long)c->window_every);
@@ -213,6 +221,7 @@ static const char *const harmless[] = {"architectures",
                                        "bos_token_id",
                                        "cache_implementation",
                                        "chunk_size_feed_forward",
+                                       "classifier_dropout",
                                        "cls_token_id",
                                        "decoder_start_token_id",
                                        "diversity_penalty",
@@ -298,42 +307,111 @@ static void refuse_unknown(struct reader *r, const char *within, const char *typ
     }
 }
 
-/* A second number that must be the first one's. */
-static void demand_same(struct reader *r, const char *key, double value, const char *other) {
-    char need[96];
-    snprintf(need, sizeof need, "the value of \"%s\", the only one known here", other);
-    if (read_real(r, key, NULL, value) != value) fail(r, key, need);
+/* Another probability of dropout, which must be the first one's. */
+static void demand_same(struct reader *r, const char *key, double value) {
+    if (read_real(r, key, NULL, value) != value) fail(r, key, "the model's other dropout, the only value known here");
 }
 
-static void read_rope_scaling(struct reader *r, tl_model_config *c) {
-    json_t *v = value_of(r, "rope_scaling", "rope_parameters");
-    if (!v) return;
-    if (!json_is_object(v)) {
-        fail(r, "rope_scaling", "an object");
+/* ---- Rotary positions ---- */
+
+static void read_yarn(struct reader *r, tl_rope_scaling *s) {
+    double all = read_real(r, "mscale_all_dim", NULL, 0), some = read_real(r, "mscale", NULL, 0), f = log(s->factor);
+    s->rule = TL_ROPE_YARN;
+    s->low_frequency = read_real(r, "beta_slow", NULL, 1);
+    s->high_frequency = read_real(r, "beta_fast", NULL, 32);
+    demand_truth(r, "truncate", true);
+    if (!(s->factor > 1)) fail(r, "factor", "more than 1");
+    s->magnitude = some != 0 && all != 0 ? (0.1 * some * f + 1) / (0.1 * all * f + 1) : 0.1 * f + 1;
+    s->magnitude = read_real(r, "attention_factor", NULL, s->magnitude);
+}
+
+/* The rule by its name, and its numbers. */
+static void read_scaling(struct reader *r, const char *name, tl_rope_scaling *s) {
+    bool is_llama3 = !strcmp(name, "llama3"), is_yarn = !strcmp(name, "yarn"), is_dynamic = !strcmp(name, "dynamic");
+    if (!strcmp(name, "default")) return;
+    if (!is_llama3 && !is_yarn && !is_dynamic && strcmp(name, "linear")) {
+        if (r->ok)
+            error_set(TL_ERROR_USE,
+                      "%s: \"rope_scaling\" is of type \"%.40s\" (known are linear, dynamic, llama3 and yarn)", r->path,
+                      name);
+        r->ok = false;
         return;
     }
-    struct reader inner = {r->path, v, json_object(), r->ok};
+    s->factor = read_real(r, "factor", NULL, 1);
+    if (is_dynamic) s->rule = TL_ROPE_DYNAMIC;
+    if (is_llama3) {
+        s->low_frequency = read_real(r, "low_freq_factor", NULL, 1);
+        s->high_frequency = read_real(r, "high_freq_factor", NULL, 4);
+    }
+    if (is_llama3 || is_yarn) s->original_context = read_size(r, "original_max_position_embeddings", NULL, -1);
+    else value_at(r, "original_max_position_embeddings");
+    if (is_yarn) read_yarn(r, s);
+}
+
+/* An object of a rule, of the layers of one type if it holds several. */
+static void read_rope_object(struct reader *r, json_t *object, tl_model_config *c, double *base, double *share,
+                             bool is_scaled) {
+    struct reader inner = {r->path, object, json_object(), r->ok};
     if (!inner.seen) {
         r->ok = error_memory(64, "a config's keys");
         return;
     }
     json_t *type = value_of(&inner, "rope_type", "type");
     const char *name = type ? json_string_value(type) : "default";
-    if (!value_of(r, "rope_theta", NULL)) c->rope_base = read_real(&inner, "rope_theta", NULL, 10000);
-    if (name && !strcmp(name, "llama3")) {
-        c->rope_scaling.low_frequency = read_real(&inner, "low_freq_factor", NULL, 1);
-        c->rope_scaling.high_frequency = read_real(&inner, "high_freq_factor", NULL, 4);
-        c->rope_scaling.original_context = read_size(&inner, "original_max_position_embeddings", NULL, -1);
-    } else if (!name || (strcmp(name, "linear") && strcmp(name, "default"))) {
-        if (inner.ok)
-            error_set(TL_ERROR_USE, "%s: \"rope_scaling\" is of type \"%s\" (known are \"llama3\" and \"linear\")",
-                      r->path, name ? name : "?");
-        inner.ok = false;
-    }
-    if (name && strcmp(name, "default")) c->rope_scaling.factor = read_real(&inner, "factor", NULL, 1);
+    *base = read_real(&inner, "rope_theta", NULL, *base);
+    *share = read_real(&inner, "partial_rotary_factor", NULL, *share);
+    if (is_scaled) read_scaling(&inner, name ? name : "?", &c->rope_scaling);
+    else if (!name || strcmp(name, "default")) fail(&inner, "rope_type", "\"default\" in layers with a window");
     refuse_unknown(&inner, "rope_scaling", name ? name : "?");
     json_decref(inner.seen);
     r->ok = inner.ok;
+}
+
+static void read_rope(struct reader *r, const struct architecture *a, tl_model_config *c) {
+    json_t *v = value_of(r, "rope_scaling", "rope_parameters"), *all = json_object_get(v, "full_attention");
+    double share = a->rope_share > 0 ? a->rope_share : 1;
+    c->rope_base = read_real(r, a->rope_base_key, "rope_theta", a->rope_base > 0 ? a->rope_base : 10000);
+    share = read_real(r, a->rope_share_key, "partial_rotary_factor", share);
+    if (a->window_rope_base > 0) c->window_rope_base = read_real(r, "rope_local_base_freq", NULL, a->window_rope_base);
+    if (v && !json_is_object(v)) fail(r, "rope_scaling", "an object");
+    if (r->ok && json_is_object(all) && a->window_rope_base > 0) {
+        json_t *window = json_object_get(v, "sliding_attention");
+        double ignored = 1;
+        read_rope_object(r, all, c, &c->rope_base, &share, true);
+        if (json_is_object(window)) read_rope_object(r, window, c, &c->window_rope_base, &ignored, false);
+    } else if (r->ok && v) {
+        read_rope_object(r, v, c, &c->rope_base, &share, true);
+    }
+    if (!(share > 0 && share <= 1)) fail(r, a->rope_share_key, "a share of the channels, above 0 and up to 1");
+    else if (share < 1) c->rope_scaling.size = (int64_t)((double)c->head_size * share);
+}
+
+/* The share whose part of the channels is this many: Hugging Face's library cuts off what is behind the point. */
+static double share_of(int64_t size, int64_t D) {
+    double share = (double)size / (double)D;
+    return (int64_t)((double)D * share) == size ? share : nextafter(share, 1);
+}
+
+static json_t *scaling_json(const tl_rope_scaling *s) {
+    if (s->rule == TL_ROPE_DYNAMIC) return json_pack("{s:s, s:f}", "rope_type", "dynamic", "factor", s->factor);
+    if (s->rule == TL_ROPE_YARN)
+        return json_pack("{s:s, s:f, s:f, s:f, s:f, s:I}", "rope_type", "yarn", "factor", s->factor, "beta_slow",
+                         s->low_frequency, "beta_fast", s->high_frequency, "attention_factor", s->magnitude,
+                         "original_max_position_embeddings", (json_int_t)s->original_context);
+    if (!s->original_context) return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
+    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", s->factor, "low_freq_factor",
+                     s->low_frequency, "high_freq_factor", s->high_frequency, "original_max_position_embeddings",
+                     (json_int_t)s->original_context);
+}
+
+static bool write_rope(json_t *root, const struct architecture *a, const tl_model_config *c) {
+    const tl_rope_scaling *s = &c->rope_scaling;
+    double share = s->size ? share_of(s->size, c->head_size) : 1;
+    bool ok = json_object_set_new(root, a->rope_base_key, json_real(c->rope_base)) == 0;
+    if (ok && (s->size || a->rope_share > 0)) ok = json_object_set_new(root, a->rope_share_key, json_real(share)) == 0;
+    if (ok && c->window_rope_base > 0)
+        ok = json_object_set_new(root, "rope_local_base_freq", json_real(c->window_rope_base)) == 0;
+    return ok && (s->factor == 0 || s->factor == 1 || json_object_set_new(root, "rope_scaling", scaling_json(s)) == 0);
 }
 
 /* ---- Windows ---- */
@@ -381,7 +459,8 @@ static void read_window(struct reader *r, const struct architecture *a, tl_model
     if (a->window != WINDOW_NEVER) c->window = read_size(r, "sliding_window", NULL, 0);
     if (a->window == WINDOW_FROM) c->window_from = read_count(r, "max_window_layers", list ? from : c->n_layers);
     if (a->window == WINDOW_EVERY)
-        c->window_every = read_size(r, "sliding_window_pattern", "_sliding_window_pattern", first_full);
+        c->window_every = read_size(r, "sliding_window_pattern", list ? NULL : "_sliding_window_pattern",
+                                    list ? first_full : a->window_every);
     if (!is_used) c->window = 0;
     if (!c->window) c->window_from = c->window_every = 0;
     demand_layer_types(r, list, c);
@@ -413,6 +492,9 @@ static void read_key(struct reader *r, const struct key *k, tl_model_config *c) 
     case KEY_REAL:
         *(double *)at = read_real(r, k->name, k->other, k->fallback);
         break;
+    case KEY_WHOLE:
+        *(double *)at = (double)read_size(r, k->name, k->other, (int64_t)k->fallback);
+        break;
     case KEY_TRUTH:
         *(bool *)at = read_truth(r, k->name, k->fallback != 0);
         break;
@@ -427,7 +509,11 @@ static void read_key(struct reader *r, const struct key *k, tl_model_config *c) 
         demand_truth(r, k->name, k->kind == KEY_TRUE);
         break;
     case KEY_DROPOUT:
-        demand_same(r, k->name, c->dropout, "resid_pdrop");
+        demand_same(r, k->name, c->dropout);
+        break;
+    case KEY_MULTI_QUERY:
+        if (read_truth(r, k->name, true)) c->n_kv_heads = 1;
+        value_at(r, "num_key_value_heads"); /* says the same */
         break;
     case KEY_UNUSED:
         value_at(r, k->name);
@@ -445,6 +531,9 @@ static bool write_key(json_t *root, const struct key *k, const tl_model_config *
     case KEY_REAL:
         v = json_real(*(const double *)at);
         break;
+    case KEY_WHOLE:
+        v = json_integer((json_int_t) * (const double *)at);
+        break;
     case KEY_TRUTH:
         v = json_boolean(*(const bool *)at);
         break;
@@ -460,6 +549,9 @@ static bool write_key(json_t *root, const struct key *k, const tl_model_config *
         break;
     case KEY_DROPOUT:
         v = json_real(c->dropout);
+        break;
+    case KEY_MULTI_QUERY:
+        v = json_boolean(c->n_kv_heads == 1);
         break;
     case KEY_UNUSED:
         return true;
@@ -483,8 +575,7 @@ static void read_keys(struct reader *r, const struct architecture *a, tl_model_c
         demand_truth(r, "is_encoder_decoder", false);
         if (json_object_size(value_at(r, "pruned_heads")) > 0) fail(r, "pruned_heads", "empty");
         if (a->has_rope) {
-            c->rope_base = read_real(r, a->rope_base_key, NULL, 10000);
-            read_rope_scaling(r, c);
+            read_rope(r, a, c);
         }
         read_window(r, a, c);
     }
@@ -534,19 +625,6 @@ bool tl_model_config_read(const char *path, tl_model_config *config) {
 }
 
 /* ---- Writing ---- */
-
-static bool write_rope(json_t *root, const struct architecture *a, const tl_model_config *c) {
-    const tl_rope_scaling *s = &c->rope_scaling;
-    json_t *scaling = NULL;
-    if (json_object_set_new(root, a->rope_base_key, json_real(c->rope_base)) != 0) return false;
-    if (s->factor == 0 || s->factor == 1) return true;
-    scaling = s->original_context
-                  ? json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", s->factor,
-                              "low_freq_factor", s->low_frequency, "high_freq_factor", s->high_frequency,
-                              "original_max_position_embeddings", (json_int_t)s->original_context)
-                  : json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
-    return json_object_set_new(root, "rope_scaling", scaling) == 0;
-}
 
 static json_t *config_json(const tl_model_config *c) {
     const struct architecture *a = architecture_of(c);

@@ -145,12 +145,14 @@ struct norm {
     double eps;
     const struct parallel *parallel; /* of the model; NULL: it has none */
     bool is_inside;                  /* a region that tp divides */
+    bool is_less_one;                /* the weight is stored less 1 */
 };
 
 /* As norms of this pass use them: under sp each rank has the norms of some rows, inside a region of some heads. */
 static tl_tensor *norm_tensor(const tl_module *m, int index) {
     const struct norm *n = m->state;
     tl_tensor *x = tl_module_tensor(m, index);
+    if (x && n->is_less_one && index == WEIGHT) x = tl_add_scalar(x, tl_scalar_float(1));
     return n->is_inside && n->parallel ? parallel_share(n->parallel->tp, x) : parallel_outside(n->parallel, x);
 }
 
@@ -197,7 +199,7 @@ static tl_module *norm_new(const tl_module_kind *kind, const struct make *make, 
                            bool bias) {
     tl_module *m = tl_module_new(kind);
     if (!m) return NULL;
-    *(struct norm *)m->state = (struct norm){channels, eps, make->parallel, false};
+    *(struct norm *)m->state = (struct norm){channels, eps, make->parallel, false, false};
     tl_scope scope = tl_scope_begin();
     bool ok = tl_module_add_parameter(m, "weight", tl_ones(TL_SHAPE(channels), make->dtype, make->device));
     if (ok && bias) ok = tl_module_add_parameter(m, "bias", tl_zeros(TL_SHAPE(channels), make->dtype, make->device));
@@ -210,10 +212,14 @@ tl_module *layer_norm_make(const struct make *make, int64_t channels, double eps
 tl_module *rms_norm_make(const struct make *make, int64_t channels, double eps) {
     return norm_new(&rms_norm_kind, make, channels, eps, false);
 }
-tl_module *rms_norm_inside_make(const struct make *make, int64_t channels, double eps) {
-    tl_module *m = rms_norm_make(make, channels, eps);
-    if (m) ((struct norm *)m->state)->is_inside = true;
-    return m;
+bool norm_set(tl_module *m, bool is_inside, bool is_less_one) {
+    struct norm *n = m->state;
+    n->is_inside = is_inside;
+    n->is_less_one = is_less_one;
+    if (!is_less_one) return true;
+    bool grad = tl_set_grad_mode(false), ok = tl_fill_(tl_module_tensor(m, WEIGHT), 0) != NULL;
+    tl_set_grad_mode(grad);
+    return ok;
 }
 tl_module *tl_nn_layer_norm(int64_t channels, double eps, bool bias, tl_dtype dtype, tl_device *device) {
     return norm_new(&layer_norm_kind, &(struct make){dtype, device, -1, NULL, NULL}, channels, eps, bias);

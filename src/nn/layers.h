@@ -30,8 +30,9 @@ tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels, 
 /* tl_nn_layer_norm with a bias, and tl_nn_rms_norm, outside the regions that tp divides. */
 tl_module *layer_norm_make(const struct make *make, int64_t channels, double eps);
 tl_module *rms_norm_make(const struct make *make, int64_t channels, double eps);
-/* The same inside such a region, where each rank norms some heads with the same weight. */
-tl_module *rms_norm_inside_make(const struct make *make, int64_t channels, double eps);
+/* A norm that was just made: inside such a region, where each rank norms some heads with the same weight; its weight is
+ * stored less 1, and begins as 0. */
+bool norm_set(tl_module *norm, bool is_inside, bool is_less_one);
 
 /* LayerNorm or RMSNorm of x + addend, in one pass and billed to the module; *sum is x + addend, a reference that the
  * caller owns. NULL on error, without a sum. */

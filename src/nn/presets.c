@@ -22,10 +22,10 @@
         .family = TL_LLAMA, .n_layers = L, .n_heads = H, .n_kv_heads = KV, .head_size = (C) / (H), .channels = C, \
         .ff = F, .vocabulary = 128256, .context = T, .norm_eps = 1e-5, .rope_base = 500000, .init_std = 0.02,     \
         .rope_scaling = {                                                                                         \
-            times,                                                                                                \
-            1,                                                                                                    \
-            4,                                                                                                    \
-            8192                                                                                                  \
+            .factor = times,                                                                                      \
+            .low_frequency = 1,                                                                                   \
+            .high_frequency = 4,                                                                                  \
+            .original_context = 8192                                                                              \
         }                                                                                                         \
     }
 #define QWEN(L, H, KV, C, F, V, T, tied)                                                                          \
@@ -45,6 +45,27 @@
     { ROTARY(TL_OLMO2, L, H, KV, 128, C, F, 100352, 4096, 500000, 1e-6, false) }
 #define SMOLLM(L, H, KV, C, F, T, base) \
     { ROTARY(TL_LLAMA, L, H, KV, 64, C, F, 49152, T, base, 1e-5, true) }
+#define PYTHIA(L, H, C, V)                                                                                          \
+    {                                                                                                               \
+        ROTARY(TL_GPT_NEOX, L, H, H, (C) / (H), C, 4 * (C), V, 2048, 10000, 1e-5, false), .is_parallel = true,      \
+                                                                                          .rope_scaling = {         \
+                                                                                              .size = (C) / (H) / 4 \
+                                                                                          }                         \
+    }
+#define PHI3(L, H, KV, C, F, V, T, base, keys) \
+    { ROTARY(TL_PHI3, L, H, KV, (C) / (H), C, F, V, T, base, 1e-5, false), .window = keys }
+#define GEMMA(L, H, KV, C, F) \
+    { ROTARY(TL_GEMMA, L, H, KV, 256, C, F, 256000, 8192, 10000, 1e-6, true) }
+#define GEMMA3(L, C, F)                                                                     \
+    {                                                                                       \
+        ROTARY(TL_GEMMA3, L, 4, 1, 256, C, F, 262144, 32768, 1000000, 1e-6, true),          \
+            .window = 512, .window_every = 6, .window_rope_base = 10000, .query_scale = 256 \
+    }
+#define STARCODER(L, H, C)                                                                                             \
+    {                                                                                                                  \
+        .family = TL_GPT_BIGCODE, .n_layers = L, .n_heads = H, .n_kv_heads = 1, .head_size = (C) / (H), .channels = C, \
+        .ff = 4 * (C), .vocabulary = 49152, .context = 8192, .norm_eps = 1e-5, .init_std = 0.02, .is_tied = true       \
+    }
 /* First weights of 0.05 and not 0.02: narrow models start too close to 0 with the latter, and lose a third of a short
  * run. */
 #define BYTES(family_, L, H, C, F, T)                                                                           \
@@ -80,7 +101,7 @@ static const struct preset {
       .rope_base = 500000,
       .init_std = 0.02,
       .is_tied = true,
-      .rope_scaling = {32, 1, 4, 8192}}},
+      .rope_scaling = {.factor = 32, .low_frequency = 1, .high_frequency = 4, .original_context = 8192}}},
     {"llama-3-8b", LLAMA3(32, 32, 8, 4096, 14336, 8192)},
     {"llama-3-70b", LLAMA3(80, 64, 8, 8192, 28672, 8192)},
     {"llama-3.1-405b", LLAMA31(126, 128, 8, 16384, 53248, 131072, 8)},
@@ -105,6 +126,23 @@ static const struct preset {
     {"smollm2-135m", SMOLLM(30, 9, 3, 576, 1536, 8192, 100000)},
     {"smollm2-360m", SMOLLM(32, 15, 5, 960, 2560, 8192, 100000)},
     {"smollm2-1.7b", SMOLLM(24, 32, 32, 2048, 8192, 8192, 130000)},
+    {"pythia-70m", PYTHIA(6, 8, 512, 50304)},
+    {"pythia-160m", PYTHIA(12, 12, 768, 50304)},
+    {"pythia-410m", PYTHIA(24, 16, 1024, 50304)},
+    {"pythia-1b", PYTHIA(16, 8, 2048, 50304)},
+    {"pythia-1.4b", PYTHIA(24, 16, 2048, 50304)},
+    {"pythia-2.8b", PYTHIA(32, 32, 2560, 50304)},
+    {"pythia-6.9b", PYTHIA(32, 32, 4096, 50432)},
+    {"pythia-12b", PYTHIA(36, 40, 5120, 50688)},
+    {"phi-3-mini-4k", PHI3(32, 32, 32, 3072, 8192, 32064, 4096, 10000, 2047)},
+    {"phi-3-medium-4k", PHI3(40, 40, 10, 5120, 17920, 32064, 4096, 10000, 2047)},
+    {"phi-4", PHI3(40, 40, 10, 5120, 17920, 100352, 16384, 250000, 0)},
+    {"gemma-2b", GEMMA(18, 8, 1, 2048, 16384)},
+    {"gemma-7b", GEMMA(28, 16, 16, 3072, 24576)},
+    {"gemma-3-270m", GEMMA3(18, 640, 2048)},
+    {"gemma-3-1b", GEMMA3(26, 1152, 6912)},
+    {"starcoder-1b", STARCODER(24, 16, 2048)},
+    {"starcoder-15b", STARCODER(40, 48, 6144)},
     {"deep-linear", {.family = TL_DEEP_LINEAR, .n_layers = 4, .channels = 64}},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };

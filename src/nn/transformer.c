@@ -114,7 +114,7 @@ static tl_tensor *drop_outside_in(const struct parallel *p, const tl_module *m, 
 struct attention {
     const struct architecture *family;
     int64_t n_heads, n_kv_heads, head_size; /* of this process */
-    double rope_base, dropout;
+    double rope_base, dropout, scale;       /* of scores; 0: by the size of heads */
     tl_rope_scaling rope_scaling;
     tl_module *q, *k, *v, *out; /* with a packing, q is of all three */
     tl_module *q_norm, *k_norm, *out_dropout;
@@ -143,7 +143,7 @@ static tl_tensor *attend_span(const struct attention *a, struct cache_span span,
     q = cache_rows_of(cache, span, q);
     k = cache_rows_of(cache, span, k);
     v = cache_rows_of(cache, span, v);
-    return turn(a, span.length, &q, &k) ? cache_attend(cache, a->layer, span, q, k, v, a->window) : NULL;
+    return turn(a, span.length, &q, &k) ? cache_attend(cache, a->layer, span, q, k, v, a->window, a->scale) : NULL;
 }
 
 enum { MOST_SPANS = 256 };
@@ -180,6 +180,7 @@ static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tens
     const struct parallel *p = &a->model->parallel;
     if (a->model->cache) return attend_cached(a, q, k, v);
     const tl_attention_options options = {.causal = true,
+                                          .scale = a->scale,
                                           .window = a->window,
                                           .dropout = tl_module_is_training(m) ? a->dropout : 0,
                                           .first_key = a->model->document_begin};
@@ -233,6 +234,44 @@ static bool split_parts(tl_tensor *qkv, tl_tensor **part) {
     return part[0] && part[1] && part[2] && tl_function(join_parts, NULL, NULL, &qkv, 1, part, 3);
 }
 
+/* Groups of heads in a packed product, and how many of q, k and v are in each. */
+static int64_t groups_of(const struct attention *a, int64_t width[3]) {
+    int64_t n = a->family->packing == PACKED_PARTS ? 1 : a->n_kv_heads;
+    width[0] = a->n_heads / n;
+    width[1] = width[2] = a->n_kv_heads / n;
+    return n;
+}
+
+/* The gradients of q, k and v (B,T,heads,D), in the groups they were read from: (B,T,groups,heads,D). */
+static void join_groups(tl_gradient *g, void *context) {
+    const struct attention *a = context;
+    int64_t width[3], n = groups_of(a, width), B = 0, T = 0;
+    tl_tensor *part[3], *any = NULL;
+    for (int j = 0; j < 3; j++)
+        if ((part[j] = tl_gradient_of_output(g, j))) any = part[j];
+    if (!any) return;
+    B = tl_size(any, 0), T = tl_size(any, 1);
+    for (int j = 0; j < 3; j++) {
+        const int64_t shape[5] = {B, T, n, width[j], a->head_size};
+        part[j] = part[j] ? tl_reshape(part[j], 5, shape) : tl_zeros(5, shape, tl_dtype_of(any), tl_device_of(any));
+        if (!part[j]) return;
+    }
+    tl_gradient_set(g, 0, tl_concat(part, 3, 3));
+}
+
+/* q, k, v (B,T,heads,D) of a packed product (B,T,width): views, or copies where heads do not lie at even distances. */
+static bool split_groups(const struct attention *a, tl_tensor *packed, int64_t B, int64_t T, tl_tensor **part) {
+    int64_t width[3], n = groups_of(a, width), D = a->head_size, at = 0;
+    tl_tensor *all = tl_view(packed, TL_SHAPE(B, T, n, width[0] + width[1] + width[2], D));
+    bool grad = tl_set_grad_mode(false), ok = all != NULL;
+    for (int j = 0; ok && j < 3; at += width[j++]) {
+        part[j] = tl_reshape(tl_slice(all, 3, at, at + width[j], 1), TL_SHAPE(B, T, n * width[j], D));
+        ok = part[j] != NULL;
+    }
+    tl_set_grad_mode(grad);
+    return ok && tl_function(join_groups, (void *)(uintptr_t)a, NULL, &all, 1, part, 3);
+}
+
 static bool child_add(tl_module *m, tl_module **child, const char *name, tl_module *made) {
     return (*child = tl_module_add(m, name, made)) != NULL;
 }
@@ -242,7 +281,9 @@ static bool read_packed(const struct attention *a, tl_tensor *x, tl_tensor *all,
                         tl_tensor **part) {
     tl_tensor *packed = tl_module_forward(a->q, all);
     if (!parallel_drop_entered(&a->model->parallel, x, all, &packed, 1)) return false;
-    return split_parts(tl_view(packed, TL_SHAPE(B, T, 3, a->n_heads, a->head_size)), part);
+    if (a->family->packing == PACKED_PARTS && a->n_heads == a->n_kv_heads)
+        return split_parts(tl_view(packed, TL_SHAPE(B, T, 3, a->n_heads, a->head_size)), part);
+    return split_groups(a, packed, B, T, part);
 }
 
 /* x (B,T,C) or (B T,C) -> (B,T,heads,D), normed if it has a norm, of each head or of all. */
@@ -282,7 +323,8 @@ static bool qkv_add(tl_module *m, const tl_model_config *c, const struct make *m
     const struct architecture_names *names = a->family->names;
     bool bias = a->family->has_biases || c->has_qkv_bias;
     int64_t C = c->channels, q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
-    if (a->family->packing) return child_add(m, &a->q, names->q, linear_make(make, C, q + 2 * kv, bias, OUT_QKV));
+    enum division division = a->family->packing == PACKED_PARTS ? OUT_QKV : OUT;
+    if (a->family->packing) return child_add(m, &a->q, names->q, linear_make(make, C, q + 2 * kv, bias, division));
     return child_add(m, &a->q, names->q, linear_make(make, C, q, bias, OUT)) &&
            child_add(m, &a->k, names->k, linear_make(make, C, kv, bias, OUT_KV)) &&
            child_add(m, &a->v, names->v, linear_make(make, C, kv, bias, OUT_KV));
@@ -295,8 +337,11 @@ static bool qk_norms_add(tl_module *m, const tl_model_config *c, const struct ma
     if (a->family->qk_norm == QK_PLAIN) return true;
     int64_t q = is_whole ? c->n_heads * c->head_size : c->head_size;
     int64_t k = is_whole ? c->n_kv_heads * c->head_size : c->head_size;
-    return child_add(m, &a->q_norm, "q_norm", rms_norm_inside_make(make, q, c->norm_eps)) &&
-           child_add(m, &a->k_norm, "k_norm", rms_norm_inside_make(make, k, c->norm_eps));
+    if (!child_add(m, &a->q_norm, "q_norm", rms_norm_make(make, q, c->norm_eps)) ||
+        !child_add(m, &a->k_norm, "k_norm", rms_norm_make(make, k, c->norm_eps)))
+        return false;
+    return norm_set(a->q_norm, true, a->family->is_norm_less_one) &&
+           norm_set(a->k_norm, true, a->family->is_norm_less_one);
 }
 
 static tl_module *attention_new(const tl_model_config *c, const struct make *make, const struct make *residual,
@@ -314,6 +359,11 @@ static tl_module *attention_new(const tl_model_config *c, const struct make *mak
                             .rope_scaling = c->rope_scaling,
                             .layer = layer,
                             .window = architecture_has_window(c, layer) ? c->window : 0};
+    if (a->window && c->window_rope_base > 0) { /* a window is short: its positions are not stretched */
+        a->rope_base = c->window_rope_base;
+        a->rope_scaling = (tl_rope_scaling){.size = c->rope_scaling.size};
+    }
+    if (c->query_scale > 0) a->scale = 1 / sqrt(c->query_scale);
     const struct architecture_names *names = a->family->names;
     bool bias = a->family->has_biases || c->has_out_bias;
     bool ok = qkv_add(m, c, make) && child_add(m, &a->out, names->out,
@@ -358,6 +408,12 @@ static tl_tensor *mlp_forward(tl_module *m, tl_tensor *x) {
     if (s->gate) part[n++] = tl_module_forward(s->gate, all);
     part[n++] = tl_module_forward(s->up, all);
     if (!parallel_drop_entered(s->parallel, x, all, part, n)) return NULL;
+    if (s->family->is_gated && n == 1) { /* both are in one */
+        int64_t F = tl_size(part[0], -1) / 2;
+        part[1] = tl_slice(part[0], -1, F, 2 * F, 1);
+        part[0] = tl_slice(part[0], -1, 0, F, 1);
+        n = 2;
+    }
     tl_tensor *h = n == 2 ? gated(activation, part[0], part[1]) : activate(activation, part[0]);
     tl_tensor *y = tl_module_forward(s->down, h);
     return s->out_dropout ? drop_outside(s->parallel, s->out_dropout, y)
@@ -372,10 +428,10 @@ static tl_module *mlp_new(const tl_model_config *c, const struct make *make, con
     struct mlp *s = m->state;
     *s = (struct mlp){.family = architecture_of(c), .dropout = c->dropout, .parallel = make->parallel};
     const struct architecture_names *names = s->family->names;
-    bool bias = s->family->has_biases || c->has_mlp_bias, ok = true;
+    bool bias = s->family->has_biases || c->has_mlp_bias, ok = true, is_packed = s->family->is_gated && !names->gate;
     int64_t C = c->channels, F = c->ff;
     if (names->gate) ok = child_add(m, &s->gate, names->gate, linear_make(make, C, F, bias, OUT));
-    ok = ok && child_add(m, &s->up, names->up, linear_make(make, C, F, bias, OUT)) &&
+    ok = ok && child_add(m, &s->up, names->up, linear_make(make, C, is_packed ? 2 * F : F, bias, OUT)) &&
          child_add(m, &s->down, names->down, linear_make(residual, F, C, bias, IN));
     if (ok && names->dropout[2]) ok = child_add(m, &s->out_dropout, names->dropout[2], tl_nn_dropout(c->dropout));
     return module_finish(m, ok);
@@ -386,6 +442,7 @@ static tl_module *mlp_new(const tl_model_config *c, const struct make *make, con
 enum { ATTENTION, MLP };
 struct block {
     tl_module *before[2], *layer[2], *after[2]; /* norms may be NULL */
+    bool is_parallel;
 };
 
 /* The residual stream between sub-layers: x, and the last sub-layer's result, which the next norm adds to it (NULL:
@@ -421,8 +478,22 @@ static bool stream_pass(struct stream *s, const struct block *b, int which) {
     return tl_scope_end(scope) && s->addend;
 }
 
+/* Attention and the MLP of the same x, each behind its norm, or both behind the first. */
+static bool parallel_pass(struct stream *s, const struct block *b) {
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    tl_tensor *h = stream_norm(s, b->before[ATTENTION]);
+    tl_tensor *attention = h ? tl_module_forward(b->layer[ATTENTION], h) : NULL;
+    if (h && b->before[MLP]) h = tl_module_forward(b->before[MLP], s->x);
+    tl_tensor *mlp = h && attention ? tl_module_forward(b->layer[MLP], h) : NULL,
+              *y = mlp ? tl_add(attention, mlp) : NULL;
+    s->addend = y ? tl_keep(y) : NULL;
+    return tl_scope_end(scope) && s->addend;
+}
+
 static bool block_pass(tl_module *m, struct stream *s) {
     const struct block *b = m->state;
+    if (b->is_parallel) return parallel_pass(s, b);
     return stream_pass(s, b, ATTENTION) && stream_pass(s, b, MLP);
 }
 
@@ -436,7 +507,9 @@ static tl_tensor *block_forward(tl_module *m, tl_tensor *x) {
 static const tl_module_kind block_kind = {"DecoderLayer", block_forward, NULL, sizeof(struct block)};
 
 static tl_module *norm_make(const tl_model_config *c, const struct make *make) {
-    return (architecture_of(c)->norm == LAYER_NORM ? layer_norm_make : rms_norm_make)(make, c->channels, c->norm_eps);
+    const struct architecture *a = architecture_of(c);
+    tl_module *m = (a->norm == LAYER_NORM ? layer_norm_make : rms_norm_make)(make, c->channels, c->norm_eps);
+    return m ? module_finish(m, norm_set(m, false, a->is_norm_less_one)) : NULL;
 }
 
 /* A norm of a block, if it has one of that name. */
@@ -454,6 +527,7 @@ static tl_module *block_new(const tl_model_config *c, const struct make *make, i
     tl_module *m = tl_module_new(&block_kind);
     if (!m) return NULL;
     struct block *b = m->state;
+    b->is_parallel = c->is_parallel;
     bool ok = norm_add(m, names->before[0], c, make, &b->before[0]) &&
               child_add(m, &b->layer[0], names->attention, attention_new(c, make, &residual, layer)) &&
               norm_add(m, names->after[0], c, make, &b->after[0]) &&
@@ -586,9 +660,17 @@ static tl_tensor *with_positions(const struct model *s, tl_tensor *x) {
     return n == 1 ? parts[0] : tl_concat(parts, (int)n, 0);
 }
 
+/* sqrt(C), rounded to the digits of the parameters' dtype as Hugging Face's library does. */
+static tl_scalar embedding_scale(const struct model *s) {
+    int exponent, digits = s->dtype == TL_BF16 ? 8 : s->dtype == TL_F16 ? 11 : s->dtype == TL_F32 ? 24 : 53;
+    double share = frexp(sqrt((double)s->config.channels), &exponent);
+    return tl_scalar_float(ldexp(rint(ldexp(share, digits)), exponent - digits));
+}
+
 static tl_tensor *embedded(tl_module *model, tl_tensor *tokens) {
     struct model *s = model->state;
     tl_tensor *x = tl_module_forward(s->embedding, tokens);
+    if (x && architecture_of(&s->config)->has_scaled_embedding) x = tl_mul_scalar(x, embedding_scale(s));
     if (s->positions) x = with_positions(s, x);
     return s->embedding_dropout ? drop_outside(&s->parallel, s->embedding_dropout, x)
                                 : drop_outside_in(&s->parallel, model, s->config.dropout, x);

@@ -3,17 +3,25 @@
 
 #include "ops/ops.h"
 
+static const struct attr_rope *rope_attr(const tl_call *c) { return c->attr; }
+
 static bool rope_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     if (!call_needs_float(c, 0)) return false;
     if (x->rank != 4 || x->shape[3] % 2) return call_fail_need(c, "rotates pairs", "[B,T,H,D] with even D");
+    if (rope_attr(c)->scaling.size > x->shape[3])
+        return call_fail_need(c, "turns more channels than heads have", "size <= D");
     if (c->n_inputs > 1 && !call_needs_index(c, 1)) return false;
     if (c->n_inputs > 1 && !shape_equal(c->input[1]->rank, c->input[1]->shape, 2, x->shape))
         return call_fail_need(c, "positions have another shape than the rows", "[B,T]");
     return call_output_like(c, 0, 0);
 }
 /* per pair: 4 products, 2 sums */
-static void rope_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 3 * (count)c->input[0]->numel); }
+static void rope_cost(const tl_call *c, struct cost *cost) {
+    const int64_t size = rope_attr(c)->scaling.size, D = c->input[0]->shape[3];
+    count n = (count)c->input[0]->numel;
+    cost_traffic(c, cost, 3 * (size && D ? n / (count)D * (count)size : n));
+}
 static tl_tensor *rope(tl_tensor *x, tl_tensor *positions, const struct attr_rope *a);
 /* the inverse of a rotation is its transpose */
 static void rope_backward(tl_gradient *g) {
@@ -25,7 +33,7 @@ static void rope_backward(tl_gradient *g) {
 const tl_op op_rope = {RECORD(KERNEL, rope, 1),
                        .shapes = "x (B,T,H,D), D even [, positions (B,T)] -> like x",
                        .dtypes = "floats; positions i64, i32",
-                       .flops = "3n: per pair 4 products, 2 sums",
+                       .flops = "3n of the n numbers that turn: per pair 4 products, 2 sums",
                        .shape = rope_shape,
                        .cost = rope_cost,
                        .backward = rope_backward,
@@ -37,7 +45,11 @@ static tl_tensor *rope(tl_tensor *x, tl_tensor *positions, const struct attr_rop
 }
 
 static bool scaling_is_whole(const tl_rope_scaling *s) {
-    return (s->factor >= 0 && s->original_context >= 0 &&
+    bool is_known = s->rule >= TL_ROPE_BY_CONTEXT && s->rule <= TL_ROPE_YARN && s->magnitude >= 0 &&
+                    (s->rule != TL_ROPE_YARN || s->original_context > 0);
+    if (s->size < 0 || s->size % 2)
+        return error_set(TL_ERROR_USE, "rope: %lld channels cannot turn in pairs", (long long)s->size);
+    return (is_known && s->factor >= 0 && s->original_context >= 0 &&
             (!s->original_context || (s->low_frequency > 0 && s->high_frequency > s->low_frequency))) ||
            error_set(TL_ERROR_USE, "rope: a scaling by %g of context %lld between frequencies %g and %g has no meaning",
                      s->factor, (long long)s->original_context, s->low_frequency, s->high_frequency);

@@ -54,7 +54,13 @@ static const struct {
             RARE(has_mlp_bias, IS_TRUTH),
             RARE(window, IS_SIZE),
             RARE(window_from, IS_SIZE),
-            RARE(window_every, IS_SIZE)};
+            RARE(window_every, IS_SIZE),
+            RARE(rope_scaling.rule, IS_SIZE),
+            RARE(rope_scaling.size, IS_SIZE),
+            RARE(rope_scaling.magnitude, IS_NUMBER),
+            RARE(window_rope_base, IS_NUMBER),
+            RARE(query_scale, IS_NUMBER),
+            RARE(is_parallel, IS_TRUTH)};
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static bool is_zero(const json_t *value) {

@@ -1383,10 +1383,10 @@ const struct sample samples_cross_entropy_grad[] = {
 
 CALL(rope_call) { return one(out, tl_rope(in[0], s->d[0], s->n[0], NULL)); }
 CALL(rope_scaled_call) {
-    return one(out, tl_rope(in[0], s->d[0], s->n[0], &(tl_rope_scaling){s->d[1], 1, 4, s->n[1]}));
+    return one(out, tl_rope(in[0], s->d[0], s->n[0], &(tl_rope_scaling){.factor = s->d[1], .low_frequency = 1, .high_frequency = 4, .original_context = s->n[1], .rule = s->n[2], .size = s->n[3], .magnitude = s->d[2]}));
 }
 CALL(rope_at_call) {
-    return one(out, tl_rope_at(in[0], s->d[0], in[1], s->d[1] ? &(tl_rope_scaling){s->d[1], 1, 4, s->n[1]} : NULL));
+    return one(out, tl_rope_at(in[0], s->d[0], in[1], s->d[1] ? &(tl_rope_scaling){.factor = s->d[1], .low_frequency = 1, .high_frequency = 4, .original_context = s->n[1], .rule = s->n[2], .size = s->n[3], .magnitude = s->d[2]} : NULL));
 }
 const struct sample samples_rope[] = {
     {"positions", GRAD, .call = rope_at_call, .in = {F(2, 3, 2, 4), IDS(50, 2, 3)}, .d = {10000}},
@@ -1398,6 +1398,10 @@ const struct sample samples_rope[] = {
     {"positions of another shape", 0, .call = rope_at_call, .in = {F(2, 3, 2, 4), IDS(9, 2, 4)}, .d = {10000}, .error = "must match the existing size"},
     {"a longer context, linear", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 4)}, .d = {100, 8}, .n = {7}},
     {"a longer context, Llama 3's", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 12)}, .d = {100, 8}, .n = {7, 64}},
+    {"a longer context, YaRN's", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 16)}, .d = {100, 8, 1.2}, .n = {7, 64, TL_ROPE_YARN}},
+    {"a part of each head", GRAD, .call = rope_scaled_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 10)}, .d = {100}, .n = {7, 0, 0, 4}},
+    {"a part of each large head, turned longer", LARGE | GRAD, .call = rope_scaled_call, .in = {F(2, 33, 3, 64)}, .d = {1000, 0, 1.5}, .n = {0, 0, 0, 32}},
+    {"more than a head", 0, .call = rope_scaled_call, .in = {F(1, 3, 2, 4)}, .d = {100}, .n = {0, 0, 0, 6}, .error = "more channels"},
     {"heads", GRAD, .call = rope_call, .in = {F(2, 3, 2, 4)}, .d = {10000}},
     {"later positions, other base", GRAD, .call = rope_call, .in = {F(1, 3, 1, 6)}, .d = {500000}, .n = {100}},
     {"no time", GRAD, .call = rope_call, .in = {F(2, 0, 2, 4)}, .d = {10000}},

@@ -7,12 +7,13 @@
 #include "tensor/dtype.h"
 
 #include <math.h>
+#include <string.h>
 
 struct rope {
     const tl_operand *x, *out;
     const tl_operand *positions; /* (B,T); NULL: first_position + t in every row of the batch */
     const struct attr_rope *attr;
-    double sign;
+    double sign, magnitude;
     int64_t first_position;
 };
 
@@ -23,6 +24,21 @@ static int64_t position_at(const struct rope *rope, int64_t b, int64_t t) {
     if (!x) return rope->first_position + t;
     const int64_t at = b * x->stride[0] + t * x->stride[1];
     return x->dtype == TL_I64 ? ((const int64_t *)x->data)[at] : ((const int32_t *)x->data)[at];
+}
+
+/* Copies the channels of every head that do not turn. */
+static void rope_keep(const struct rope *rope, int64_t first, int64_t last) {
+    const tl_operand *x = rope->x, *out = rope->out;
+    const int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3],
+                  from = 2 * rope_half(rope->attr, D);
+    const int64_t bytes = dtype_info(x->dtype)->bits / 8;
+    for (int64_t t = first; from < D && t < last; t++) {
+        for (int64_t row = 0; row < B * H; row++) {
+            const int64_t b = row / H, h = row % H, at = ((b * T + t) * H + h) * D + from;
+            memcpy((char *)out->data + at * bytes, (const char *)x->data + (block_row_at(x, b, t, h) + from) * bytes,
+                   (size_t)((D - from) * bytes));
+        }
+    }
 }
 
 #define REAL float
@@ -41,6 +57,7 @@ bool cpu_rope(const tl_kernel_args *args) {
         .positions = attr->has_positions ? &args->in[1] : NULL,
         .attr = attr,
         .sign = attr->inverse ? -1 : 1,
+        .magnitude = rope_magnitude(attr),
         .first_position = attr->first_position,
     };
     parallel_for(rope.x->shape[1], ROPE_POSITIONS, args->n_threads,

@@ -9,17 +9,17 @@ struct NAME(rope_angles) {
 static void NAME(rope_turn)(struct NAME(rope_angles) * a, const struct rope *rope, int64_t position, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         const double angle = (double)position * a->frequency[i];
-        a->cosine[i] = (REAL)cos(angle);
-        a->sine[i] = (REAL)(rope->sign * sin(angle));
+        a->cosine[i] = (REAL)(rope->magnitude * cos(angle));
+        a->sine[i] = (REAL)(rope->sign * rope->magnitude * sin(angle));
     }
 }
 
-/* Rotates the pair (x[i], x[i + D/2]) of every head by the angle position * frequency of i. Rows of the batch follow
+/* Rotates the pair (x[i], x[i + half]) of every head by the angle position * frequency of i. Rows of the batch follow
  * each other inside a position, so that those at the same one share its angles. */
 static void NAME(rope_positions)(void *context, int64_t first, int64_t last) {
     const struct rope *rope = context;
     const tl_operand *x = rope->x, *out = rope->out;
-    const int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
+    const int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = rope_half(rope->attr, D);
     for (int64_t i0 = 0; i0 < half; i0 += ROPE_PAIRS) {
         const int64_t n = block_min(ROPE_PAIRS, half - i0);
         struct NAME(rope_angles) a;
@@ -48,6 +48,7 @@ static void NAME(rope_positions)(void *context, int64_t first, int64_t last) {
             }
         }
     }
+    rope_keep(rope, first, last);
 }
 
 #undef REAL

@@ -1,11 +1,11 @@
-/* rope.cu: rotary positions. A block turns the heads of one t in one batch entry after another. Its D/2 angles are
+/* rope.cu: rotary positions. A block turns the heads of one t in one batch entry after another. Its angles are
  * computed in f64, once where the position follows from t, and otherwise for every entry. Heads are read and written in
  * packs where they are aligned. */
 #include "device/cuda/shared/common.cuh"
 #include "spec/rope.h"
 
 struct rope_shape {
-    int64_t B, T, H, half;                /* half = D/2 */
+    int64_t B, T, H, D, half;             /* 2 half of the D channels turn */
     int64_t stride_b, stride_t, stride_h; /* of x; its last axis is dense */
     const void *positions;                /* (B,T); NULL: first_position + t */
     tl_dtype positions_dtype;
@@ -23,8 +23,8 @@ template <class C>
 __device__ inline void angles_put(C *table, int64_t position, int half, const struct attr_rope &attr) {
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
         const double angle = (double)position * rope_frequency(&attr, i, half);
-        table[i] = (C)cos(angle);
-        table[half + i] = (C)(attr.inverse ? -sin(angle) : sin(angle));
+        table[i] = (C)(rope_magnitude(&attr) * cos(angle));
+        table[half + i] = (C)(rope_magnitude(&attr) * (attr.inverse ? -sin(angle) : sin(angle)));
     }
 }
 
@@ -56,10 +56,15 @@ template <class T, int U> __global__ void rope_rows(const T *x, T *out, rope_sha
                 __syncthreads();
             }
             const T *from = x + b * s.stride_b + t * s.stride_t;
-            T *to = out + (b * s.T + t) * s.H * 2 * half;
+            T *to = out + (b * s.T + t) * s.H * s.D;
             for (int64_t j = threadIdx.x; j < s.H * n_units; j += blockDim.x) {
                 const int64_t h = j / n_units;
-                head_turn<U>(from + h * s.stride_h, to + h * 2 * half, table, half, (int)(j - h * n_units));
+                head_turn<U>(from + h * s.stride_h, to + h * s.D, table, half, (int)(j - h * n_units));
+            }
+            const int64_t rest = s.D - 2 * half; /* does not turn */
+            for (int64_t j = threadIdx.x; j < s.H * rest; j += blockDim.x) {
+                const int64_t h = j / rest, i = 2 * half + j - h * rest;
+                to[h * s.D + i] = from[h * s.stride_h + i];
             }
         }
     }
@@ -79,7 +84,7 @@ template <class T, int U> static void rope_start(const tl_kernel_args *args, con
 
 template <class T> static bool rope_launch(const tl_kernel_args *args, const rope_shape &s) {
     const void *const addresses[] = {args->in[0].data, args->out[0].data};
-    const bool packs = rows_are_packs(s.half, 2, addresses) && (s.stride_b | s.stride_t | s.stride_h) % PACK == 0;
+    const bool packs = rows_are_packs(s.half, 2, addresses) && (s.stride_b | s.stride_t | s.stride_h | s.D) % PACK == 0;
     if (packs) rope_start<T, PACK>(args, s);
     else rope_start<T, 1>(args, s);
     return true;
@@ -91,7 +96,8 @@ extern "C" bool cuda_rope(const tl_kernel_args *args) {
     s.B = x->shape[0];
     s.T = x->shape[1];
     s.H = x->shape[2];
-    s.half = x->shape[3] / 2;
+    s.D = x->shape[3];
+    s.half = rope_half((const struct attr_rope *)args->attr, s.D);
     s.stride_b = x->stride[0];
     s.stride_t = x->stride[1];
     s.stride_h = x->stride[2];
