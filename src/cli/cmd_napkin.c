@@ -26,7 +26,8 @@ const char help_napkin[] =
     "\n"
     "  time         days of a run:             --params N --tokens D --devices n --mfu X (--device NAME | --peak X)\n"
     "               or devices for it:         --days X instead of --devices; --model and --seq instead of --params\n"
-    "                                          [--convention palm]: how FLOPs are counted, as in `flops`\n"
+    "                                          [--convention palm; 6n with --params]: how FLOPs are counted, as in\n"
+    "                                          `flops`\n"
     "  fit          the largest model:         (--memory B | --device NAME) --devices n [--bytes-per-param 16]\n"
     "  flops        by every convention:       --model MODEL --seq S [--tokens D], or --params N --tokens D\n"
     "  memory       bytes of a tensor:         --shape 49152,12288 --dtype f32\n"
@@ -37,6 +38,7 @@ const char help_napkin[] =
     "  chinchilla   best size for a budget:    --flops C, or --params N, or --tokens D [--tokens-per-param 20]\n"
     "  mfu          by every convention:       --model MODEL --seq S (--tokens-per-second X | --batch B --seconds X)\n"
     "               (--device NAME | --peak X) --devices n; or a GPT of --layers --channels --vocabulary\n"
+    "               of a published figure:     --flops-per-second X of one device (--device NAME | --peak X)\n"
     "  loss         fit E + A/N^a + B/D^b to   --runs FILE (lines of N,D,loss), and predict --params N --tokens D\n"
     "               your runs, robustly:       and the best N for --flops C; [--alpha X] [--beta X] fix an exponent,\n"
     "               [--huber 0.001] is where residuals of log loss stop counting squared\n"
@@ -94,6 +96,7 @@ static void word(struct answer *a, const char *key, const char *text) {
 
 struct asked {
     double params, tokens, devices, mfu, peak, days, memory, bytes_per_param, flops, tokens_per_second, seconds;
+    double flops_per_second; /* of one device */
     double tokens_per_param, alpha, beta, huber, batch, seq, layers, channels, heads, vocabulary, tensor, pipeline,
         interleave;
     double m, k, n;
@@ -186,6 +189,11 @@ static void expected_say(struct answer *a, const struct peak *machine, const cha
     value(a, name, bound / mfu, "%s", amount_text(bound / mfu, shown));
 }
 
+static void flops_say(struct answer *a, double flops, const char *counted) {
+    value(a, "flops", flops, "%.4g%s%s", flops, counted ? ", counted by " : "", counted ? counted : "");
+    if (counted) word(a, "convention", counted);
+}
+
 static int form_time(const struct asked *q, struct answer *a) {
     struct peak machine;
     struct napkin_model m;
@@ -194,6 +202,7 @@ static int form_time(const struct asked *q, struct answer *a) {
     if (code) return code;
     if (!(machine.peak > 0)) return lacks("time", "no device (give --device NAME, or --peak in FLOP/s)");
     double flops = q->flops, params = q->params;
+    const char *counted = NULL;
     char work[128];
     if (q->model || q->layers > 0) {
         const struct napkin_convention *c = napkin_convention_find(q->convention);
@@ -202,9 +211,13 @@ static int form_time(const struct asked *q, struct answer *a) {
         if ((code = model_find("time", q, &m, &name))) return code;
         flops = c->flops(&m, q->seq) * q->tokens;
         params = m.parameters;
+        counted = c->name;
         snprintf(work, sizeof work, "(%s) x %.4g", c->formula, q->tokens);
     } else if (flops > 0) snprintf(work, sizeof work, "%.4g", flops);
     else if (params > 0 && q->tokens > 0) {
+        if (given_has(&q->given, "--convention") && strcmp(q->convention, "6n"))
+            return bad("time", "--convention %s needs --model and --seq; with --params it is 6n", q->convention);
+        counted = "6n";
         flops = 6 * params * q->tokens;
         snprintf(work, sizeof work, "6 x %.4g x %.4g", params, q->tokens);
     } else
@@ -216,7 +229,7 @@ static int form_time(const struct asked *q, struct answer *a) {
         formula(a, "devices = FLOPs / (time x peak x MFU) = %s / (%.4g days x 86400 x %.4g x %.3g)", work, q->days,
                 machine.peak, mfu);
         peak_say(a, &machine);
-        value(a, "flops", flops, "%.4g", flops);
+        flops_say(a, flops, counted);
         value(a, "devices", ceil(devices), "%.0f (%.4g)%s", ceil(devices), devices, q->mfu > 0 ? "" : " or more");
         value(a, "days", q->days, "%.4g", q->days);
         if (!(q->mfu > 0)) expected_say(a, &machine, "devices", devices);
@@ -228,7 +241,7 @@ static int form_time(const struct asked *q, struct answer *a) {
     peak_say(a, &machine);
     char n[32];
     if (params > 0) value(a, "parameters", params, "%s", grouped_text((uint64_t)params, n));
-    value(a, "flops", flops, "%.4g", flops);
+    flops_say(a, flops, counted);
     value(a, "seconds", s, "%s", amount_text(s, n));
     value(a, "days", s / NAPKIN_DAY, "%s%s", amount_text(s / NAPKIN_DAY, n), q->mfu > 0 ? "" : " or more: a bound");
     if (!(q->mfu > 0)) expected_say(a, &machine, "days", s / NAPKIN_DAY);
@@ -315,11 +328,40 @@ static int form_flops(const struct asked *q, struct answer *a) {
     return 0;
 }
 
+/* The share of the peak that a published rate is, and the tokens that it would be by each convention. */
+static int published_say(const struct asked *q, struct answer *a, const struct peak *machine) {
+    struct napkin_model m;
+    const char *name;
+    const double rate = q->flops_per_second, share = rate / machine->peak;
+    if (!(machine->peak > 0)) return lacks("mfu", "no device (give --device NAME, or --peak in FLOP/s)");
+    if (share > 1)
+        return bad("mfu", "%.4g FLOP/s are more than the dense peak of %s, %.4g (another --dtype, such as fp8?)", rate,
+                   machine->dtype, machine->peak);
+    formula(a, "MFU = FLOP/s of a device / peak = %.5g / %.5g = %.2f %%", rate, machine->peak, 100 * share);
+    peak_say(a, machine);
+    value(a, "mfu", share, "%.2f %%, by the convention of those who published it", 100 * share);
+    value(a, "flops_per_second", rate * q->devices, "%.5g on %.0f devices", rate * q->devices, q->devices);
+    if (!q->model && !(q->layers > 0)) return 0;
+    int code = model_find("mfu", q, &m, &name);
+    if (code) return code;
+    if (!(q->seq > 0)) return lacks("mfu", "--seq is required");
+    model_say(a, &m, name);
+    json_t *list = json_object();
+    for (const struct napkin_convention *c = napkin_conventions; c->name; c++) {
+        const double tokens = rate * q->devices / c->flops(&m, q->seq);
+        json_object_set_new(list, c->name, json_real(tokens));
+        fprintf(a->text, "  %-18s %.6g tokens/s, if counted by %s\n", c->name, tokens, c->formula);
+    }
+    json_object_set_new(a->json, "tokens_per_second", list);
+    return 0;
+}
+
 static int form_mfu(const struct asked *q, struct answer *a) {
     struct napkin_model m;
     struct peak machine;
     const char *name;
     int code = peak_find("mfu", q, &machine);
+    if (!code && q->flops_per_second > 0) return published_say(q, a, &machine);
     if (code || (code = model_find("mfu", q, &m, &name))) return code;
     if (!(q->seq > 0)) return lacks("mfu", "--seq is required");
     double rate = q->tokens_per_second;
@@ -710,7 +752,8 @@ static const struct option_form reads[N_FORMS + 1] = {
     {"napkin intensity", "--op --m --k --n --dtype --device --peak --hardware --json", NULL},
     {"napkin chinchilla", "--flops --params --tokens --tokens-per-param --json", NULL},
     {"napkin mfu",
-     "--model --seq --layers --channels --vocabulary --tokens-per-second --batch --seconds --devices "
+     "--model --seq --layers --channels --vocabulary --flops-per-second --tokens-per-second --batch --seconds "
+     "--devices "
      "--device --dtype --peak --hardware --json",
      NULL},
     {"napkin loss", "--runs --params --tokens --flops --alpha --beta --huber --json", NULL},
@@ -721,8 +764,8 @@ static const struct option_form reads[N_FORMS + 1] = {
 static const struct option_rule rules[] = {
     {"napkin time", "--params --flops --layers --channels --vocabulary", OPTION_BESIDE, "--model"},
     {"napkin time", "--params --tokens --seq --layers --channels --vocabulary", OPTION_BESIDE, "--flops"},
-    {"napkin time", "--seq --convention --layers --channels --vocabulary", OPTION_BESIDE, "--params"},
-    {"napkin time", "--convention", OPTION_WITHOUT, "--model --layers"},
+    {"napkin time", "--seq --layers --channels --vocabulary", OPTION_BESIDE, "--params"},
+    {"napkin time", "--convention", OPTION_WITHOUT, "--model --layers --params"},
     {"napkin time", "--devices", OPTION_BESIDE, "--days"},
     {"napkin time", "--hardware", OPTION_WITHOUT, "--device"},
     {"napkin fit", "--device", OPTION_BESIDE, "--memory"},
@@ -732,7 +775,9 @@ static const struct option_rule rules[] = {
     {"napkin activations", "--interleave", OPTION_WITHOUT, "--pipeline"},
     {"napkin intensity", "--peak --hardware", OPTION_WITHOUT, "--device"},
     {"napkin mfu", "--layers --channels --vocabulary", OPTION_BESIDE, "--model"},
+    {"napkin mfu", "--tokens-per-second --batch --seconds", OPTION_BESIDE, "--flops-per-second"},
     {"napkin mfu", "--batch --seconds", OPTION_BESIDE, "--tokens-per-second"},
+    {"napkin mfu", "--seq", OPTION_WITHOUT, "--model --layers"},
     {"napkin mfu", "--dtype", OPTION_WITHOUT, "--device --peak"},
     {"napkin mfu", "--hardware", OPTION_WITHOUT, "--device"},
     {"napkin loss", "--params", OPTION_WITHOUT, "--tokens"},
@@ -754,6 +799,7 @@ static int asked_read(int argc, char **argv, struct asked *q) {
         {"--memory", OPTION_NUMBER, &q->memory, 1, 1e18, false},
         {"--bytes-per-param", OPTION_NUMBER, &q->bytes_per_param, 1e-3, 1e6, false},
         {"--flops", OPTION_NUMBER, &q->flops, 1, LARGEST_FLOPS, false},
+        {"--flops-per-second", OPTION_NUMBER, &q->flops_per_second, 1, 1e24, false},
         {"--tokens-per-second", OPTION_NUMBER, &q->tokens_per_second, 1e-6, LARGEST_DATA, false},
         {"--seconds", OPTION_NUMBER, &q->seconds, 1e-9, 1e12, false},
         {"--tokens-per-param", OPTION_NUMBER, &q->tokens_per_param, 1e-6, 1e9, false},

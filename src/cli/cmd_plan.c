@@ -37,6 +37,10 @@ const char help_plan[] =
     "  --rings              expect the collectives of NCCL and others, instead of Tally's own\n"
     "  --tokens D           tokens of the whole run: 300B, 15T [steps x batch x seq x accum]\n"
     "  --price-per-hour X   dollars per device and hour\n"
+    "  --mfu X              expect this share of the peak, by PaLM's rule: 0.4 [what published runs reach]\n"
+    "  --goodput X          share of the time that goes into steps that count, without failures and restarts [1]\n"
+    "  --pue X, --host-power W, --carbon G   energy of the building over that of its machines [1], watts of the host\n"
+    "                       for each device [0], grams of CO2 per kWh\n"
     "  --memory-limit N     instead of the device's memory: 80GB, 24GiB\n"
     "  --peak X             FLOP/s of the recipe's products, instead of the device's: 989e12\n"
     "  --short              leave out growth limits and advice\n"
@@ -273,6 +277,37 @@ static void time_print(const struct plan *plan) {
     printf("\n");
 }
 
+static void bill_print(const struct plan *plan) {
+    const struct plan_expectation *e = &plan->expected;
+    const struct bill *b = &e->bill, *low = &e->least, *high = &e->most;
+    char a[32], l[32], h[32];
+    printf("expected: %s", duration_text(b->days * 86400, a));
+    if (e->has_range) printf(" (%s to %s)", duration_text(low->days * 86400, l), duration_text(high->days * 86400, h));
+    printf(", %s %s-hours", amount_text(b->device_hours, a), hours_of(&plan->target));
+    if (b->money > 0) printf(", %s", dollars_text(b->money, a));
+    if (b->money > 0 && e->has_range) printf(" (%s to %s)", dollars_text(low->money, l), dollars_text(high->money, h));
+    if (b->energy_kwh > 0) printf(", %s kWh", amount_text(b->energy_kwh, a));
+    if (b->co2_kg > 0) printf(", %s kg of CO2", amount_text(b->co2_kg, a));
+    printf("\n");
+}
+
+/* The training as those who pay for it see it, and what that rests on. */
+static void expected_print(const struct plan *plan) {
+    const struct plan_expectation *e = &plan->expected;
+    const struct bill_terms *t = &plan->options.terms;
+    if (!(e->step_s > 0)) return;
+    bill_print(plan);
+    if (e->mfu > 0) printf("  MFU %.1f %% by PaLM's rule, ", 100 * e->mfu);
+    else printf("  ");
+    printf("%s", t->mfu > 0                   ? "as given"
+                 : plan->time.predicted_s > 0 ? "from this machine's measurements"
+                                              : "as published runs reach; nine of ten are within the range");
+    if (t->goodput > 0) printf("; %.3g of the time counts", t->goodput);
+    if (t->pue > 0) printf("; PUE %.3g", t->pue);
+    if (t->host_watts > 0) printf("; %.0f W of the host for each", t->host_watts);
+    printf("\n");
+}
+
 static void growth_print(const struct plan *plan) {
     char a[32];
     if (!plan->has_growth) return;
@@ -306,6 +341,7 @@ static void plan_print(const struct plan *plan) {
     conventions_print(plan);
     ops_print(plan);
     time_print(plan);
+    expected_print(plan);
     growth_print(plan);
 }
 
@@ -467,6 +503,23 @@ static void batch_print(const char *what, int64_t n) {
     else if (n == 0) printf("  %s at no batch size: every sequence has its own cache\n", what);
 }
 
+/* Training's narrow recipes keep wide weights: they say nothing of a model whose weights are kept narrow. */
+static void formats_print(const struct infer_question *q, const struct infer_answer *a) {
+    char b[32], c[32];
+    if (a->narrow)
+        printf("\nrecipe %s is for training: weights are kept in %s and rounded to %s at every use, which the times "
+               "above\n"
+               "include. Weights that are kept in %s are below.\n",
+               settings_choice(&q->settings, "recipe"), "16 bits or more", a->narrow, a->narrow);
+    printf("\n%-24s %10s %12s %16s\n", "weights kept in", "bits", "bytes", "decode, at least");
+    for (int i = 0; i < INFER_FORMATS; i++) {
+        const struct infer_format *f = &a->formats[i];
+        printf("  %-22s %10.4g %12s %16s\n", f->name, f->bits, bytes_text(f->weights_bytes, b),
+               f->decode_s > 0 ? duration_text(f->decode_s, c) : "-");
+    }
+    printf("  by weights and caches alone, each read once for a step of all sequences, products in bf16\n");
+}
+
 static void inference_print(const struct infer_question *q, const struct infer_answer *a) {
     const struct settings *s = &q->settings;
     uint64_t limit = plan_target_limit(&q->target);
@@ -492,6 +545,7 @@ static void inference_print(const struct infer_question *q, const struct infer_a
     }
     batch_print("products with weights are compute-bound", a->compute_bound_products);
     batch_print("a whole decode step is compute-bound", a->compute_bound_all);
+    formats_print(q, a);
 }
 
 static int infer_one(const struct plan_flags *f) {
@@ -525,6 +579,16 @@ static int price_write(const struct plan_flags *f, const struct plan *plan) {
     return ok ? 0 : cli_error();
 }
 
+static int energy_check(const struct plan *plan) {
+    const struct bill_terms *t = &plan->options.terms;
+    if (!(t->carbon > 0 || t->pue > 0) || plan->expected.bill.energy_kwh > 0) return 0;
+    fprintf(stderr,
+            "tally plan: the power or the speed of %s is unknown, so --pue and --carbon have no effect (give "
+            "--host-power W, the watts of a device and its host)\n",
+            plan->target.name);
+    return EXIT_INPUT;
+}
+
 static int plan_one(struct plan_flags *f) {
     static struct plan plan;
     double before = now_s();
@@ -532,7 +596,8 @@ static int plan_one(struct plan_flags *f) {
     bool ok = plan_make(&plan, &f->settings, &f->target, &f->options, !f->is_short);
     plan_progress_end();
     if (!ok) return cli_error();
-    int code = f->price_file ? price_write(f, &plan) : 0;
+    int code = energy_check(&plan);
+    if (!code && f->price_file) code = price_write(f, &plan);
     if (code) return plan_free(&plan), code;
     if (f->is_json) code = cli_json(plan_json(&plan));
     else plan_print(&plan);
@@ -542,7 +607,10 @@ static int plan_one(struct plan_flags *f) {
 }
 
 static const struct option_form forms[] = {
-    {"plan", PLAN_DEVICE_FLAGS "--tokens --price-per-hour --short --price --hardware --json", ""},
+    {"plan",
+     PLAN_DEVICE_FLAGS "--tokens --price-per-hour --mfu --goodput --pue --carbon --host-power --short --price "
+                       "--hardware --json",
+     ""},
     {"plan --sweep", PLAN_DEVICE_FLAGS "--sweep --tokens --price-per-hour --hardware --json", ""},
     {"plan --layouts", PLAN_DEVICE_FLAGS "--layouts --all --price-per-hour --hardware --json", ""},
     {"plan --inference",
@@ -583,6 +651,11 @@ int cmd_plan(int argc, char **argv) {
                                    {"--all", OPTION_FLAG, &f.is_all, 0, 0, false},
                                    {"--tokens", OPTION_NUMBER, &f.options.tokens, 0, 1e30, true},
                                    {"--price-per-hour", OPTION_NUMBER, &f.options.price_per_hour, 0, 1e9, true},
+                                   {"--mfu", OPTION_NUMBER, &f.options.terms.mfu, 0, 1, true},
+                                   {"--goodput", OPTION_NUMBER, &f.options.terms.goodput, 0, 1, true},
+                                   {"--pue", OPTION_NUMBER, &f.options.terms.pue, 1, 10, false},
+                                   {"--carbon", OPTION_NUMBER, &f.options.terms.carbon, 0, 5000, true},
+                                   {"--host-power", OPTION_NUMBER, &f.options.terms.host_watts, 0, 1e5, true},
                                    {"--short", OPTION_FLAG, &f.is_short, 0, 0, false},
                                    {"--price", OPTION_TEXT, &f.price_file, 0, 0, false},
                                    {"--hardware", OPTION_TEXT, &f.hardware, 0, 0, false},

@@ -4,6 +4,7 @@
 #ifndef PLAN_FIT_H
 #define PLAN_FIT_H
 
+#include "plan/bill.h"
 #include "plan/group.h"
 #include "plan/layout.h"
 #include "plan/plan_target.h"
@@ -15,6 +16,7 @@ struct plan_options {
     struct network network;                         /* node 0: the chip's usual one */
     double tokens;                                  /* of the whole training; 0: as the settings say */
     double price_per_hour;                          /* of one device; 0: not known */
+    struct bill_terms terms;                        /* what else is known of those who pay */
     void (*tell)(enum fit_axis axis, int64_t size); /* before each size that a search prices; NULL: nothing */
 };
 /* Fills in what was left open, and the layout by the settings. False: recorded. */

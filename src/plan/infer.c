@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "nn/layers.h"
+#include "plan/napkin.h"
 #include "step/recipe.h"
 #include "step/trainer.h"
 
@@ -172,6 +173,23 @@ static bool batches_find(const struct infer_question *q, struct infer_answer *a)
     return true;
 }
 
+/* Every weight of a product is read once for a step, and every sequence's cache; the embedding is looked up. */
+static void formats_find(const struct infer_question *q, struct infer_answer *a) {
+    static const struct infer_format known[INFER_FORMATS] = {
+        {"bf16", 16, 0, 0}, {"fp8", 8, 0, 0}, {"Q8_0", 8.5, 0, 0}, {"NVFP4", 4.5, 0, 0}, {"MXFP4", 4.25, 0, 0}};
+    const struct napkin_model m = napkin_model_of(&a->config);
+    const struct predict_machine *speed = &q->target.speed;
+    const double batch = (double)q->settings.batch, tokens = (double)q->settings.seq;
+    const double cache = (double)a->cache_token_bytes * batch * tokens, peak = speed->peak[TL_BF16];
+    for (int i = 0; i < INFER_FORMATS; i++) {
+        struct infer_format *f = &a->formats[i];
+        *f = known[i];
+        f->weights_bytes = m.parameters * f->bits / 8;
+        if (speed->bandwidth > 0 && peak > 0)
+            f->decode_s = fmax((m.matmul * f->bits / 8 + cache) / speed->bandwidth, 2 * m.matmul * batch / peak);
+    }
+}
+
 /* ---- The answer ---- */
 
 bool infer_price(const struct infer_question *q, struct infer_answer *a) {
@@ -197,6 +215,8 @@ bool infer_price(const struct infer_question *q, struct infer_answer *a) {
     a->first = part_of(p.first, m, c, 1);
     a->last = part_of(p.last ? p.last : p.first, m, c, 1);
     passes_free(&p);
+    a->narrow = recipe->linear == LINEAR_FP8 ? "fp8" : recipe->linear == LINEAR_FP4 ? "fp4" : NULL;
+    formats_find(q, a);
     double batch = (double)q->settings.batch, prefill_s = seconds_of(&a->prefill);
     a->decode_s = (seconds_of(&a->first) + seconds_of(&a->last)) / 2;
     if (prefill_s > 0) a->prefill_tokens_per_s = batch * (double)q->settings.seq / prefill_s;
@@ -219,9 +239,21 @@ static json_t *part_json(const struct infer_part *p) {
                      known(p->roofline_s), "predicted_s", known(p->predicted_s));
 }
 
+static json_t *formats_json(const struct infer_answer *a) {
+    json_t *all = json_object();
+    for (int i = 0; i < INFER_FORMATS; i++) {
+        const struct infer_format *f = &a->formats[i];
+        json_object_set_new(all, f->name,
+                            json_pack("{s:f, s:f, s:o}", "bits", f->bits, "weights_bytes", f->weights_bytes, "decode_s",
+                                      known(f->decode_s)));
+    }
+    return all;
+}
+
 json_t *infer_json(const struct infer_question *q, const struct infer_answer *a) {
     json_t *root = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s?, "
+        "s:o}",
         "schema", "tally.inference/1", "model", q->settings.model, "device", q->target.name, "batch",
         (json_int_t)q->settings.batch, "prompt", (json_int_t)q->settings.seq, "new_tokens", (json_int_t)q->n_new,
         "verdict", price_verdict_text(a->verdict), "weights_bytes", count_json(a->weights_bytes), "cache_bytes",
@@ -230,7 +262,7 @@ json_t *infer_json(const struct infer_question *q, const struct infer_answer *a)
         "decode_first", part_json(&a->first), "decode_last", part_json(&a->last), "prefill_tokens_per_s",
         known(a->prefill_tokens_per_s), "decode_tokens_per_s", known(a->decode_tokens_per_s), "compute_bound_products",
         batch_json(a->compute_bound_products), "compute_bound_all", batch_json(a->compute_bound_all), "largest_batch",
-        batch_json(a->largest_batch));
+        batch_json(a->largest_batch), "rounded_at_use", a->narrow, "weight_formats", formats_json(a));
     if (!root) error_memory(4096, "a price");
     return root;
 }

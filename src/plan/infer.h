@@ -21,6 +21,15 @@ struct infer_part {                /* one pass */
     double predicted_s;            /* by the machine's own measurements; 0: there are none */
 };
 
+/* The model with its weights kept in fewer bits, and multiplied in bf16. */
+struct infer_format {
+    const char *name;
+    double bits; /* of a weight, with its share of the block's scale */
+    double weights_bytes;
+    double decode_s; /* of a step, at least; 0: not known */
+};
+enum { INFER_FORMATS = 5 };
+
 struct infer_answer {
     tl_model_config config;
     uint64_t weights_bytes, cache_bytes, cache_token_bytes; /* token: of one token of one sequence */
@@ -32,6 +41,8 @@ struct infer_answer {
      * never, since every sequence has its own cache; -1: unknown */
     int64_t compute_bound_products, compute_bound_all;
     int64_t largest_batch; /* that fits; 0: none; -1: not known */
+    const char *narrow;    /* products that the recipe makes by rounding at every use: "fp8"; NULL: none */
+    struct infer_format formats[INFER_FORMATS];
 };
 
 /* False: recorded. */

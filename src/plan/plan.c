@@ -87,6 +87,31 @@ struct plan_run plan_run_of(const struct price *p, const struct plan_target *tar
     return run;
 }
 
+static double expected_step(const struct plan *plan, double parts) {
+    const double mfu = plan->options.terms.mfu, palm = (double)plan->convention[PLAN_PALM] / parts;
+    if (mfu > 0) return plan->time.peak > 0 ? palm / (mfu * plan->time.peak) : 0;
+    if (plan->options.n_devices > 1) return plan->layout.expected_s;
+    if (plan->time.predicted_s > 0) return plan->time.predicted_s;
+    return plan->time.roofline_s / layout_typical_share(plan->target.chip);
+}
+
+/* A step by a given share, by measurements, or by what published runs reach; and the bill for all of them. */
+static void expected_find(struct plan *plan) {
+    struct plan_expectation *e = &plan->expected;
+    const struct plan_options *o = &plan->options;
+    const double parts = (double)(o->layout.tp * o->layout.cp * o->layout.pp), n = (double)o->n_devices;
+    const double watts = plan->target.chip ? hardware_value(plan->target.chip, HARDWARE_POWER) : 0;
+    const double least = o->n_devices > 1 ? plan->layout.bound_s : plan->time.bound_s;
+    e->step_s = plan->time.roofline_s > 0 ? fmax(expected_step(plan, parts), least) : 0;
+    if (!(e->step_s > 0)) return;
+    if (plan->time.peak > 0) e->mfu = (double)plan->convention[PLAN_PALM] / parts / e->step_s / plan->time.peak;
+    e->has_range = !(o->terms.mfu > 0) && !(plan->time.predicted_s > 0);
+    const double s = plan->run.steps * e->step_s, bounded = fmax(BILL_SHORTEST * s, plan->run.steps * least);
+    e->bill = bill_of(&o->terms, o->price_per_hour, watts, n, s);
+    e->least = bill_of(&o->terms, o->price_per_hour, watts, n, bounded);
+    e->most = bill_of(&o->terms, o->price_per_hour, watts, n, BILL_LONGEST * s);
+}
+
 /* ---- Advice ---- */
 
 static void advise(struct plan *plan, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -273,6 +298,7 @@ static bool derive(struct plan *plan) {
         return false;
     plan->run = plan_run_of(p, &plan->target, o, o->n_devices > 1 ? &plan->layout : NULL);
     plan->time = plan_time_of(p, &plan->target.speed);
+    expected_find(plan);
     return groups_by_module(&plan->modules, p, KIND_STEP) && groups_by_op(&plan->ops, p, KIND_STEP);
 }
 

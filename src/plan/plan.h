@@ -51,6 +51,13 @@ struct plan_scale {
     bool binds;                  /* communication takes longer than computation, even if all of it overlaps */
 };
 
+/* What a training is expected to take, beside the bounds of plan_time and plan_run. step_s 0: not known. */
+struct plan_expectation {
+    double step_s, mfu;            /* mfu: by PaLM's rule; 0: not known */
+    struct bill bill, least, most; /* nine of ten published runs lie between the last two */
+    bool has_range;                /* it rests on published runs, not on a given share or on measurements */
+};
+
 struct plan {
     struct settings settings; /* of the run */
     struct price price;       /* of one device that has the whole model, with the sequences of one rank */
@@ -62,6 +69,7 @@ struct plan {
     count dtype_flops[TL_DTYPE_COUNT];
     struct plan_time time;
     struct plan_run run;
+    struct plan_expectation expected;
     struct layout_estimate layout; /* on several devices */
     bool has_growth;
     struct fit_answer growth[FIT_N_AXES];

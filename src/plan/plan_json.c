@@ -109,16 +109,32 @@ static json_t *utilisation_json(const struct plan *plan) {
     return all;
 }
 
+static json_t *range_json(double least, double most) {
+    return most > 0 ? json_pack("[f, f]", least, most) : json_null();
+}
+
+static json_t *expected_json(const struct plan *plan) {
+    const struct plan_expectation *e = &plan->expected;
+    const struct bill *b = &e->bill;
+    json_t *json = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step_s", known(e->step_s), "mfu", known(e->mfu),
+                             "days", known(b->days), "device_hours", known(b->device_hours), "money", known(b->money),
+                             "energy_kwh", known(b->energy_kwh), "co2_kg", known(b->co2_kg));
+    if (!json || !e->has_range) return json;
+    json_object_set_new(json, "days_range", range_json(e->least.days, e->most.days));
+    json_object_set_new(json, "money_range", range_json(e->least.money, e->most.money));
+    return json;
+}
+
 static json_t *run_json(const struct plan *plan) {
     const struct plan_run *r = &plan->run;
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "bound_s", known(plan->time.bound_s),
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "bound_s", known(plan->time.bound_s),
         "roofline_s", known(plan->time.roofline_s), "predicted_s", known(plan->time.predicted_s), "peak",
         known(plan->time.peak), "step_s", known(r->step_s), "tokens_per_s",
         known(r->step_s > 0 ? (double)plan->options.layout.dp * (double)plan->price.n_tokens / r->step_s : 0),
         "utilisation", utilisation_json(plan), "tokens", known(r->tokens), "steps", known(r->steps), "days",
         known(r->days), "device_hours", known(r->device_hours), "energy_kwh", known(r->energy_kwh), "money",
-        known(r->money));
+        known(r->money), "expected", expected_json(plan));
 }
 
 static json_t *layout_json(const struct layout *l, const struct layout_estimate *e) {

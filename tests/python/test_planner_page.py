@@ -75,7 +75,9 @@ def question(number):
         maybe(0.2, "--fabric", r.choice(["p4d", "ethernet"]))
     maybe(0.03, "--batch", r.choice(["x", "0", "1e30"]))  # which is refused
     maybe(0.02, "--model", "llama-4")
-    maybe(0.1, "--inference")
+    if r.random() < 0.1:  # which reads little else
+        args = [*args[:args.index("--recipe") + 2], "--inference", "--json"]
+        return {"args": args, "files": {"config.json": json.dumps(CONFIG)} if model == "config.json" else {}}
     # The limits of growth take many prices, which are quick where little fits.
     if model == "nano" and not {"nothing", "--devices"} & set(args) and r.random() < 0.25:
         args += ["--memory-limit", "640MB"]
