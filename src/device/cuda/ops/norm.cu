@@ -461,7 +461,9 @@ static void team_backward_start(const norm_backward_rows<T, W> &r, C *dweight_ru
 template <class T, class W, bool RMS, class C>
 static bool team_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs, cudaStream_t stream) {
     const int64_t n_packs = r.n / PACK;
-    if (n_packs <= norm_team<1>::THREADS) team_backward_start<T, W, RMS, 1>(r, dweight_runs, dbias_runs, stream);
+    const bool halves_fit = n_packs > norm_team<1>::THREADS / 2 && n_packs <= norm_team<2>::THREADS;
+    if (n_packs <= norm_team<1>::THREADS && !halves_fit) /* two teams of half as many threads keep more in flight */
+        team_backward_start<T, W, RMS, 1>(r, dweight_runs, dbias_runs, stream);
     else if (n_packs <= 2 * norm_team<2>::THREADS)
         team_backward_start<T, W, RMS, 2>(r, dweight_runs, dbias_runs, stream);
     else if (n_packs <= 4 * norm_team<4>::THREADS)
