@@ -65,7 +65,10 @@ static tl_model_config config_random(int tp) {
         if (c.n_kv_heads % tp == 0 || tp % c.n_kv_heads == 0) break;
     }
     c.has_qkv_bias = c.family == TL_LLAMA && dice(2);
-    if (c.family == TL_LLAMA && !c.has_qkv_bias && dice(2)) c.family = TL_QWEN3; /* norms of heads, which tp divides */
+    /* Norms of heads, which tp divides; norms with 1 + weight; packed heads, beside the MLP. */
+    static const tl_family others[] = {TL_QWEN3, TL_GEMMA, TL_NEMOTRON};
+    if (c.family == TL_LLAMA && !c.has_qkv_bias && dice(2)) c.family = others[dice(3)];
+    if (c.family == TL_GPT2 && dice(2)) c.family = TL_GPT_NEOX, c.rope_scaling.size = 2, c.is_parallel = dice(2);
     return c;
 }
 
