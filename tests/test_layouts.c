@@ -67,14 +67,14 @@ static struct layout layout_of(const struct settings *s) {
 }
 
 /* What a rank's steps cost. */
-struct bill {
+struct rank_bill {
     count flops, sent, received, moved;
     uint64_t held, reserved;
 };
 
 /* A collective writes what it receives, and its own part. */
-static struct bill bill_of(const struct settings *s, tl_device *device, int rank, struct price *p) {
-    struct bill b = {0};
+static struct rank_bill rank_bill_of(const struct settings *s, tl_device *device, int rank, struct price *p) {
+    struct rank_bill b = {0};
     if (!price_sketch_rank(p, s, device, 0, rank)) fail_msg("rank %d: %s", rank, tl_error_message());
     const tl_ledger *ledger = p->kind[KIND_STEP].ledger;
     for (size_t i = 0; i < ledger->n_rows; i++) {
@@ -97,7 +97,7 @@ static struct bill bill_of(const struct settings *s, tl_device *device, int rank
     return b;
 }
 
-static bool is_same_bill(const struct bill *a, const struct bill *b) {
+static bool is_same_bill(const struct rank_bill *a, const struct rank_bill *b) {
     return a->flops == b->flops && a->sent == b->sent && a->moved == b->moved && a->held == b->held &&
            a->reserved == b->reserved;
 }
@@ -127,10 +127,10 @@ static void ranks_of_a_class_cost_the_same(void **state) {
         if (!mesh_is_possible(s)) continue;
         struct layout l = layout_of(s);
         int size = (int)(l.tp * l.cp * l.dp * l.pp), ranks[LAYOUT_CLASSES], n = layout_classes(&l, ranks);
-        struct bill *bills = memory_new((size_t)size * sizeof *bills);
+        struct rank_bill *bills = memory_new((size_t)size * sizeof *bills);
         count sent = 0, received = 0;
         for (int rank = 0; rank < size; rank++) {
-            bills[rank] = bill_of(s, target.device, rank, p);
+            bills[rank] = rank_bill_of(s, target.device, rank, p);
             sent += bills[rank].sent;
             received += bills[rank].received;
         }
@@ -225,7 +225,7 @@ static void plans_are_prices_where_a_trainer_runs(void **state) {
         struct layout_estimate formula;
         set(&s, "shard", shards[i]);
         if (!plan_make(plan, &s, &target, &options, false)) fail_msg("%s", tl_error_message());
-        struct bill first = bill_of(&s, target.device, 0, p);
+        struct rank_bill first = rank_bill_of(&s, target.device, 0, p);
         expect_true(plan->layout.is_exact);
         expect_equal(plan->layout.total_bytes, first.reserved);
         expect_near(plan->layout.sum.inside_bytes + plan->layout.sum.between_bytes, (double)first.sent, 1);
@@ -260,7 +260,7 @@ static void groups_of_ranks_are_priced(void **state) {
             s.batch = 16, s.dp = 16, s.steps = 3, s.warmup = 1, s.val_share = 0, s.shard = mode;
             s.shard_group = is_grouped ? 8 : 0; /* a node of H100 */
             if (!plan_make(plan, &s, &target, &options, false)) fail_msg("%s", tl_error_message());
-            struct bill first = bill_of(&s, target.device, 0, p);
+            struct rank_bill first = rank_bill_of(&s, target.device, 0, p);
             expect_true(plan->layout.is_exact);
             expect_equal(plan->layout.total_bytes, first.reserved);
             expect_near(plan->layout.sum.inside_bytes + plan->layout.sum.between_bytes, (double)first.sent, 1);
@@ -289,7 +289,7 @@ static void no_rank_of_zero3_has_the_whole_model(void **state) {
     set(&s, "model", "llama-3-8b"), set(&s, "recipe", "bf16"), set(&s, "shard", "zero3");
     set(&s, "checkpointing", "full"), set(&s, "seq", "1024"), set(&s, "sample_tokens", "0");
     s.batch = s.dp = 64, s.steps = 3, s.warmup = 1, s.val_share = 0;
-    struct bill first = bill_of(&s, target.device, 0, p);
+    struct rank_bill first = rank_bill_of(&s, target.device, 0, p);
     expect_true(first.reserved < (uint64_t)10 << 30); /* all weights take 15 GiB */
     memory_free(p);
 }
