@@ -189,7 +189,7 @@ static void no_share_of_a_peak_exceeds_it(void **state) {
     (void)state;
     static const char *const recipes[] = {"fp32", "bf16", "fp8", "fp4"};
     const struct hardware *chip;
-    for (int i = 0; (chip = hardware_at(i)); i += 3) /* a process opens 32 devices at most */
+    for (int i = 0; (chip = hardware_at(i)); i += 3) /* a third of them */
         for (int r = 0; r < 4; r++) expect_shares("tiny", recipes[r], chip, r == 1 ? "4096" : "256");
     const struct hardware *h100 = hardware_find("H100");
     expect_shares("qwen2.5-7b", "fp8", h100, "1024");

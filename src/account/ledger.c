@@ -244,7 +244,6 @@ static void window_close(struct held *held, void *unused) {
 }
 
 static void ledger_watch(tl_ledger *l, tl_device *device) {
-    if (l->n_devices == LEDGER_DEVICES) return;
     l->memory[l->n_devices].device = device;
     pool_account(device->pool, window_open, &l->memory[l->n_devices++].window);
 }

@@ -27,7 +27,7 @@ struct ledger_span {
 };
 
 /* Half of a device's marks. */
-enum { LEDGER_DEVICES = 32, LEDGER_TIMINGS = DEVICE_MARKS / 4 };
+enum { LEDGER_TIMINGS = DEVICE_MARKS / 4 };
 
 /* A call whose time is not known yet. */
 struct ledger_timing {
@@ -48,7 +48,7 @@ struct tl_ledger {
     struct {
         tl_device *device;
         struct held_window window;
-    } memory[LEDGER_DEVICES];
+    } memory[DEVICES_MAX];
     int n_devices;
 };
 

@@ -22,9 +22,7 @@
 #define MAX_DRIVERS 8
 static const struct device_driver *drivers[MAX_DRIVERS + 1] = {&cpu_driver, &cuda_driver}; /* NULL after the last */
 
-#define MAX_DEVICES 32
-
-static tl_device *open_devices[MAX_DEVICES];
+static tl_device *open_devices[DEVICES_MAX];
 static int n_open;
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 void (*device_opened)(tl_device *device);
@@ -150,8 +148,8 @@ static void limit_set(tl_device *d) {
 
 /* With the lock held. */
 static tl_device *device_open(const char *name) {
-    if (n_open == MAX_DEVICES) {
-        error_set(TL_ERROR_DEVICE, "%s: %d devices are open already", name, MAX_DEVICES);
+    if (n_open == DEVICES_MAX) {
+        error_set(TL_ERROR_DEVICE, "%s: %d devices are open already", name, DEVICES_MAX);
         return NULL;
     }
     tl_device *d = memory_new(sizeof *d);

@@ -67,7 +67,8 @@ static inline bool target_has_native(const struct target *t, tl_dtype dtype) {
     return t->native & TARGET_NATIVE(dtype);
 }
 
-enum { FETCH_BYTES = 256, FETCH_SLOTS = 16, DEVICE_MARKS = 8192, DEVICE_TEXT = 96 };
+/* DEVICES_MAX: how many a process can have open; every target on meta, with room. */
+enum { DEVICES_MAX = 128, FETCH_BYTES = 256, FETCH_SLOTS = 16, DEVICE_MARKS = 8192, DEVICE_TEXT = 96 };
 
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST, COPY_INSIDE };
 
