@@ -34,7 +34,7 @@
         .source = source_                                                                                      \
     }
 #define REPORTED "cudaMemGetInfo in public logs"
-#define RESERVED "not known: the nominal size less a reserve of 5 % or more"
+#define RESERVED "not known: the nominal size less a reserve of 2 % or more"
 #define ESTIMATED "an estimate of what cudaMemGetInfo says, not checked"
 
 /* If drivers have several names for a chip, each stands between bars. The names here are those that `meta:NAME`
