@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tally_c import Tensor, tl
-from test_models import CONFIGS, MODELS
+from test_models import CONFIGS, transformers
 
 TALLY = Path(os.environ.get("TALLY", Path(__file__).resolve().parents[2] / "build" / "tally"))
 STEPS, BATCH, TIME, LR, WARMUP, DECAY, CLIP = 100, 4, 16, 3e-3, 10, 0.1, 1.0
@@ -68,7 +68,7 @@ def test_a_hundred_steps_follow_pytorch(name, tmp_path, text):
     torch.manual_seed(4)
     config = CONFIGS[name]()
     config.vocab_size = 256
-    model = MODELS[name](config).train()
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
     model.save_pretrained(tmp_path / "model")
     subprocess.run([TALLY, "train", "--model", tmp_path / "model", "--data", text, "--steps", str(STEPS), "--batch",
                     str(BATCH), "--seq", str(TIME), "--lr", str(LR), "--min-lr", "0.1", "--warmup", str(WARMUP),
