@@ -109,7 +109,7 @@ def test_ranks_are_processes_of_one_file(tmp_path):
 def test_what_cannot_be_traced_is_said(tmp_path):
     run = ["train", *TINY, "--steps", "2", "--eval-batches", "1", "--sample-tokens", "0", "--out", "run", "--quiet"]
     assert "nowhere/t.json" in tally(*run, "--trace", "nowhere/t.json", cwd=tmp_path, code=3)
-    assert "needs a file" in tally(*run, "--trace-steps", "1:2", cwd=tmp_path, code=1)
+    assert "has no effect without --trace" in tally(*run, "--trace-steps", "1:2", cwd=tmp_path, code=1)
     assert "not steps such as" in tally(*run, "--trace=t.json", "--trace-steps", "5:4", cwd=tmp_path, code=2)
     assert "no trace was written" in tally(*run, "--trace", "t.json", cwd=tmp_path)
     assert not list(tmp_path.glob("t.json*"))
