@@ -13,9 +13,8 @@ void cost_free(const tl_call *c, struct cost *cost) {
 
 /* Whether an input before it is the same view. */
 static bool is_repeated(const tl_call *c, int i) {
-    const tl_tensor *x = c->input[i];
     for (int k = 0; k < i; k++)
-        if (c->input[k]->storage == x->storage && tensor_same_view(c->input[k], x)) return true;
+        if (tensor_same_view(c->input[k], c->input[i])) return true;
     return false;
 }
 

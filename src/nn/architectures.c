@@ -121,12 +121,13 @@ static const struct architecture_names gpt2_names = {.body = "transformer",
                                                      .dropout = {"drop", "resid_dropout", "dropout"},
                                                      .before = {"ln_1", "ln_2"}};
 
-#define LLAMA_NAMES                                                                                       \
-    .body = "model", .embedding = "embed_tokens", .layers = "layers", .norm = "norm", .head = "lm_head",  \
-    .attention = "self_attn", .mlp = "mlp", .q = "q_proj", .k = "k_proj", .v = "v_proj", .out = "o_proj", \
-    .gate = "gate_proj", .up = "up_proj", .down = "down_proj"
-static const struct architecture_names llama_names = {LLAMA_NAMES,
-                                                      .before = {"input_layernorm", "post_attention_layernorm"}};
+#define MODEL_NAMES                                                                                      \
+    .body = "model", .embedding = "embed_tokens", .layers = "layers", .norm = "norm", .head = "lm_head", \
+    .attention = "self_attn", .mlp = "mlp", .out = "o_proj", .down = "down_proj"
+#define QKV_NAMES .q = "q_proj", .k = "k_proj", .v = "v_proj"
+#define LLAMA_NAMES MODEL_NAMES, QKV_NAMES, .gate = "gate_proj", .up = "up_proj"
+#define NORMS_BEFORE .before = {"input_layernorm", "post_attention_layernorm"}
+static const struct architecture_names llama_names = {LLAMA_NAMES, NORMS_BEFORE};
 static const struct architecture_names olmo2_names = {
     LLAMA_NAMES, .after = {"post_attention_layernorm", "post_feedforward_layernorm"}};
 
@@ -141,33 +142,9 @@ static const struct architecture_names gpt_neox_names = {.body = "gpt_neox",
                                                          .out = "dense",
                                                          .up = "dense_h_to_4h",
                                                          .down = "dense_4h_to_h",
-                                                         .before = {"input_layernorm", "post_attention_layernorm"}};
-static const struct architecture_names nemotron_names = {.body = "model",
-                                                         .embedding = "embed_tokens",
-                                                         .layers = "layers",
-                                                         .norm = "norm",
-                                                         .head = "lm_head",
-                                                         .attention = "self_attn",
-                                                         .mlp = "mlp",
-                                                         .q = "q_proj",
-                                                         .k = "k_proj",
-                                                         .v = "v_proj",
-                                                         .out = "o_proj",
-                                                         .up = "up_proj",
-                                                         .down = "down_proj",
-                                                         .before = {"input_layernorm", "post_attention_layernorm"}};
-static const struct architecture_names phi3_names = {.body = "model",
-                                                     .embedding = "embed_tokens",
-                                                     .layers = "layers",
-                                                     .norm = "norm",
-                                                     .head = "lm_head",
-                                                     .attention = "self_attn",
-                                                     .mlp = "mlp",
-                                                     .q = "qkv_proj",
-                                                     .out = "o_proj",
-                                                     .up = "gate_up_proj",
-                                                     .down = "down_proj",
-                                                     .before = {"input_layernorm", "post_attention_layernorm"}};
+                                                         NORMS_BEFORE};
+static const struct architecture_names nemotron_names = {MODEL_NAMES, QKV_NAMES, .up = "up_proj", NORMS_BEFORE};
+static const struct architecture_names phi3_names = {MODEL_NAMES, .q = "qkv_proj", .up = "gate_up_proj", NORMS_BEFORE};
 static const struct architecture_names gemma3_names = {
     LLAMA_NAMES, .before = {"input_layernorm", "pre_feedforward_layernorm"},
     .after = {"post_attention_layernorm", "post_feedforward_layernorm"}};
