@@ -427,6 +427,149 @@ static void what_cannot_be_fitted_is_refused(void **state) {
     expect_refused(napkin_fit_loss(runs, n, &plain, &fit), "run 4");
 }
 
+/* ---- Kaplan, repetition, use ---- */
+
+static void other_laws_give_published_figures(void **state) {
+    (void)state;
+    double N, D;
+    /* Kaplan et al. 2020: a PFLOP/s-day; and their figure of L(N, D) for a model that only data limits */
+    napkin_kaplan_optimum(8.64e19, &N, &D);
+    expect_share("Kaplan's N", N, 1.3e9, 1e-12);
+    expect_share("and D", D, 8.64e19 / 6 / 1.3e9, 1e-12);
+    napkin_kaplan_optimum(8.64e19 * 10, &N, &D);
+    expect_share("ten times the compute", N / 1.3e9, pow(10, 0.73), 1e-12);
+    expect_share("much data", napkin_kaplan_loss(1e9, 1e30), pow(6.4e13 / 1e9, 0.076), 1e-6);
+    expect_share("a large model", napkin_kaplan_loss(1e30, 1e10), pow(1.8e13 / 1e10, 0.103), 1e-3);
+    /* Muennighoff et al. 2023: 0.051 parameters for a token; 25 billion tokens and 9.3e21 FLOPs: 6.34 billion
+     * parameters on 242 billion tokens, where 8.67 on 178 would be best without a limit */
+    const struct napkin_law *law = &napkin_law_find("muennighoff-2023")->law;
+    expect_share("best for unique", napkin_unique_size(law, 1e9), 0.051e9, 0.005);
+    napkin_optimum(law, 9.3e21, &N, &D);
+    expect_share("without a limit", N, 8.67e9, 0.03);
+    napkin_repeated_optimum(law, 9.3e21, 25e9, &N, &D);
+    expect_share("repeated, N", N, 6.34e9, 0.08);
+    expect_share("repeated, D", D, 242e9, 0.08);
+    expect_share("tokens seen once", napkin_worth_tokens(3e9, 4e9), 3e9, 0);
+    expect_share("tokens without end", napkin_worth_tokens(1e15, 1e9), 16.387756e9, 1e-9);
+    /* Sardana et al. 2023, figure 1: 13 billion parameters and 2 trillion tokens of inference: 7 billion save 17 %,
+     * 1.7e22 FLOPs */
+    const struct napkin_law theirs = {1.69, 406.4, 410.7, 0.336, 0.283};
+    const double data = pow(theirs.beta * theirs.B / (theirs.alpha * theirs.A), 1 / theirs.beta) *
+                        pow(13e9, theirs.alpha / theirs.beta);
+    napkin_lifetime_optimum(&theirs, napkin_loss(&theirs, 13e9, data), 2e12, &N, &D);
+    expect_share("smaller", N, 7e9, 0.01);
+    expect_share("FLOPs saved", 6 * 13e9 * data + 2 * 13e9 * 2e12 - 6 * N * D - 2 * N * 2e12, 1.7e22, 0.01);
+    napkin_lifetime_optimum(&theirs, napkin_loss(&theirs, 13e9, data), 1, &N, &D); /* not used: Chinchilla's own */
+    expect_share("not used", N, 13e9, 1e-4);
+    expect_true(isinf(napkin_tokens_for(&theirs, 1e3, 2)));
+    expect_refused(napkin_law_find("hofmann-2022"), "did you mean \"hoffmann-2022\"?");
+}
+
+/* ---- Approaches 1 and 2 ---- */
+
+static struct napkin_frontier frontier; /* large */
+
+static int isoflop_runs(const struct napkin_law *law, double noise, struct napkin_run *runs) {
+    int n = 0;
+    double z[64];
+    rng_fill_normal_f64(z, 64, (struct rng_key){.seed = 5}, 0);
+    for (double C = 1e19; C < 2e21; C *= 3.2) {
+        double best, tokens;
+        napkin_optimum(law, C, &best, &tokens);
+        for (int k = -3; k <= 3; k++, n++) {
+            const double N = best * pow(1.6, k);
+            runs[n] = (struct napkin_run){N, C / 6 / N, napkin_loss(law, N, C / 6 / N) * exp(noise * z[n])};
+        }
+    }
+    return n;
+}
+
+/* Curves of training under a law: every size to ten times the FLOPs for which it is best. */
+static int training_curves(const struct napkin_law *law, struct napkin_run *runs) {
+    int n = 0;
+    for (double N = 1e7; N < 1e10; N *= 1.3)
+        for (double ratio = 0.1; ratio < 600; ratio *= 1.5)
+            runs[n++] = (struct napkin_run){N, ratio * N, napkin_loss(law, N, ratio * N)};
+    return n;
+}
+
+static void frontiers_find_the_exponent(void **state) {
+    (void)state;
+    static struct napkin_run runs[1024];
+    const struct napkin_law *law = &napkin_laws[1].law;
+    const double truth = law->beta / (law->alpha + law->beta);
+    double N, D, range[2];
+    expect_true(napkin_isoflop(runs, isoflop_runs(law, 0, runs), &frontier));
+    expect_equal(frontier.n_used, 5);
+    expect_near(frontier.exponent, truth, 0.004);
+    expect_true(napkin_isoflop(runs, isoflop_runs(law, 5e-4, runs), &frontier));
+    expect_true(napkin_frontier_range(&frontier, 0, 0.95, range) && range[0] < truth && truth < range[1]);
+    expect_true(range[1] - range[0] < 0.1);
+    napkin_optimum(law, 1e22, &N, &D);
+    expect_true(napkin_frontier_range(&frontier, 1e22, 0.95, range) && range[0] < N && N < range[1]);
+    runs[4].loss *= 1.1; /* one that went wrong */
+    expect_true(napkin_isoflop(runs, 35, &frontier));
+    expect_near(frontier.exponent, truth, 0.03);
+    expect_true(napkin_envelope(runs, training_curves(law, runs), &frontier));
+    expect_near(frontier.exponent, truth, 0.01);
+    expect_refused(napkin_isoflop(runs, 2, &frontier), "0 of 0 curves");
+    expect_refused(napkin_envelope(runs, 2, &frontier), "1 sizes");
+    runs[1].loss = NAN;
+    expect_refused(napkin_isoflop(runs, 9, &frontier), "run 2");
+}
+
+static void rates_are_seen_to_carry_over_or_not(void **state) {
+    (void)state;
+    for (int slope = 0; slope <= 1; slope++) {
+        struct napkin_run runs[64];
+        double range[2], z[64];
+        int n = 0;
+        rng_fill_normal_f64(z, 64, (struct rng_key){.seed = 6}, 0);
+        for (double width = 64; width < 2000; width *= 2)
+            for (int k = -3; k <= 3; k++, n++) {
+                const double best = 0.01 * (slope ? 64 / width : 1),
+                             rate = 0.0123 * pow(2, k) * (slope ? 64 / width : 1);
+                const double t = log(rate / best);
+                runs[n] = (struct napkin_run){width, rate, (2 + 10 / width + 0.02 * t * t) * exp(2e-4 * z[n])};
+            }
+        expect_true(napkin_rates(runs, n, &frontier) && napkin_frontier_range(&frontier, 0, 0.95, range));
+        expect_near(frontier.exponent, -slope, 0.03);
+        expect_true(range[0] < -slope + 0.03 && range[1] > -slope - 0.03);
+        expect_true(napkin_frontier_range(&frontier, 4096, 0.95, range));
+        expect_true(range[0] < (slope ? 0.01 / 64 : 0.01) * 1.05 && range[1] > (slope ? 0.01 / 64 : 0.01) / 1.05);
+    }
+}
+
+/* Five runs of a ladder: one term, and an interval for a sixth that holds what it should. */
+static void a_ladder_predicts_the_next_rung(void **state) {
+    (void)state;
+    enum { DRAWS = IS_SANITIZED ? 10 : 100 };
+    const struct napkin_law law = {0.9, 2e4, 0, 0.35, 1};
+    const struct napkin_fit_options one = {.is_one_term = true};
+    double error[DRAWS];
+    int n_held = 0;
+    for (int k = 0; k < DRAWS; k++) {
+        struct napkin_run runs[6];
+        double z[6], range[2];
+        rng_fill_normal_f64(z, 6, (struct rng_key){.seed = 7, .stream = (uint64_t)k}, 0);
+        for (int i = 0; i < 6; i++) {
+            const double C = 1e12 * pow(3, i);
+            runs[i] = (struct napkin_run){C, 1, (law.E + law.A * pow(C, -law.alpha)) * exp(0.003 * z[i])};
+        }
+        expect_true(napkin_fit_loss(runs, 5, &one, &fit));
+        expect_equal(fit.freedom, 2);
+        expect_near(fit.law.B, 0, 0);
+        const double sizes[2] = {runs[5].parameters, 1};
+        error[k] = fabs(law_run(&fit.law, 0, sizes) - runs[5].loss);
+        expect_true(napkin_fit_range(&fit, law_run, sizes, 0.9, range));
+        n_held += range[0] <= runs[5].loss && runs[5].loss <= range[1];
+    }
+    qsort(error, DRAWS, sizeof *error, number_order);
+    print_message("    median error %.4f; %d of %d in 90 %%\n", error[DRAWS / 2], n_held, DRAWS);
+    expect_true(error[DRAWS / 2] < 0.02);
+    expect_true(IS_SANITIZED || (n_held >= 80 && n_held <= 98));
+}
+
 static void references_rise(void **state) {
     (void)state;
     double before = 0;
@@ -455,6 +598,10 @@ int main(void) {
         TEST(outliers_do_not_move_the_law),
         TEST(intervals_cover_what_they_say),
         TEST(what_cannot_be_fitted_is_refused),
+        TEST(other_laws_give_published_figures),
+        TEST(frontiers_find_the_exponent),
+        TEST(rates_are_seen_to_carry_over_or_not),
+        TEST(a_ladder_predicts_the_next_rung),
         TEST(references_rise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

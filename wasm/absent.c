@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/learning.h"
+#include "cli/napkin_form.h"
 #include "cli/plan_options.h"
 #include "comm/rendezvous.h"
 #include "comm/watch.h"
@@ -106,6 +107,13 @@ void regex_data_free(void *data) { (void)data; }
 
 void plan_progress_begin(struct plan_options *o) { (void)o; }
 void plan_progress_end(void) {}
+
+/* ---- src/cli/napkin_folder.c: runs in folders ---- */
+
+bool runs_of_folder(const char *path, enum runs_kind kind, struct napkin_run *runs, int *n_runs) {
+    (void)kind, (void)runs, (void)n_runs;
+    return error_set(TL_ERROR_USE, "%s: a browser has no folders of runs", path);
+}
 
 /* ---- src/cli/learning.c: tokenizers that are learnt ---- */
 

@@ -128,28 +128,6 @@ double napkin_state(const struct napkin_shape *s, double bytes_per_parameter) {
     return bytes_per_parameter * 12 * s->layers * s->channels * s->channels / (s->tensor * s->pipeline);
 }
 
-/* ---- Scaling laws ---- */
-
-const struct napkin_law_row napkin_laws[] = {
-    /* exponents with the digits of the paper's source: with 0.34 and 0.28, as printed, its own 40B would be 32B */
-    {"hoffmann-2022", "Hoffmann et al. 2022, approach 3", {1.6934, 406.4, 410.7, 0.3392, 0.2849}},
-    {"besiroglu-2024", "Besiroglu et al. 2024, the same runs fitted again", {1.8172, 482.01, 2085.43, 0.3478, 0.3658}},
-    {NULL, NULL, {0, 0, 0, 0, 0}},
-};
-
-double napkin_loss(const struct napkin_law *law, double N, double D) {
-    return law->E + law->A * pow(N, -law->alpha) + law->B * pow(D, -law->beta);
-}
-
-/* Setting the derivative along 6 N D = C to 0:
- *     N = G (C/6)^(beta/(alpha+beta)),  G = (alpha A / (beta B))^(1/(alpha+beta)) */
-void napkin_optimum(const struct napkin_law *law, double flops, double *parameters, double *tokens) {
-    double sum = law->alpha + law->beta;
-    double G = pow(law->alpha * law->A / (law->beta * law->B), 1 / sum);
-    *parameters = G * pow(flops / 6, law->beta / sum);
-    *tokens = flops / 6 / *parameters;
-}
-
 /* ---- References ---- */
 
 const struct napkin_reference napkin_references[] = {

@@ -33,6 +33,7 @@ struct problem {
     struct sight *runs;
     int n_runs;
     double alpha, beta; /* > 0: given */
+    bool has_B;         /* the term of the data */
     double N0, D0, delta;
     int n_free, free[N_PARAMETERS];
 };
@@ -154,7 +155,8 @@ static struct point fit_all(struct problem *q) {
         for (int i = 0; i < (q->alpha > 0 ? 1 : 3); i++)
             for (int k = 0; k < (q->beta > 0 ? 1 : 3); k++) {
                 const double rest = log(fmax(exp(mean) - floors[f] * exp(least), 1e-6 * exp(mean)) / 2);
-                struct point start = {.p = {least + log(floors[f]), rest, rest, q->alpha > 0 ? q->alpha : exponents[i],
+                struct point start = {.p = {least + log(floors[f]), rest, q->has_B ? rest : -largest_log,
+                                            q->alpha > 0 ? q->alpha : exponents[i],
                                             q->beta > 0 ? q->beta : exponents[k]}};
                 found[n++] = descend(q, start, FIRST_STEPS, 0);
             }
@@ -181,7 +183,7 @@ static int number_order(const void *x, const void *y) {
 struct scatter {
     double *residual, *said, *normal;
     int64_t *drawn;
-    double width;
+    double width, scale;
 };
 
 static double middle_of(const double *sorted, int n) { return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2; }
@@ -203,19 +205,29 @@ static void scatter_set(struct scatter *s, const struct problem *q, int freedom)
 }
 
 /* Residual i of a draw. */
-static double scatter_at(const struct scatter *s, int i) { return s->residual[s->drawn[i]] + s->width * s->normal[i]; }
+static double scatter_at(const struct scatter *s, int i) {
+    return s->scale * (s->residual[s->drawn[i]] + s->width * s->normal[i]);
+}
+
+/* How far the scatter of so few residuals may be from the true one: sqrt(f / chi^2 of f degrees), by Wilson and
+ * Hilferty. With many it is 1; with two or three it gives intervals the tails of Student's t. */
+static double scale_draw(double normal, int freedom) {
+    const double s = 2 / (9.0 * freedom), root = fmax(1 - s + normal * sqrt(s), 0.2);
+    return 1 / sqrt(root * root * root);
+}
 
 /* The law again, through its own predictions with residuals drawn at random. */
 static bool bootstrap(struct problem *q, const struct point *best, struct napkin_fit *f) {
     const int n = q->n_runs, fewer = n > 2000 ? NAPKIN_DRAWS * 2000 / n : NAPKIN_DRAWS;
-    const size_t bytes = ((size_t)n + 1) * sizeof(double);
-    struct scatter s = {memory_new(bytes), memory_new(bytes), memory_new(bytes), memory_new(bytes), 0};
+    const size_t bytes = ((size_t)n + 2) * sizeof(double);
+    struct scatter s = {memory_new(bytes), memory_new(bytes), memory_new(bytes), memory_new(bytes), 0, 1};
     const bool ok = s.residual && s.said && s.normal && s.drawn;
     if (ok) scatter_set(&s, q, f->freedom);
     for (int k = 0; ok && k < (fewer > 100 ? fewer : 100); k++) {
         const struct rng_key key = {.seed = 1, .stream = (uint64_t)k};
         rng_fill_integers(s.drawn, n + 1, key, 0, 0, n);
-        rng_fill_normal_f64(s.normal, n + 1, key, (uint64_t)n + 1);
+        rng_fill_normal_f64(s.normal, n + 2, key, (uint64_t)n + 1);
+        s.scale = scale_draw(s.normal[n + 1], f->freedom);
         for (int i = 0; i < n; i++) q->runs[i].log_loss = s.said[i] + scatter_at(&s, i);
         const struct point again = descend(q, *best, ALL_STEPS, 1e-7);
         f->draw[k] = law_of(q, again.p);
@@ -229,7 +241,7 @@ static bool bootstrap(struct problem *q, const struct point *best, struct napkin
     return ok || error_memory(4 * bytes, "the bootstrap of a fit");
 }
 
-static bool runs_check(const struct napkin_run *runs, int n, int n_free) {
+static bool runs_check(const struct napkin_run *runs, int n, int n_free, bool is_one_term) {
     int n_sizes = 0, n_data = 0;
     for (int i = 0; i < n; i++) {
         const struct napkin_run *r = &runs[i];
@@ -248,7 +260,7 @@ static bool runs_check(const struct napkin_run *runs, int n, int n_free) {
     if (n < n_free)
         return error_set(TL_ERROR_USE, "%d runs cannot determine %d parameters (give more runs, or --alpha and --beta)",
                          n, n_free);
-    if (n_sizes < 2 || n_data < 2)
+    if (n_sizes < 2 || (n_data < 2 && !is_one_term))
         return error_set(TL_ERROR_USE, "the runs have %d sizes and %d amounts of data (need 2 or more of each)",
                          n_sizes, n_data);
     return true;
@@ -269,11 +281,13 @@ static void sights_set(struct problem *q, const struct napkin_run *runs) {
 bool napkin_fit_loss(const struct napkin_run *runs, int n_runs, const struct napkin_fit_options *o,
                      struct napkin_fit *f) {
     memset(f, 0, sizeof *f);
-    struct problem q = {.n_runs = n_runs, .alpha = o->alpha, .beta = o->beta};
+    struct problem q = {.n_runs = n_runs, .alpha = o->alpha, .beta = o->beta, .has_B = !o->is_one_term};
     q.delta = o->delta > 0 ? o->delta : NAPKIN_DELTA;
+    if (o->is_one_term) q.beta = 1;
     for (int i = 0; i < N_PARAMETERS; i++)
-        if (!(i == ALPHA && o->alpha > 0) && !(i == BETA && o->beta > 0)) q.free[q.n_free++] = i;
-    if (!runs_check(runs, n_runs, q.n_free)) return false;
+        if (!(i == ALPHA && q.alpha > 0) && !(i == BETA && q.beta > 0) && !(i == B_ && o->is_one_term))
+            q.free[q.n_free++] = i;
+    if (!runs_check(runs, n_runs, q.n_free, o->is_one_term)) return false;
     if (!(q.runs = memory_new((size_t)n_runs * sizeof *q.runs)))
         return error_memory((size_t)n_runs * sizeof *q.runs, "the runs of a fit");
     sights_set(&q, runs);
@@ -296,11 +310,15 @@ bool napkin_fit_range(const struct napkin_fit *f, napkin_quantity value, const v
     double all[NAPKIN_DRAWS];
     if (!f->n_draws) return false;
     for (int k = 0; k < f->n_draws; k++) all[k] = value(&f->draw[k], f->noise[k], context);
-    qsort(all, (size_t)f->n_draws, sizeof *all, number_order);
-    for (int side = 0; side < 2; side++) {
-        const double at = (side ? 1 + level : 1 - level) / 2 * (f->n_draws - 1);
-        const int below = (int)at, above = below + 1 < f->n_draws ? below + 1 : below;
-        range[side] = all[below] + (at - below) * (all[above] - all[below]);
-    }
+    napkin_interval(all, f->n_draws, level, range);
     return true;
+}
+
+void napkin_interval(double *draws, int n, double level, double range[2]) {
+    qsort(draws, (size_t)n, sizeof *draws, number_order);
+    for (int side = 0; side < 2; side++) {
+        const double at = (side ? 1 + level : 1 - level) / 2 * (n - 1);
+        const int below = (int)at, above = below + 1 < n ? below + 1 : below;
+        range[side] = draws[below] + (at - below) * (draws[above] - draws[below]);
+    }
 }

@@ -13,6 +13,9 @@ LINES, CHOICES = WORK / "f.jsonl", WORK / "f-choices.jsonl"
 TEXT.write_text("Once upon a time a cat sat on a mat.\n\nIt saw a rat.\n" * 40)
 CSV.write_text("".join(f"{n},{d},{1.7 + 400 / n ** .34 + 400 / d ** .28}\n"
                        for n in (1e7, 1e8, 1e9) for d in (1e9, 1e10)))
+RATES = WORK / "f-rates.csv"
+RATES.write_text("".join(f"{w},{lr},{2 + (i - 1.2) ** 2 / 9 + 9 / w}\n"
+                         for w in (64, 128, 256) for i, lr in enumerate((1e-3, 2e-3, 4e-3, 8e-3))))
 LINES.write_text('{"text": "A cat sat.", "other": "Another one."}\n' * 8)
 CHOICES.write_text('{"ctx": "A cat", "endings": ["sat", "xyz"], "label": 0}\n' * 4)
 CHIP.write_text('{"schema": "tally.hardware/1", "devices": [{"name": "H100", "bf16": 9e14, "memory": 5e10, '
@@ -52,10 +55,17 @@ CASES = {
                 ["mfu", "--layers", "2", "--channels", "64", "--vocabulary", "99", "--seq", "64", "--batch", "2",
                  "--seconds", "1"],
                 ["loss", "--runs", CSV], ["loss", "--runs", CSV, "--params", "1e9", "--tokens", "1e10"],
+                ["repeat", "--unique", "1e9", "--flops", "1e20"],
+                ["repeat", "--unique", "1e9", "--params", "1e8", "--tokens", "3e9"],
+                ["lifetime", "--params", "1e9", "--inference-tokens", "1e12"],
+                ["lifetime", "--loss", "2.4", "--inference-tokens", "1e12"],
+                ["mutransfer", "--runs", RATES],
                 ["references"], ["references", "--flops", "1e21"]],
                {"params": "3e9", "tokens": "4e9", "devices": "3", "mfu": "0.3", "peak": "5e14", "days": "2",
                 "memory": "7e10", "bytes_per_param": "12", "flops": "3e22", "tokens_per_second": "7",
                 "seconds": "3", "flops_per_second": "1e14",
+                "unique": "2e9", "inference_tokens": "3e12", "inference_mfu": "0.1", "loss": "2.7",
+                "law": "hoffmann-2022", "approach": "2",
                 "tokens_per_param": "7", "alpha": "0.3", "beta": "0.3", "huber": "0.1",
                 "batch": "3",
                 "seq": "512", "layers": "7", "channels": "128", "heads": "4", "vocabulary": "77", "tensor": "2",
