@@ -213,3 +213,18 @@ const char *dollars_text(double value, char *buffer) {
     else snprintf(buffer, 32, "$%.30s", amount_text(value, amount));
     return buffer;
 }
+
+const char *duration_text(double s, char *buffer) {
+    static const struct {
+        double from, unit;
+        const char *name;
+    } units[] = {{86400 * 2, 86400, "days"}, {7200, 3600, "h"}, {120, 60, "min"}, {1, 1, "s"},
+                 {1e-3, 1e-3, "ms"},         {1e-6, 1e-6, "us"}};
+    char amount[32];
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (s >= units[i].from) {
+            snprintf(buffer, 32, "%.24s %s", amount_text(s / units[i].unit, amount), units[i].name);
+            return buffer;
+        }
+    return number_print(buffer, 32, "%.3g ns", s * 1e9), buffer;
+}

@@ -47,12 +47,14 @@ bool text_size(const char *text, uint64_t *bytes);
  *   count_text    "4.560 G" (10^9)
  *   grouped_text  "8,030,261,248"
  *   amount_text   "143.9", "22,160", "25.8 million": four digits below a million, three above
- *   dollars_text  "$4.32", "$66,470", "$1.2 million" */
+ *   dollars_text  "$4.32", "$66,470", "$1.2 million"
+ *   duration_text "1.2 s", "3.4 h", "12 days" */
 const char *bytes_text(double bytes, char *buffer);
 const char *count_text(double value, char *buffer);
 const char *grouped_text(uint64_t n, char *buffer);
 const char *amount_text(double value, char *buffer);
 const char *dollars_text(double value, char *buffer);
+const char *duration_text(double s, char *buffer);
 
 /* The known word nearest to `word`, or NULL when none is near. */
 const char *text_nearest(const char *word, const char *const *known, int n_known);

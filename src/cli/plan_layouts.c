@@ -1,4 +1,4 @@
-/* plan_layouts.c: tally plan on several devices: what each holds, sends and waits for, and the table of layouts. */
+/* plan_layouts.c: tally plan --layouts: the table. */
 #include "plan/layouts.h"
 
 #include <inttypes.h>
@@ -9,145 +9,10 @@
 #include "cli/plan_options.h"
 #include "plan/plan.h"
 
-enum { LAYOUT_TEXT = 96, SHOWN = 20 };
-
-/* "tp 8 sp, pp 4 (1f1b), dp 2, zero1" */
-static const char *layout_text(const struct layout *l, char text[LAYOUT_TEXT]) {
-    int n = 0;
-    const int64_t sizes[] = {l->tp, l->cp, l->pp};
-    static const char *const names[] = {"tp", "cp", "pp"};
-    for (int i = 0; i < 3; i++) {
-        if (sizes[i] == 1) continue;
-        n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), "%s %" PRId64, names[i], sizes[i]);
-        if (i == 0 && l->sp) n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), " sp");
-        if (i == 2) n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), " %s", schedule_names[l->schedule]);
-        if (i == 2 && l->chunks > 1) n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), " x %" PRId64, l->chunks);
-        n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), ", ");
-    }
-    n += snprintf(text + n, (size_t)(LAYOUT_TEXT - n), "dp %" PRId64 ", shard %s", l->dp, shard_names[l->shard]);
-    if (l->shard_group) snprintf(text + n, (size_t)(LAYOUT_TEXT - n), " in groups of %" PRId64, l->shard_group);
-    return text;
-}
+enum { SHOWN = 20 };
 
 static const char *bytes_or_dash(double bytes, char *text) { return bytes > 0 ? bytes_text(bytes, text) : "-"; }
 static const char *time_or_dash(double s, char *text) { return s > 0 ? duration_text(s, text) : "-"; }
-
-static void network_print(const struct network *net) {
-    double share = network_share(net);
-    printf("    network: %s, nodes of %" PRId64, net->name, net->node);
-    if (net->link > 0) printf(", %.4g GB/s inside", net->link / 1e9);
-    if (share > 0) printf(", %.4g GB/s per device between them", share / 1e9);
-    if (net->is_assumed) printf(" (assumed; set --network)");
-    if (!(net->link > 0) && !(share > 0)) printf(", of unknown speed (set --link, --network or --fabric)");
-    printf("\n");
-}
-
-static void held_print(const struct plan *plan) {
-    const struct layout_estimate *e = &plan->layout;
-    uint64_t limit = plan_target_limit(&plan->target);
-    char a[32], b[32];
-    const struct {
-        const char *name;
-        uint64_t bytes;
-    } rows[] = {{"weights", e->weights_bytes},
-                {"gradients", e->gradients_bytes},
-                {"master copy and moments", e->states_bytes},
-                {"gathered while in use", e->gathered_bytes},
-                {"everything else at the peak", e->other_bytes}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        printf("    %-26s %14s\n", rows[i].name, bytes_text((double)rows[i].bytes, a));
-    printf("    %-26s %14s", "peak", bytes_text((double)e->total_bytes, a));
-    if (limit) printf("   %s %s", e->total_bytes <= limit ? "fits" : "TOO LARGE for", bytes_text((double)limit, b));
-    printf("\n");
-}
-
-static void sent_print(const struct plan *plan) {
-    static const char *const what[LAYOUT_AXES] = {"tp: activations", "cp: keys and values", "dp: gradients, weights",
-                                                  "pp: activations"};
-    const struct layout_estimate *e = &plan->layout;
-    char a[32], b[32], c[32], d[32];
-    printf("    %-26s %14s %14s %12s %12s\n", "each device sends in a step", "inside a node", "between nodes",
-           "at least", "expected");
-    for (int i = 0; i <= LAYOUT_AXES; i++) {
-        const struct network_cost *cost = i < LAYOUT_AXES ? &e->axis[i] : &e->sum;
-        double least = cost->inside_s > cost->between_s ? cost->inside_s : cost->between_s;
-        if (!(cost->inside_bytes + cost->between_bytes > 0)) continue;
-        printf("    %-27s %14s %14s %12s %12s\n", i < LAYOUT_AXES ? what[i] : "all",
-               bytes_or_dash(cost->inside_bytes, a), bytes_or_dash(cost->between_bytes, b), time_or_dash(least, c),
-               time_or_dash(cost->expected_s, d));
-    }
-}
-
-static void pipeline_print(int64_t micro, const struct layout_estimate *e) {
-    printf("    pipeline: %" PRId64 " micro-batch%s; stages are idle for %.1f %% of the time (bubble", micro,
-           micro == 1 ? "" : "es", 100 * e->bubble);
-    if (e->bubble > e->even_bubble + 0.01) printf("; %.1f %% if all had equal work", 100 * e->even_bubble);
-    printf(");\n    the first stage holds the activations of %.3g\n", e->in_flight);
-}
-
-void devices_print(const struct plan *plan) {
-    const struct layout *l = &plan->options.layout;
-    const struct layout_estimate *e = &plan->layout;
-    char text[LAYOUT_TEXT];
-    if (plan->options.n_devices < 2) return;
-    printf("\n%" PRId64 " devices: %s (%s)\n", plan->options.n_devices, layout_text(l, text),
-           e->is_exact ? "bytes are exact, priced for each class of ranks; times are estimates"
-                       : "an estimate, based on the exact count for one");
-    network_print(&plan->options.network);
-    held_print(plan);
-    sent_print(plan);
-    if (l->pp > 1) pipeline_print(plan->settings.accum, e);
-    if (!l->has_rings && e->has_network)
-        printf("    each device sends its parts to every other one, in a fixed order of additions; with --rings, as\n"
-               "    libraries reduce, less would go between nodes\n");
-}
-
-void devices_time_print(const struct plan *plan) {
-    const struct layout_estimate *e = &plan->layout;
-    double tokens = (double)plan->price.n_tokens * (double)plan->options.layout.dp;
-    char a[32], b[32], c[32];
-    if (!(e->bound_s > 0)) return;
-    printf("time of a step on %" PRId64 " devices\n", plan->options.n_devices);
-    printf("  %-12s %s: peaks and wires by their data sheets, all communication hidden; no step is shorter\n", "bound",
-           duration_text(e->bound_s, a));
-    printf("  %-12s %s: computing %s", "expected", duration_text(e->expected_s, a), duration_text(e->compute_s, b));
-    if (!(plan->time.predicted_s > 0))
-        printf(" (products at %.0f %% of the peak)", 100 * layout_typical_share(plan->target.chip));
-    printf(", waiting %s", e->exposed_s > 0 ? duration_text(e->exposed_s, c) : "0 s");
-    if (e->hidden_s > 0) printf(", with %s of communication hidden", duration_text(e->hidden_s, a));
-    printf("\n  %s tokens/s expected,", amount_text(tokens / e->expected_s, a));
-    printf(" %s at most\n", amount_text(tokens / e->bound_s, a));
-}
-
-/* The effect of doubling the devices, each with as many sequences. */
-void scale_print(const struct plan *plan) {
-    int64_t fits = plan_scale_fits(plan), binds = plan_scale_binds(plan);
-    const struct plan_scale *last = &plan->scale[PLAN_DOUBLINGS - 1];
-    const char *shard = shard_names[plan->options.layout.shard];
-    char a[32], b[32], c[32], d[32], e[32];
-    printf("  %-9s ", "devices");
-    if (!fits) printf("too large for each of up to %" PRId64 "; ", last->devices);
-    else if (fits > plan->options.n_devices) printf("fits from %" PRId64 "; ", fits);
-    if (binds) printf("from %" PRId64 ", communication takes longer than computation", binds);
-    else if (last->efficiency > 0) printf("communication can overlap with computation up to %" PRId64, last->devices);
-    else printf("what sending takes is not known (--link)");
-    printf(" (shard %s, an estimate)\n", shard);
-    if (!(last->efficiency > 0) && plan->options.layout.shard == SHARD_NONE) return; /* all lines would be the same */
-    printf("    %9s %12s %-5s %12s %12s %10s %10s %6s\n", "devices", "on each", "", "sends inside", "between", "a step",
-           "tokens/s", "ideal");
-    for (int i = 0; i < PLAN_DOUBLINGS; i++) {
-        const struct plan_scale *p = &plan->scale[i];
-        const struct network_cost *sum = &p->layout.sum;
-        char share[16] = "-";
-        if (p->efficiency > 0) snprintf(share, sizeof share, "%.0f %%", 100 * p->efficiency);
-        printf("    %9" PRId64 " %12s %-5s %12s %12s %10s %10s %6s\n", p->devices,
-               bytes_text((double)p->layout.total_bytes, a), p->fits ? "fits" : "no",
-               bytes_or_dash(sum->inside_bytes, b), bytes_or_dash(sum->between_bytes, c), time_or_dash(p->step_s, d),
-               p->tokens_per_s > 0 ? count_text(p->tokens_per_s, e) : "-", share);
-    }
-}
-
-/* ---- The table ---- */
 
 static void row_print(const struct plan_flags *f, const struct layouts *all, int i) {
     const struct layouts_row *r = &all->rows[i];
@@ -217,11 +82,12 @@ static void best_print(const struct plan_flags *f, const struct layouts *all) {
 }
 
 static void table_print(const struct plan_flags *f, const struct layouts *all) {
+    char network[NETWORK_TEXT];
     printf("%s on %" PRId64 " %s: %" PRId64 " sequences of %" PRId64 " tokens in a step; recipe %s", f->settings.model,
            f->options.n_devices, f->target.chip ? f->target.chip->name : f->target.name, all->sequences,
            f->settings.seq, settings_choice(&f->settings, "recipe"));
     printf(", checkpointing %s\n", settings_choice(&f->settings, "checkpointing"));
-    network_print(&f->options.network);
+    printf("    network: %s\n", network_text(&f->options.network, network));
     printf("\n %4s %4s %4s %6s %-6s %-11s %11s %9s %10s %10s %10s %10s%s\n", "tp", "cp", "pp", "dp", "shard",
            "micro-batch", "on each", "bubble", "between", "bound", "expected", "tokens/s",
            f->options.price_per_hour > 0 ? "  $/1B tokens" : "");

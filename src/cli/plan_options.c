@@ -151,17 +151,3 @@ const char *growth_text(const struct fit_answer *answer, char buffer[GROWTH_TEXT
     snprintf(buffer, GROWTH_TEXT, "mostly %s%s%s", purpose, has_module ? " in " : "", has_module ? module : "");
     return buffer;
 }
-
-const char *duration_text(double s, char *buffer) {
-    static const struct {
-        double from, unit;
-        const char *name;
-    } units[] = {{86400 * 2, 86400, "days"}, {7200, 3600, "h"}, {120, 60, "min"}, {1, 1, "s"}, {1e-3, 1e-3, "ms"}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (s >= units[i].from) {
-            snprintf(buffer, 32, "%.4g %s", s / units[i].unit, units[i].name);
-            return buffer;
-        }
-    snprintf(buffer, 32, "%.3g us", s * 1e6);
-    return buffer;
-}

@@ -13,10 +13,10 @@ struct plan_flags {
     struct machine machine;         /* what was measured of this one */
     bool has_machine, has_hardware; /* read already */
     tl_tokenizer *made;             /* that settings.ready points at, or NULL */
-    const char *schedule, *fabric, *hardware, *price_file;
+    const char *schedule, *fabric, *hardware, *price_file, *svg_file;
     double link, between; /* GB/s */
     int64_t node;
-    bool is_json, is_short, is_inference, has_layouts, is_all;
+    bool is_json, is_csv, is_markdown, is_full, is_short, is_inference, has_layouts, is_all;
     int64_t n_new; /* with is_inference */
     /* fit */
     const char *what;
@@ -63,14 +63,15 @@ void plan_flags_free(struct plan_flags *f);
 void plan_progress_begin(struct plan_options *o);
 void plan_progress_end(void);
 
-/* plan_layouts.c: the part of a plan about several devices, and the table of layouts. */
-void devices_print(const struct plan *plan);
-void devices_time_print(const struct plan *plan);
-void scale_print(const struct plan *plan);
-int layouts_run(const struct plan_flags *f);
+/* plan_sheet.c: every figure of a plan, the answer first. The caller frees it in any case. False: recorded. */
+struct sheet;
+bool plan_sheet(struct sheet *sheet, const struct plan *plan);
+/* "DGX H100, nodes of 8, 450 GB/s inside, 50 GB/s per device between them" */
+enum { NETWORK_TEXT = 200 };
+const char *network_text(const struct network *net, char text[NETWORK_TEXT]);
 
-/* "1.2 s", "3.4 h", "12 days"; buffer of 32. */
-const char *duration_text(double s, char *buffer);
+/* plan_layouts.c: the table of layouts. */
+int layouts_run(const struct plan_flags *f);
 
 /* The purpose and module that take the most memory in the first size that does not fit: "mostly activation in
  * model.*.mlp". */

@@ -95,6 +95,9 @@ double plan_dtype_share(const struct plan *plan, tl_dtype dtype);
 int64_t plan_scale_fits(const struct plan *plan);
 int64_t plan_scale_binds(const struct plan *plan);
 
+/* A step as a picture, SVG: its memory by purpose, op by op, and its time by op. memory_free it. NULL: recorded. */
+char *plan_svg(const struct plan *plan);
+
 /* tally.plan/1 (docs/planning.md); NULL: recorded. */
 json_t *plan_json(const struct plan *plan);
 json_t *plan_layout_json(const struct layout *layout, const struct layout_estimate *e);
