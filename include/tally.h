@@ -1025,15 +1025,18 @@ TL_API bool tl_scaler_update(tl_scaler *scaler, double norm, double scale);
  * start as the parameter's values) when a parameter is added, so a step allocates nothing. Moments, sums and buffers
  * count as TL_OPTIMIZER, master copies as TL_PARAMETER. */
 typedef enum tl_optimizer_kind {
-    TL_SGD, TL_ADAGRAD, TL_RMSPROP, TL_ADAM, TL_ADAMW, TL_OPTIMIZER_KIND_COUNT
+    TL_SGD, TL_ADAGRAD, TL_RMSPROP, TL_ADAM, TL_ADAMW, TL_LION, TL_MUON, TL_OPTIMIZER_KIND_COUNT
 } tl_optimizer_kind;
 TL_API const char *tl_optimizer_kind_name(tl_optimizer_kind kind); /* "adamw"; NULL if it is not a kind */
 typedef struct tl_optimizer_options {
     double lr, beta1, beta2, eps, weight_decay, momentum, dampening, alpha, lr_decay; /* each kind reads its own */
     bool nesterov, centered, amsgrad;
     bool has_master, stochastic; /* for parameters narrower than f32; no effect on others: see tl_update_options */
+    /* TL_MUON: see tl_muon_options. A parameter that is no matrix, or says `adamw`, takes AdamW's step in its place. */
+    int ns_steps;
+    bool matches_adamw, adamw;
 } tl_optimizer_options;
-TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's */
+TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's; Lion's paper's */
 
 typedef struct tl_optimizer tl_optimizer;
 TL_API tl_optimizer *tl_optimizer_new(tl_optimizer_kind kind);
@@ -1136,6 +1139,31 @@ TL_API tl_adam_options tl_adam_defaults(void); /* lr 1e-3, betas 0.9 and 0.999, 
  * eps). max (amsgrad; NULL: off): max = max(max, v) takes v's place in the step. */
 TL_API bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
                      const tl_adam_options *options);
+
+typedef struct tl_lion_options {
+    double lr, beta1, beta2, weight_decay;
+    tl_update_options update;
+} tl_lion_options;
+TL_API tl_lion_options tl_lion_defaults(void); /* lr 1e-4, betas 0.9 and 0.99, no decay */
+/* p = p (1 - lr weight_decay) - lr sign(beta1 m + (1-beta1) g); then m = beta2 m + (1-beta2) g. */
+TL_API bool tl_lion_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, const tl_lion_options *options);
+
+/* Muon, for matrices: momentum, whose singular values are then brought near 1 by ns_steps Newton-Schulz iterations
+ * X <- a X + (b A + c A A) X, A = X X^T (of the transpose if the matrix is taller than wide), from X / max(norm, eps).
+ * The products are bf16 where the device multiplies bf16 numbers, otherwise f32 (f64 for f64 parameters). */
+typedef struct tl_muon_options {
+    double lr, momentum, weight_decay, eps, a, b, c;
+    int ns_steps;
+    bool nesterov;
+    bool matches_adamw; /* lr times 0.2 sqrt(max(rows, columns)), updates as large as AdamW's; otherwise times
+                         * sqrt(max(1, rows / columns)) */
+    tl_update_options update;
+} tl_muon_options;
+/* lr 1e-3, momentum 0.95, decay 0.1, eps 1e-7, a, b, c 3.4445, -4.775, 2.0315, 5 steps, nesterov */
+TL_API tl_muon_options tl_muon_defaults(void);
+/* buffer += (1-momentum) (g - buffer); u = nesterov: g + momentum (buffer - g), or buffer; p = p (1 - lr
+ * weight_decay) - lr' NewtonSchulz(u). */
+TL_API bool tl_muon_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_muon_options *options);
 
 /* ---- Several processes ------------------------------------------------------------------------------------------- */
 

@@ -838,6 +838,19 @@ static void optimizers_count_their_options(void **state) {
     adam.update.master = NULL; /* it is read again; random words are no traffic */
     STEP(tl_adam_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), a, b, NULL, &adam), "adam", 14 * 12,
          24 + 24 + 2 * 48, 24 + 2 * 48);
+    tl_lion_options lion = tl_lion_defaults(); /* mean 3, sign 1, step 2, m 3 */
+    STEP(tl_lion_(p, g, a, &lion), "lion", 9 * 12, 3 * 48, 2 * 48);
+    lion.weight_decay = 0.1;
+    STEP(tl_lion_(p, g, a, &lion), "lion", 10 * 12, 3 * 48, 2 * 48);
+    tl_muon_options muon = tl_muon_defaults(); /* of which the update, in bf16, is read and written */
+    STEP(tl_muon_(p, g, a, &muon), "muon_momentum", 6 * 12, 24 + 2 * 48, 24 + 48);
+    /* X X^T 2 3 3 4, A A 2 3 3 3, B X 2 3 3 4; five times */
+    begin();
+    tl_muon_(p, g, a, &muon);
+    ROW("matmul", TL_UPDATE, 5, 5 * 72, 5 * 24, 5 * 18); /* each operand is read once */
+    /* and the sum, in f32 */
+    ROW("matmul_acc", TL_UPDATE, 10, 5 * (54 + 72), 5 * ((18 + 36) + (18 + 24 + 48)), 5 * (36 + 48));
+    end();
 #undef STEP
 }
 

@@ -26,7 +26,7 @@ static const char *one_of(const char *const *names, int64_t n) { return names[dr
 /* A small model on up to 36 ranks. */
 static void random_run(struct settings *s) {
     static const char *const models[] = {"tiny", "tiny-gpt2"}, *const recipes[] = {"fp32", "bf16", "bf16-lean", "amp"},
-                             *const optimizers[] = {"adamw", "sgd", "rmsprop"},
+                             *const optimizers[] = {"adamw", "lion", "rmsprop"},
                              *const policies[] = {"none", "full", "selective"};
     static const char *const shards[] = {"none", "zero1", "zero2", "zero3"};
     *s = settings_default();

@@ -44,7 +44,10 @@ static void states_are_listed_by_torchs_names(void **state) {
         {"exp_avg.a.weight", "exp_avg_sq.a.weight", "max_exp_avg_sq.a.weight", "exp_avg.b.weight",
          "exp_avg_sq.b.weight", "master.b.weight", "exp_avg.c", "exp_avg_sq.c"},
         {"exp_avg.a.weight", "exp_avg_sq.a.weight", "max_exp_avg_sq.a.weight", "exp_avg.b.weight",
-         "exp_avg_sq.b.weight", "master.b.weight", "exp_avg.c", "exp_avg_sq.c"}};
+         "exp_avg_sq.b.weight", "master.b.weight", "exp_avg.c", "exp_avg_sq.c"},
+        {"exp_avg.a.weight", "exp_avg.b.weight", "master.b.weight", "exp_avg.c"},
+        {"exp_avg.a.weight", "exp_avg_sq.a.weight", "max_exp_avg_sq.a.weight", "exp_avg.b.weight",
+         "exp_avg_sq.b.weight", "master.b.weight", "exp_avg.c", "exp_avg_sq.c"}}; /* vectors: AdamW */
     for (int kind = 0; kind < TL_OPTIMIZER_KIND_COUNT; kind++) {
         tl_tensor *p[N];
         tl_optimizer *o = three((tl_optimizer_kind)kind, p, NULL);

@@ -93,6 +93,14 @@ static void model_print(FILE *to, const struct opening *o) {
         c->context);
 }
 
+static void groups_print(FILE *to, const struct opening *o) {
+    char muon[32], rest[32];
+    if (o->n_muon)
+        row(to, "muon", "the matrices of the layers, %s parameters; adamw: embeddings, head and vectors, %s",
+            grouped_text((uint64_t)o->n_muon, muon), grouped_text((uint64_t)(o->n_parameters - o->n_muon), rest));
+    if (*o->settings->groups) row(to, "groups", "%s", o->settings->groups);
+}
+
 static void data_print(FILE *to, const struct opening *o) {
     const struct settings *s = o->settings;
     char n[32], held[32], rest[64] = "", shown[64];
@@ -149,6 +157,7 @@ void opening_print(FILE *to, const struct opening *o, double predicted_s) {
     char a[32], b[32];
     run_print(to, o);
     model_print(to, o);
+    groups_print(to, o);
     data_print(to, o);
     batch_print(to, o);
     memory_print(to, o);

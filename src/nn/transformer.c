@@ -595,6 +595,15 @@ int model_n_blocks(const tl_module *model) { return (int)((const struct model *)
 tl_module *model_block(const tl_module *model, int block) {
     return ((const struct model *)model->state)->blocks->children[block];
 }
+int model_block_of(const tl_module *model, const tl_tensor *parameter) {
+    for (int block = 0; block < model_n_blocks(model); block++) {
+        int n = 0;
+        const tl_named_tensor *list = tl_module_list(model_block(model, block), &n);
+        for (int i = 0; list && i < n; i++)
+            if (list[i].tensor == parameter) return block;
+    }
+    return -1;
+}
 void model_watch(tl_module *model, const struct block_watch *watches) {
     ((struct model *)model->state)->watches = watches;
 }

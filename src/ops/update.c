@@ -74,6 +74,17 @@ static void adam_cost(const tl_call *c, struct cost *cost) {
     update_cost(c, cost, 13 + (o->weight_decay != 0 ? 2 - o->decoupled : 0) + a->has_max);
 }
 
+/* mean of m and g: 3; its sign: 1; times lr, subtract: 2; m: 3; weight decay: 1 */
+static void lion_cost(const tl_call *c, struct cost *cost) {
+    const tl_lion_options *o = &((const struct attr_lion *)c->attr)->options;
+    update_cost(c, cost, 9 + (o->weight_decay != 0));
+}
+/* buffer: 3; nesterov: 3 */
+static void muon_momentum_cost(const tl_call *c, struct cost *cost) {
+    const tl_muon_options *o = &((const struct attr_muon_momentum *)c->attr)->options;
+    update_cost(c, cost, 3 + 3 * o->nesterov);
+}
+
 #define UPDATE_RULES .dtypes = "floats; states f32 (f64 for f64 p)", .shape = update_shape, .changes = update_changes
 
 const tl_op op_sgd_momentum = {RECORD(KERNEL, sgd_momentum, 0), UPDATE_RULES, .cost = sgd_momentum_cost,
@@ -89,6 +100,12 @@ const tl_op op_rmsprop = {RECORD(KERNEL, rmsprop, 0), UPDATE_RULES, .cost = rmsp
 const tl_op op_adam = {RECORD(KERNEL, adam, 0), UPDATE_RULES, .cost = adam_cost,
                        .shapes = "p, g, m, v [, max] [, master], all alike, for each parameter [, scale]",
                        .flops = "13n; weight decay 2n (decoupled n), amsgrad n, scale n"};
+const tl_op op_lion = {RECORD(KERNEL, lion, 0), UPDATE_RULES, .cost = lion_cost,
+                       .shapes = "p, g, m [, master], all alike, for each parameter [, scale]",
+                       .flops = "9n; weight decay n, scale n"};
+const tl_op op_muon_momentum = {RECORD(KERNEL, muon_momentum, 0), UPDATE_RULES, .cost = muon_momentum_cost,
+                                .shapes = "u, g, buffer, all alike, for each parameter [, scale]",
+                                .flops = "3n; nesterov 3n, scale n"};
 
 /* The tensors of one call: those of as many parameters as fit. */
 struct batch {
@@ -286,4 +303,35 @@ bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v,
         &(struct update_tensors){
             .parameter = parameter, .grad = grad, .state = {m, v, max}, .master = options->update.master},
         1, options);
+}
+
+/* ---- Lion ---- */
+
+tl_lion_options tl_lion_defaults(void) { return (tl_lion_options){.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99}; }
+
+bool update_lion(const struct update_tensors *list, int n, const tl_lion_options *options) {
+    for (int t = 0; t < n; t++)
+        if (!tensor_check(list[t].state[0], "lion")) return false;
+    struct attr_lion a;
+    memset(&a, 0, sizeof a);
+    a.options = *options;
+    return list_apply(&op_lion, list, n, &options->update, ATTR(a));
+}
+
+bool tl_lion_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, const tl_lion_options *options) {
+    const tl_lion_options defaults = tl_lion_defaults();
+    if (!options) options = &defaults;
+    if (!tensor_check(parameter, "lion") || !tensor_check(grad, "lion")) return false;
+    return update_lion(
+        &(struct update_tensors){.parameter = parameter, .grad = grad, .state = {m}, .master = options->update.master},
+        1, options);
+}
+
+/* ---- Muon's first part; the rest is in muon.c ---- */
+
+bool update_muon_momentum(const struct update_tensors *list, int n, const tl_muon_options *options) {
+    struct attr_muon_momentum a;
+    memset(&a, 0, sizeof a);
+    a.options = *options;
+    return list_apply(&op_muon_momentum, list, n, &options->update, ATTR(a));
 }

@@ -24,6 +24,7 @@ enum { MAX_STATES = UPDATE_STATES, MAX_LISTED = MAX_STATES + 1 };
 struct parameter {
     char *name;
     tl_tensor *tensor;
+    tl_optimizer_kind kind; /* of its step */
     tl_optimizer_options options;
     tl_tensor *state[MAX_STATES]; /* in the order of the op's arguments; NULL: the options need none */
     tl_tensor *master;            /* NULL: none */
@@ -46,7 +47,8 @@ struct tl_optimizer {
 
 /* ---- Kinds ---- */
 
-static const char *const kind_names[TL_OPTIMIZER_KIND_COUNT] = {"sgd", "adagrad", "rmsprop", "adam", "adamw"};
+static const char *const kind_names[TL_OPTIMIZER_KIND_COUNT] = {"sgd",   "adagrad", "rmsprop", "adam",
+                                                                "adamw", "lion",    "muon"};
 
 const char *tl_optimizer_kind_name(tl_optimizer_kind kind) {
     return (unsigned)kind < TL_OPTIMIZER_KIND_COUNT ? kind_names[kind] : NULL;
@@ -57,7 +59,18 @@ tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind) {
     if (kind == TL_ADAGRAD || kind == TL_RMSPROP) o.lr = 1e-2;
     if (kind == TL_ADAGRAD) o.eps = 1e-10;
     if (kind == TL_ADAMW) o.weight_decay = 1e-2;
+    if (kind == TL_LION) o.lr = tl_lion_defaults().lr, o.beta2 = tl_lion_defaults().beta2;
+    if (kind == TL_MUON) {
+        const tl_muon_options muon = tl_muon_defaults();
+        o.momentum = muon.momentum, o.nesterov = muon.nesterov;
+        o.weight_decay = muon.weight_decay, o.ns_steps = muon.ns_steps;
+    }
     return o;
+}
+
+/* The kind of a parameter's step: Muon's is for matrices. */
+static tl_optimizer_kind step_kind(tl_optimizer_kind kind, const tl_optimizer_options *o, const tl_tensor *x) {
+    return kind == TL_MUON && (o->adamw || x->rank != 2) ? TL_ADAMW : kind;
 }
 
 /* The states of a kind by torch's names; NULL if the options do not need it. */
@@ -67,6 +80,12 @@ static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, c
     switch (kind) {
     case TL_SGD:
         name[0] = buffer;
+        break;
+    case TL_MUON:
+        name[0] = "momentum_buffer";
+        break;
+    case TL_LION:
+        name[0] = "exp_avg";
         break;
     case TL_ADAGRAD:
         name[0] = "sum";
@@ -81,14 +100,15 @@ static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, c
 
 /* torch.optim's conditions, for the settings that a kind reads. */
 static bool options_check(tl_optimizer_kind kind, const char *name, const tl_optimizer_options *o) {
-    const bool is_adam = kind == TL_ADAM || kind == TL_ADAMW, has_momentum = kind == TL_SGD || kind == TL_RMSPROP;
+    const bool is_adam = kind == TL_ADAM || kind == TL_ADAMW || kind == TL_LION;
+    const bool has_momentum = kind == TL_SGD || kind == TL_RMSPROP || kind == TL_MUON;
     const struct {
         const char *what;
         double value;
         bool is_read, is_below_1;
     } rule[] = {{"lr", o->lr, true, false},
                 {"weight_decay", o->weight_decay, true, false},
-                {"eps", o->eps, kind != TL_SGD, false},
+                {"eps", o->eps, kind != TL_SGD && kind != TL_LION && kind != TL_MUON, false},
                 {"beta1", o->beta1, is_adam, true},
                 {"beta2", o->beta2, is_adam, true},
                 {"momentum", o->momentum, has_momentum, false},
@@ -247,7 +267,7 @@ static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name,
 
 static bool states_new(tl_optimizer *o, struct parameter *to) {
     const char *what[MAX_STATES];
-    state_names(o->kind, &to->options, what);
+    state_names(to->kind, &to->options, what);
     for (int i = 0; i < MAX_STATES; i++)
         if (what[i] && !(to->state[i] = state_new(o, what[i], to->name, to->tensor, false))) return false;
     if (!to->options.has_master || dtype_info(to->tensor->dtype)->bits >= 32) return true;
@@ -261,7 +281,8 @@ bool optimizer_add_part(tl_optimizer *o, const char *name, tl_tensor *parameter,
                           .options = options ? *options : tl_optimizer_defaults(o->kind),
                           .words_before = words_before,
                           .words_after = words_after};
-    if (!options_check(o->kind, name, &p.options)) return false;
+    p.kind = step_kind(o->kind, &p.options, parameter);
+    if (!options_check(p.kind, name, &p.options)) return false;
     if (!slots_grow(o) || !memory_grow((void **)&o->parameters, &o->capacity, o->n_parameters, sizeof *o->parameters) ||
         !memory_grow((void **)&o->updates, &o->update_capacity, o->n_parameters, sizeof *o->updates) ||
         !memory_grow((void **)&o->list, &o->list_capacity, o->n_list + MAX_LISTED - 1, sizeof *o->list))
@@ -320,6 +341,17 @@ static bool step_list(tl_optimizer_kind kind, const struct update_tensors *list,
                                         .update = update};
         return update_rmsprop(list, n, &own);
     }
+    if (kind == TL_LION) {
+        const tl_lion_options own = {
+            .lr = lr, .beta1 = o->beta1, .beta2 = o->beta2, .weight_decay = o->weight_decay, .update = update};
+        return update_lion(list, n, &own);
+    }
+    if (kind == TL_MUON) {
+        tl_muon_options own = tl_muon_defaults();
+        own.lr = lr, own.momentum = o->momentum, own.nesterov = o->nesterov, own.weight_decay = o->weight_decay;
+        own.ns_steps = o->ns_steps, own.matches_adamw = o->matches_adamw, own.update = update;
+        return update_muon(list, n, &own);
+    }
     const tl_adam_options own = {.lr = lr,
                                  .beta1 = o->beta1,
                                  .beta2 = o->beta2,
@@ -336,13 +368,13 @@ static bool options_equal(const tl_optimizer_options *a, const tl_optimizer_opti
            a->weight_decay == b->weight_decay && a->momentum == b->momentum && a->dampening == b->dampening &&
            a->alpha == b->alpha && a->lr_decay == b->lr_decay && a->nesterov == b->nesterov &&
            a->centered == b->centered && a->amsgrad == b->amsgrad && a->has_master == b->has_master &&
-           a->stochastic == b->stochastic;
+           a->stochastic == b->stochastic && a->ns_steps == b->ns_steps && a->matches_adamw == b->matches_adamw;
 }
 
 /* Whether one call may step both. */
 static bool is_one_group(const struct parameter *a, const struct parameter *b) {
-    return a->tensor->dtype == b->tensor->dtype && a->tensor->storage->device == b->tensor->storage->device &&
-           options_equal(&a->options, &b->options);
+    return a->kind == b->kind && a->tensor->dtype == b->tensor->dtype &&
+           a->tensor->storage->device == b->tensor->storage->device && options_equal(&a->options, &b->options);
 }
 
 /* Lists the parameters of the group of `first` that are still to be stepped and have a gradient, in order. Returns
@@ -376,7 +408,8 @@ bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale)
         const tl_optimizer_options *options = &o->parameters[i].options;
         if (o->parameters[i].is_stepped) continue;
         int n = group_list(o, i);
-        if (!step_list(o->kind, o->updates, n, options, o->n_steps + 1, options->lr * lr_factor, grad_scale))
+        if (!step_list(o->parameters[i].kind, o->updates, n, options, o->n_steps + 1, options->lr * lr_factor,
+                       grad_scale))
             return false;
     }
     o->n_steps++;

@@ -146,6 +146,8 @@ OP(KERNEL, sgd_momentum)
 OP(KERNEL, adagrad)
 OP(KERNEL, rmsprop)
 OP(KERNEL, adam)
+OP(KERNEL, lion)
+OP(KERNEL, muon_momentum)
 
 /* clip.c */
 OP(KERNEL, sum_squares)

@@ -38,13 +38,7 @@ static void member_add(struct buckets *b, struct bucket_member *to, tl_tensor *p
 
 /* The block that has a parameter; -1: none. */
 static int block_of(const struct buckets *b, const tl_tensor *parameter) {
-    for (int block = 0; b->model && block < model_n_blocks(b->model); block++) {
-        int n = 0;
-        const tl_named_tensor *list = tl_module_list(model_block(b->model, block), &n);
-        for (int i = 0; list && i < n; i++)
-            if (list[i].tensor == parameter) return block;
-    }
-    return -1;
+    return b->model ? model_block_of(b->model, parameter) : -1;
 }
 
 /* Kinds follow each other in the order of their first parameters, as groups do in an optimizer. */
@@ -331,7 +325,7 @@ static bool reduce_end(struct bucket *k) {
         k->grad = part ? tl_set_purpose(part, TL_GRADIENT) : NULL;
         ok = k->grad && tl_keep(k->grad);
     }
-    if (ok && b->mode == SHARDING_NONE && k->members[0].kind != b->late_kind) ok = join_begin(k);
+    if (ok && b->mode == SHARDING_NONE && bucket_holding(k) != b->late_kind) ok = join_begin(k);
     if (ok && b->across.size > 1 && b->is_last) ok = cross_begin(k);
     tl_set_grad_mode(mode);
     return tl_scope_end(scope) && ok;
@@ -414,7 +408,7 @@ bool buckets_share(struct buckets *b, int kind, tl_comm *stages) {
     bool ok = true, mode = tl_set_grad_mode(false);
     tl_phase phase = tl_set_phase(TL_UPDATE);
     for (int i = 0; ok && i < b->n; i++) {
-        if (b->at[i].members[0].kind != kind) continue;
+        if (bucket_holding(&b->at[i]) != kind) continue;
         tl_scope scope = tl_scope_enter("reduce");
         ok = scope.depth && tl_all_reduce_(b->at[i].grad, stages);
         ok = scope.depth && tl_scope_end(scope) && ok;
@@ -453,7 +447,7 @@ tl_tensor *buckets_squares(struct buckets *b, unsigned kinds) {
     int n = 0;
     if (!grads) return error_memory((size_t)b->n * sizeof *grads, "a list of gradients"), NULL;
     for (int i = 0; i < b->n; i++)
-        if (kinds >> b->at[i].members[0].kind & 1) grads[n++] = b->at[i].grad;
+        if (kinds >> bucket_holding(&b->at[i]) & 1) grads[n++] = b->at[i].grad;
     tl_phase phase = tl_set_phase(TL_UPDATE);
     tl_tensor *sum = tl_sum_squares(grads, n);
     tl_set_phase(phase);
@@ -468,12 +462,26 @@ static void grads_drop(struct bucket *k) {
     k->is_crossed = false;
 }
 
-bool buckets_give(struct buckets *b) {
+/* To its members, each the part that is its own. */
+static bool members_give(struct bucket *k) {
+    bool ok = true;
+    for (int i = 0; ok && i < k->n_members; i++) {
+        tl_tensor *p = k->members[i].parameter;
+        int64_t at = k->members[i].at;
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *grad = scope.depth ? piece(k->whole, at, at + p->numel) : NULL;
+        ok = grad && tl_set_grad(p, tl_reshape(grad, p->rank, p->shape));
+        ok = scope.depth && tl_scope_end(scope) && ok;
+    }
+    return ok;
+}
+
+bool buckets_give(struct buckets *b, bool is_by_member) {
     bool ok = true;
     tl_phase phase = tl_set_phase(TL_UPDATE);
     for (int i = 0; ok && i < b->n; i++) {
         struct bucket *k = &b->at[i];
-        ok = tl_set_grad(k->own, b->mode == SHARDING_NONE ? k->whole : k->grad);
+        ok = is_by_member ? members_give(k) : tl_set_grad(k->own, b->mode == SHARDING_NONE ? k->whole : k->grad);
         grads_drop(k);
     }
     tl_set_phase(phase);

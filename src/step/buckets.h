@@ -113,6 +113,11 @@ struct buckets_options {
     int late_kind;            /* whose sums buckets_share needs, in parts; -1: none */
 };
 
+/* The kind of its members that functions below take: kinds that differ above their lowest byte alone are kept apart, as
+ * parameters are that an optimizer treats differently, but are alike otherwise. */
+enum { BUCKET_GROUP = 256 };
+static inline int bucket_holding(const struct bucket *k) { return k->members[0].kind % BUCKET_GROUP; }
+
 /* zero3, before buckets_make: takes a block's parameters, as the model is made, so that a rank never has those of two.
  * Buckets_make is then given the same parameters and kinds, of all blocks. */
 bool buckets_take_block(struct buckets *b, tl_tensor **parameters, const int *kinds, int n,
@@ -140,8 +145,9 @@ bool buckets_reduce(struct buckets *b);
 bool buckets_share(struct buckets *b, int kind, tl_comm *stages);
 /* The sum of squares of this rank's parts, of the kinds that count (a bit each): () f32. */
 tl_tensor *buckets_squares(struct buckets *b, unsigned kinds);
-/* Gives each bucket's `own` its gradient, for the optimizer; drops it again. */
-bool buckets_give(struct buckets *b);
+/* Gives each bucket's `own` its gradient, for the optimizer; drops it again. is_by_member (SHARDING_NONE alone): gives
+ * every parameter its own, for an optimizer that needs to know their shapes; the model drops these. */
+bool buckets_give(struct buckets *b, bool is_by_member);
 void buckets_take(struct buckets *b);
 /* After the update: all ranks' parts of the parameters, which arrive before they are used; in zero3 they are not
  * sent before. */

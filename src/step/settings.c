@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "step/groups.h"
 
 enum kind { IS_GROUP, IS_INTEGER, IS_REAL, IS_TEXT, IS_CHOICE, IS_TRUTH };
 enum role { IDENTITY, CONTENTS, LENGTH, PRICED, FREE, ONCE }; /* see settings_list.h */
@@ -366,6 +367,8 @@ bool settings_check(const struct settings *s) {
     if (s->document_token >= 0 && !s->document_mask)
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " has no use without --document-mask true",
                          s->document_token);
+    struct group group;
+    if (!groups_find(s->groups, NULL, &group)) return false;
     if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");
     return s->lr > 0 || error_set(TL_ERROR_USE, "lr: is 0 (need a learning rate above 0)");
 }

@@ -13,6 +13,7 @@
 #include "ops/ops.h"
 #include "ops/draw.h"
 #include "optim/optimizer.h"
+#include "step/groups.h"
 #include "step/rounds.h"
 #include "step/stages.h"
 #include "step/tokens.h"
@@ -121,21 +122,6 @@ static tl_optimizer_kind optimizer_kind(const struct settings *s) {
     return (tl_optimizer_kind)kind;
 }
 
-static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_tensor *parameter) {
-    const struct settings *s = &t->settings;
-    tl_optimizer_options o = tl_optimizer_defaults(optimizer_kind(s));
-    o.lr = s->lr;
-    o.beta1 = s->beta1;
-    o.beta2 = o.alpha = s->beta2;
-    o.eps = s->eps;
-    o.momentum = s->momentum;
-    o.nesterov = s->nesterov;
-    o.weight_decay = tl_rank(parameter) >= 2 ? s->weight_decay : 0;
-    o.has_master = t->recipe->has_master;
-    o.stochastic = t->recipe->is_stochastic;
-    return o;
-}
-
 static tl_schedule schedule_of(const struct settings *s) {
     int kind = 0;
     while (tl_schedule_kind_name((tl_schedule_kind)kind) &&
@@ -162,6 +148,38 @@ static const char *name_of(const void *context, const tl_tensor *parameter) {
     int i = 0;
     while (t->parameters[i] != parameter) i++;
     return t->names[i];
+}
+
+/* Muon needs whole matrices. */
+static bool is_by_member(const struct trainer *t) {
+    return optimizer_kind(&t->settings) == TL_MUON && t->buckets.mode == SHARDING_NONE;
+}
+
+static struct group group_of(const struct trainer *t, const tl_tensor *parameter) {
+    struct group group;
+    bool ok = groups_find(t->settings.groups, name_of(t, parameter), &group);
+    INVARIANT(ok); /* the settings have been checked */
+    return group;
+}
+
+static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_tensor *parameter) {
+    const struct settings *s = &t->settings;
+    const struct group group = group_of(t, parameter);
+    tl_optimizer_options o = tl_optimizer_defaults(optimizer_kind(s));
+    const bool is_muon = optimizer_kind(s) == TL_MUON;
+    o.lr = s->lr * group.lr;
+    o.beta1 = s->beta1;
+    o.beta2 = o.alpha = s->beta2;
+    o.eps = s->eps;
+    o.momentum = is_muon ? s->muon_momentum : s->momentum;
+    o.nesterov = is_muon || s->nesterov;
+    o.ns_steps = (int)s->muon_steps;
+    o.matches_adamw = !strcmp(settings_choice(s, "muon_scale"), "rms");
+    o.adamw = is_muon && !groups_has_muon(t->model, parameter);
+    o.weight_decay = group.decay >= 0 ? group.decay : tl_rank(parameter) >= 2 ? s->weight_decay : 0;
+    o.has_master = t->recipe->has_master;
+    o.stochastic = t->recipe->is_stochastic;
+    return o;
 }
 
 static bool pieces_of_states(struct trainer *t, struct portions *to, bool is_collected) {
@@ -286,7 +304,8 @@ static bool model_make(struct trainer *t) {
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
     const struct block_maker maker = {block_take, t}; /* files of weights fill a whole model */
-    bool is_taken = s->shard == SHARDING_ZERO3 && t->dp.size > 1 && !*weights;
+    /* groups are found by the names of a whole model */
+    bool is_taken = s->shard == SHARDING_ZERO3 && t->dp.size > 1 && !*weights && !*s->groups;
     t->model = model_new(&config, t->recipe->parameters, t->device, &parallel, is_taken ? &maker : NULL);
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
@@ -342,7 +361,10 @@ static bool buckets_begin(struct trainer *t) {
     const struct settings *s = &t->settings;
     int *kinds = memory_new(((size_t)t->n_parameters + 1) * sizeof *kinds);
     if (!kinds) return error_memory((size_t)t->n_parameters * sizeof *kinds, "buckets of parameters");
-    for (int i = 0; i < t->n_parameters; i++) kinds[i] = holding_of(t, t->parameters[i], t->shards[i]);
+    for (int i = 0; i < t->n_parameters; i++) {
+        kinds[i] = holding_of(t, t->parameters[i], t->shards[i]);
+        kinds[i] += BUCKET_GROUP * group_of(t, t->parameters[i]).index;
+    }
     const struct buckets_options o = {.mode = (enum sharding)s->shard,
                                       .sums_in_f32 = s->accum > 1 && recipe_sums_in_f32(t->recipe),
                                       .overlaps = s->overlap,
@@ -369,17 +391,32 @@ static bool states_divide(struct trainer *t) {
 
 /* The optimizer's state as checkpoints have it, where that is not the optimizer's own list. */
 static bool states_make(struct trainer *t) {
-    if (t->dp.size == 1) return t->mesh.axis[MESH_TP].size == 1 || states_divide(t);
+    if (t->dp.size == 1 || is_by_member(t)) return t->mesh.axis[MESH_TP].size == 1 || states_divide(t);
     bool ok = pieces_of_states(t, &t->states, false) && pieces_of_weights(t, &t->weights, false);
     pieces_divide(t, &t->states);
     pieces_divide(t, &t->weights);
     return ok;
 }
 
+/* Whether the ranks can divide what the optimizer works on. */
+static bool division_check(const struct trainer *t) {
+    const struct settings *s = &t->settings;
+    if (optimizer_kind(s) != TL_MUON) return true;
+    if (t->dp.size > 1 && s->shard != SHARDING_NONE)
+        return error_set(TL_ERROR_USE,
+                         "shard: muon orthogonalizes whole matrices, of which a rank of --shard %s has a part (need "
+                         "--shard none, or --optimizer adamw)",
+                         settings_choice(s, "shard"));
+    return t->mesh.axis[MESH_TP].size == 1 ||
+           error_set(TL_ERROR_USE, "tp: muon orthogonalizes whole matrices, which tp divides (need --tp 1, or "
+                                   "--optimizer adamw)");
+}
+
 static bool optimizer_make(struct trainer *t) {
     const struct settings *s = &t->settings;
-    bool is_alone = t->dp.size == 1, ok = parameters_list(t);
-    ok = ok && (is_alone || buckets_begin(t));
+    bool ok = division_check(t) && parameters_list(t) && groups_all_match(s->groups, t->names, t->n_parameters);
+    ok = ok && (t->dp.size == 1 || buckets_begin(t));
+    const bool is_alone = t->dp.size == 1 || is_by_member(t);
     t->optimizer = ok ? tl_optimizer_new(optimizer_kind(s)) : NULL;
     ok = t->optimizer != NULL;
     for (int i = 0; ok && is_alone && i < t->n_parameters; i++) {
@@ -657,7 +694,7 @@ static bool update(struct trainer *t, int64_t step, tl_tensor *both) {
     bool is_one = t->mesh.size == 1;
     tl_tensor *norm = is_one ? tl_grad_norm(t->parameters, t->n_parameters) : norm_of_all(t, both);
     tl_tensor *scale = tl_clip_scale(norm, s->clip > 0 ? s->clip : INFINITY, divisor);
-    bool ok = scale && (is_alone || buckets_give(&t->buckets)) &&
+    bool ok = scale && (is_alone || buckets_give(&t->buckets, is_by_member(t))) &&
               tl_optimizer_step(t->optimizer, tl_schedule_factor(&t->schedule, step), scale);
     if (!is_alone) buckets_take(&t->buckets);
     if (is_one) return ok && tl_copy_(tl_select(both, 0, 1), norm);
@@ -735,7 +772,7 @@ bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) 
     parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);
     if (t->divided) parts[1].tensors = t->divided;
     const struct portions *portions[TRAINER_PARTS] = {t->weights.n ? &t->weights : NULL,
-                                                      t->dp.size > 1 ? &t->states : NULL};
+                                                      t->states.n ? &t->states : NULL};
     for (int i = 0; i < TRAINER_PARTS; i++) {
         if (portions[i]) parts[i].tensors = portions[i]->at, parts[i].n = (int)portions[i]->n;
         if (portions[i]) parts[i].of = portions[i]->of;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ops/ops.h"
+#include "ops/update.h"
 
 /* ---- Inputs ---- */
 
@@ -2406,6 +2407,15 @@ CALL(adam_call) { /* d: amsgrad, weight decay, decoupled */
     return tl_adam_(in[0], in[1], in[2], in[3], s->d[0] != 0 ? in[4] : NULL, &o) ? changed(in, 2, out) : 0;
 }
 #define DT_16 (DT(TL_F16) | DT(TL_BF16))
+CALL(lion_call) { /* d: weight decay. The mean of m and g has a sign that no rounding changes: betas are sums of powers of 2 */
+    tl_lion_options o = {.lr = 0.0625, .beta1 = 0.875, .beta2 = 0.9375, .weight_decay = s->d[0], .update = update_options(s, in)};
+    return tl_lion_(in[0], in[1], in[2], &o) ? changed(in, 1, out) : 0;
+}
+CALL(muon_momentum_call) { /* d: nesterov */
+    tl_muon_options o = {.momentum = 0.875, .nesterov = s->d[0] != 0, .update = update_options(s, in)};
+    const struct update_tensors list = {.parameter = in[0], .grad = in[1], .state = {in[2]}};
+    return update_muon_momentum(&list, 1, &o) ? changed(in, 1, out) : 0;
+}
 #define STATE(...) IN(STATE, DENSE, __VA_ARGS__)
 const struct sample samples_sgd_momentum[] = {
     {"without momentum", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4)}, .n = {1}, .d = {0, 0, 0.125}, .roundings = 2},
@@ -2470,6 +2480,25 @@ const struct sample samples_adam[] = {
     {"large", WRITES | LARGE, .call = adam_call, .in = {K(30011), K(30011), STATE(30011), STATE(30011)}, .n = {2}, .roundings = 2},
     {"amsgrad, master, stochastic", WRITES | NO_DATA, DT_16, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3, true, true}, .d = {1}},
     {"step 0", 0, .call = adam_call, .in = {K(3), K(3), STATE(3), STATE(3)}, .error = "adam: steps are counted from 1, not 0"},
+    END};
+
+const struct sample samples_lion[] = {
+    {"matrix", WRITES, .call = lion_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .roundings = 2},
+    {"decay", WRITES, .call = lion_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .d = {0.125}, .roundings = 2},
+    {"strided", WRITES, .call = lion_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, SLICED, 3, 4)}, .d = {0.125}, .roundings = 2},
+    {"scaled, in packs", WRITES | LARGE, .call = lion_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000)}, .n = {0, false, false, SCALED}, .roundings = 2},
+    {"void", WRITES, .call = lion_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {0, false, false, VOID}},
+    {"master, stochastic", WRITES | NO_DATA, DT_16, .call = lion_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {0, true, true}},
+    {"nothing", WRITES, .call = lion_call, .in = {K(0), K(0), STATE(0)}},
+    {"state of another shape", 0, .call = lion_call, .in = {K(3), K(3), STATE(4)}, .error = "must have the parameter's shape"},
+    END};
+const struct sample samples_muon_momentum[] = {
+    {"matrix", WRITES, .call = muon_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .roundings = 2},
+    {"nesterov", WRITES, .call = muon_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .d = {1}, .roundings = 2},
+    {"scaled, strided", WRITES, .call = muon_momentum_call, .in = {K(3, 4), IN(CONSTANT, PERMUTED, 3, 4), STATE(3, 4)}, .n = {0, false, false, SCALED}, .d = {1}, .roundings = 2},
+    {"in packs", WRITES | LARGE, .call = muon_momentum_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000)}, .d = {1}, .roundings = 2},
+    {"void", WRITES, .call = muon_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {0, false, false, VOID}, .d = {1}},
+    {"state of another shape", 0, .call = muon_momentum_call, .in = {K(3), K(3), STATE(4)}, .error = "must have the parameter's shape"},
     END};
 
 /* ---- clip.c ---- */

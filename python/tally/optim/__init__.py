@@ -136,4 +136,54 @@ class AdamW(Adam):
                          capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
 
 
-__all__ = ["Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
+class Lion(Fused):
+    """p = p (1 - lr weight_decay) - lr sign(beta1 m + (1 - beta1) g); then m = beta2 m + (1 - beta2) g"""
+
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, *, maximize=False):
+        check(lr >= 0.0, f"Invalid learning rate: {lr}")
+        for i in (0, 1):
+            check(0.0 <= betas[i] < 1.0, f"Invalid beta parameter at index {i}: {betas[i]}")
+        check(weight_decay >= 0.0, f"Invalid weight_decay value: {weight_decay}")
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize))
+
+    def _update(self, p, grad, states, group):
+        state = states[p]
+        if not state:
+            state.update(exp_avg=zeros_for(p))
+        beta1, beta2 = group["betas"]
+        options = _options("tl_lion_options", lr=float(group["lr"]), beta1=float(beta1), beta2=float(beta2),
+                           weight_decay=group["weight_decay"])
+        lib.tl_lion_(p, grad, state["exp_avg"], ctypes.addressof(options))
+
+
+class Muon(Fused):
+    """p = p (1 - lr weight_decay) - lr' NewtonSchulz(momentum), for matrices; torch.optim.Muon"""
+
+    def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True,
+                 ns_coefficients=(3.4445, -4.7750, 2.0315), eps=1e-7, ns_steps=5, adjust_lr_fn=None):
+        check(lr >= 0.0, f"Learning rate should be >= 0 but is: {lr}")
+        check(momentum >= 0.0, f"momentum should be >= 0 but is: {momentum}")
+        check(weight_decay >= 0.0, f"weight decay should be >= 0 but is: {weight_decay}")
+        check(adjust_lr_fn in (None, "original", "match_rms_adamw"),
+              f"Adjust learning rate function {adjust_lr_fn} is not supported")
+        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov,
+                                      ns_coefficients=ns_coefficients, eps=eps, ns_steps=ns_steps,
+                                      adjust_lr_fn=adjust_lr_fn, maximize=False))
+        for group in self.param_groups:
+            for p in group["params"]:
+                check(p.ndim == 2,
+                      f"Muon only supports 2D parameters whereas we found a parameter with size: {p.shape}")
+
+    def _update(self, p, grad, states, group):
+        state = states[p]
+        if not state:
+            state.update(momentum_buffer=zeros_for(p))
+        a, b, c = group["ns_coefficients"]
+        options = _options("tl_muon_options", lr=float(group["lr"]), momentum=group["momentum"],
+                           weight_decay=group["weight_decay"], eps=group["eps"], a=a, b=b, c=c,
+                           ns_steps=group["ns_steps"], nesterov=group["nesterov"],
+                           matches_adamw=group["adjust_lr_fn"] == "match_rms_adamw")
+        lib.tl_muon_(p, grad, state["momentum_buffer"], ctypes.addressof(options))
+
+
+__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Muon", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]

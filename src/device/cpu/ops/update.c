@@ -1,8 +1,9 @@
-/* update.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
+/* update.c: one step of SGD with momentum, Adagrad, RMSprop, Adam or Lion, or of Muon's momentum, on each parameter
+ * of a call, in place.
  *
- * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend on
- * the step alone are computed once, in f64. One pass: the step is bound by memory, and every further pass would cost
- * as much again. The parameter is read from its master copy where there is one. If the gradient's scale is not
+ * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend
+ * on the step alone are computed once, in f64. One pass: the step is bound by memory, and every further pass would
+ * cost as much again. The parameter is read from its master copy where there is one. If the gradient's scale is not
  * finite, nothing changes.
  */
 #include "base/rng.h"
@@ -134,6 +135,29 @@ bool cpu_adam(const tl_kernel_args *args) {
                     .inverse_root = 1 / sqrt(1 - pow(options->beta2, (double)options->step))},
         .step_f32 = attr->has_max ? amsgrad_step_f32 : adam_step_f32,
         .step_f64 = attr->has_max ? amsgrad_step_f64 : adam_step_f64,
+    };
+    return run(args, &o);
+}
+
+bool cpu_lion(const tl_kernel_args *args) {
+    const tl_lion_options *options = &((const struct attr_lion *)args->attr)->options;
+    struct optimizer o = {
+        .factors = {.lr = options->lr,
+                    .keep = 1 - options->lr * options->weight_decay,
+                    .beta1 = options->beta1,
+                    .beta2 = options->beta2},
+        .step_f32 = lion_step_f32,
+        .step_f64 = lion_step_f64,
+    };
+    return run(args, &o);
+}
+
+bool cpu_muon_momentum(const tl_kernel_args *args) {
+    const tl_muon_options *options = &((const struct attr_muon_momentum *)args->attr)->options;
+    struct optimizer o = {
+        .factors = {.momentum = options->momentum, .nesterov = options->nesterov},
+        .step_f32 = muon_momentum_step_f32,
+        .step_f64 = muon_momentum_step_f64,
     };
     return run(args, &o);
 }

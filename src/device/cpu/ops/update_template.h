@@ -97,6 +97,30 @@ static void NAME(amsgrad_step)(const struct factors *f, REAL *const *x, int64_t 
     }
 }
 
+static void NAME(lion_step)(const struct factors *f, REAL *const *x, int64_t n) {
+    REAL *p = x[0], *m = x[2];
+    const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr, keep = (REAL)f->keep;
+    const REAL beta1 = (REAL)f->beta1, rest1 = (REAL)(1 - f->beta1);
+    const REAL beta2 = (REAL)f->beta2, rest2 = (REAL)(1 - f->beta2);
+    for (int64_t i = 0; i < n; i++) {
+        const REAL d = g[i] * scale, c = beta1 * m[i] + rest1 * d;
+        p[i] = p[i] * keep - lr * (REAL)((c > 0) - (c < 0));
+        m[i] = beta2 * m[i] + rest2 * d;
+    }
+}
+
+/* x[0] is overwritten. */
+static void NAME(muon_momentum_step)(const struct factors *f, REAL *const *x, int64_t n) {
+    REAL *u = x[0], *buffer = x[2];
+    const REAL *g = x[1], scale = (REAL)f->scale, rest = (REAL)(1 - f->momentum);
+    const REAL momentum = f->nesterov ? (REAL)f->momentum : 1;
+    for (int64_t i = 0; i < n; i++) {
+        const REAL d = g[i] * scale, mean = buffer[i] + rest * (d - buffer[i]);
+        buffer[i] = mean;
+        u[i] = d + momentum * (mean - d);
+    }
+}
+
 /* Rounds values into the parameter, which is narrower. */
 static void NAME(write_rounded)(const struct optimizer *o, const struct iterate_run *run, const REAL *values) {
     uint32_t words[BLOCK];

@@ -70,6 +70,26 @@ template <class C, bool HAS_MAX> struct adam_step {
     }
 };
 
+template <class C> struct lion_step {
+    static const int n_states = 1;
+    C lr, keep, beta1, rest1, beta2, rest2;
+    __device__ void operator()(C &p, C g, C *s) const {
+        const C c = beta1 * s[0] + rest1 * g;
+        p = p * keep - lr * (C)((c > 0) - (c < 0));
+        s[0] = beta2 * s[0] + rest2 * g;
+    }
+};
+
+/* p is overwritten. */
+template <class C> struct muon_momentum_step {
+    static const int n_states = 1;
+    C rest, momentum;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] += rest * (g - s[0]);
+        p = g + momentum * (s[0] - g);
+    }
+};
+
 /* ---- Rounding at random, as tensor/convert.c does it -------------------------------------------------- */
 
 __device__ inline bf16 bf16_of_bits(uint32_t bits) {
@@ -333,6 +353,14 @@ template <class C, bool HAS_MAX> static adam_step<C, HAS_MAX> adam_of(const tl_a
             (C)(1 / sqrt(1 - pow(o->beta2, (double)o->step)))};
 }
 
+template <class C> static lion_step<C> lion_of(const tl_lion_options *o) {
+    return {(C)o->lr, (C)(1 - o->lr * o->weight_decay), (C)o->beta1, (C)(1 - o->beta1), (C)o->beta2, (C)(1 - o->beta2)};
+}
+
+template <class C> static muon_momentum_step<C> muon_momentum_of(const tl_muon_options *o) {
+    return {(C)(1 - o->momentum), (C)(o->nesterov ? o->momentum : 1)};
+}
+
 extern "C" {
 
 bool cuda_sgd_momentum(const tl_kernel_args *args) {
@@ -358,6 +386,16 @@ bool cuda_adam(const tl_kernel_args *args) {
     const double weight_decay = o->decoupled ? 0 : o->weight_decay;
     if (attr->has_max) return run(args, weight_decay, adam_of<float, true>(o), adam_of<double, true>(o));
     return run(args, weight_decay, adam_of<float, false>(o), adam_of<double, false>(o));
+}
+
+bool cuda_lion(const tl_kernel_args *args) {
+    const tl_lion_options *o = &((const struct attr_lion *)args->attr)->options;
+    return run(args, 0, lion_of<float>(o), lion_of<double>(o));
+}
+
+bool cuda_muon_momentum(const tl_kernel_args *args) {
+    const tl_muon_options *o = &((const struct attr_muon_momentum *)args->attr)->options;
+    return run(args, 0, muon_momentum_of<float>(o), muon_momentum_of<double>(o));
 }
 
 } /* extern "C" */

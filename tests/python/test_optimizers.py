@@ -1,0 +1,128 @@
+"""Optimizers that torch.optim has not, or has since 2.9, over 200 steps: beside torch.optim.Muon, and beside the
+formulas of their papers in f64."""
+import numpy as np
+import pytest
+import torch
+
+from tally_c import TallyError, tl
+from test_optim_c import assert_near_path, options_of, optimizer_of, states_of
+from test_torch_ops import normal
+from torch_peer import NUMPY, from_torch, to_torch
+
+STEPS = 200
+
+
+def grads_of(rng, shape, name="float32"):
+    for step in range(STEPS):
+        yield (2 ** -(step / 40) * normal(rng, *shape)).astype(NUMPY[name])
+
+
+# ---- Lion
+
+def lion(p, m, g, lr, betas, decay):
+    """The step of the paper (Chen et al. 2023), in place."""
+    update = np.sign(betas[0] * m + (1 - betas[0]) * g)
+    p -= lr * (update + decay * p)
+    m *= betas[1]
+    m += (1 - betas[1]) * g
+
+
+@pytest.mark.parametrize("name,relative", [("float64", 1e-12), ("float32", 1e-6)])
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_lion_is_the_papers(name, relative, decay):
+    rng = np.random.default_rng(1)
+    start = normal(rng, 7, 5).astype(name)
+    ours, p, m = tl.requires_grad(tl.tensor(start), True), start.astype(np.float64), np.zeros((7, 5))
+    options = options_of("lion", dict(lr=0.01, weight_decay=decay))
+    with optimizer_of("lion", [ours], options) as optimizer:
+        for step, grad in enumerate(grads_of(rng, (7, 5), name)):
+            tl.set_grad(ours, tl.tensor(grad))
+            assert tl.optimizer_step(optimizer, 1.0, None)
+            lion(p, m, grad.astype(np.float64), 0.01, (0.9, 0.99), decay)
+            assert np.abs(ours.numpy() - p).max() < relative * (1 + step / 4) * np.abs(start).max(), f"step {step}"
+
+
+# ---- Muon
+
+def muon(p, buffer, g, lr, momentum, decay, nesterov, match):
+    """torch.optim.Muon in f64: what both are compared with."""
+    buffer += (1 - momentum) * (g - buffer)
+    x = g + momentum * (buffer - g) if nesterov else buffer.copy()
+    is_tall = x.shape[0] > x.shape[1]
+    x = x.T if is_tall else x
+    x = x / max(np.linalg.norm(x), 1e-7)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    x = x.T if is_tall else x
+    rows, columns = p.shape
+    ratio = 0.2 * np.sqrt(max(rows, columns)) if match else np.sqrt(max(1, rows / columns))
+    p *= 1 - lr * decay
+    p -= lr * ratio * x
+
+
+CASES = [((24, 40), dict()), ((40, 24), dict(nesterov=False)), ((16, 16), dict(momentum=0.8, weight_decay=0.0)),
+         ((48, 8), dict(matches_adamw=True)), ((3, 9), dict())]
+
+
+@pytest.mark.parametrize("shape,given", CASES)
+def test_muon_is_torchs(shape, given):
+    """Products are bf16 in both: ours stays within twice torch's distance from the exact iterations. f64 is exact."""
+    rng = np.random.default_rng(2)
+    start = normal(rng, *shape).astype(np.float32)
+    ours, wide = (tl.requires_grad(tl.tensor(start.astype(kind)), True) for kind in (np.float32, np.float64))
+    theirs = to_torch(start).requires_grad_()
+    exact, buffer = start.astype(np.float64), np.zeros(shape)
+    o = dict(lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.1) | given
+    match, torchs = o.pop("matches_adamw", False), 0
+    peer = torch.optim.Muon([theirs], **o, adjust_lr_fn="match_rms_adamw" if match else None)
+    options = options_of("muon", dict(o, matches_adamw=match))
+    with optimizer_of("muon", [ours], options) as narrow, optimizer_of("muon", [wide], options) as exactly:
+        for step, grad in enumerate(grads_of(rng, shape)):
+            tl.set_grad(ours, tl.tensor(grad))
+            tl.set_grad(wide, tl.tensor(grad.astype(np.float64)))
+            theirs.grad = to_torch(grad)
+            peer.step()
+            assert tl.optimizer_step(narrow, 1.0, None) and tl.optimizer_step(exactly, 1.0, None)
+            muon(exact, buffer, grad.astype(np.float64), o["lr"], o["momentum"], o["weight_decay"], o["nesterov"],
+                 match)
+            # squaring singular values five times amplifies roundings where they are small
+            assert np.abs(wide.numpy() - exact).max() < 1e-9, f"step {step}"
+            torchs = max(torchs, np.linalg.norm(from_torch(theirs) - exact))
+            error = np.linalg.norm(ours.numpy() - exact)
+            assert error <= 2 * torchs + 1e-6 * np.linalg.norm(exact), f"step {step}"
+        assert sorted(states_of(narrow)) == ["momentum_buffer.p0"]
+
+
+def test_muon_leaves_vectors_and_what_says_so_to_adamw():
+    rng = np.random.default_rng(3)
+    shapes, values = [(6, 4), (4,), (5, 3)], []
+    for shape in shapes:
+        values.append(normal(rng, *shape).astype(np.float32))
+    ours = [tl.requires_grad(tl.tensor(v), True) for v in values]
+    theirs = [to_torch(v).requires_grad_() for v in values]
+    peer = torch.optim.AdamW(theirs[1:], lr=0.01, weight_decay=0.1, foreach=False)
+    options = [options_of("muon", dict(lr=0.01, adamw=i == 2)) for i in range(3)]
+    with optimizer_of("muon", ours, options) as optimizer:
+        for _ in range(20):
+            for p, q in zip(ours, theirs):
+                grad = normal(rng, *q.shape).astype(np.float32)
+                tl.set_grad(p, tl.tensor(grad))
+                q.grad = to_torch(grad)
+            peer.step()
+            assert tl.optimizer_step(optimizer, 1.0, None)
+        assert sorted(states_of(optimizer)) == ["exp_avg.p1", "exp_avg.p2", "exp_avg_sq.p1", "exp_avg_sq.p2",
+                                                "momentum_buffer.p0"]
+        for p, q, v in list(zip(ours, theirs, values))[1:]:
+            assert_near_path(p.numpy(), from_torch(q), v, "AdamW", 1e-6)
+
+
+def test_muon_refuses():
+    p, s = (tl.tensor(np.ones((3, 3), np.float32)) for _ in range(2))
+    vector = tl.tensor(np.ones(3, np.float32))
+    with pytest.raises(TallyError, match="the parameter has rank 1"):
+        tl.muon_(vector, vector, vector, tl.muon_defaults())
+    options = tl.muon_defaults()
+    options.ns_steps = 100
+    with pytest.raises(TallyError, match="0 to 99 steps"):
+        tl.muon_(p, p, s, options)
