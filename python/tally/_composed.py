@@ -35,10 +35,11 @@ def logaddexp2(input, other):
 
 
 def hypot(input, other):
-    """sqrt(input^2 + other^2), without overflow."""
+    """sqrt(input^2 + other^2), without overflow; infinite if one of them is, even beside NaN."""
     largest = f.maximum(f.abs(input), f.abs(other)).detach()
     scale = f.where(f.logical_and(f.gt(largest, 0), f.isfinite(largest)), largest, 1.0)
-    return f.mul(f.sqrt(f.add(f.square(f.div(input, scale)), f.square(f.div(other, scale)))), scale)
+    length = f.mul(f.sqrt(f.add(f.square(f.div(input, scale)), f.square(f.div(other, scale)))), scale)
+    return f.where(f.logical_or(f.isinf(input), f.isinf(other)), math.inf, length)
 
 
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
@@ -124,8 +125,8 @@ def isreal(input):
 
 
 def threshold(input, threshold, value):
-    """x where x > threshold, else value."""
-    return f.where(f.gt(input, threshold), input, value)
+    """value where x <= threshold, else x: NaN stays."""
+    return f.where(f.le(input, threshold), value, input)
 
 
 # ---- Reductions ----
@@ -193,9 +194,10 @@ def trace(input):
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x1 x2 / (max(|x1|, eps) max(|x2|, eps)), along an axis."""
-    a, b = f.broadcast_tensors(x1, x2)
-    lengths = f.mul(f.clamp(f.norm(a, 2, dim), min=eps), f.clamp(f.norm(b, 2, dim), min=eps))
-    return f.div(f.sum(f.mul(a, b), dim), lengths)
+    def similarity(a, b):
+        lengths = f.mul(f.clamp(f.norm(a, 2, dim), min=eps), f.clamp(f.norm(b, 2, dim), min=eps))
+        return f.div(f.sum(f.mul(a, b), dim), lengths)
+    return f._in_f32(similarity, *f.broadcast_tensors(x1, x2))
 
 
 # ---- Order ----
@@ -553,6 +555,8 @@ def vstack(tensors):
 def hstack(tensors):
     """Joins along the second axis, vectors along the first."""
     tensors = [atleast_1d(x) for x in tensors]
+    if not tensors:
+        raise RuntimeError("hstack expects a non-empty TensorList")
     return f.cat(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
@@ -646,8 +650,8 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 
 # ---- Of tensors as objects ----
 
-def clone(input):
-    """A copy."""
+def clone(input, *, memory_format=None):
+    """A copy. Memory formats are accepted: tensors here have one."""
     return lib.tl_clone(input)
 
 

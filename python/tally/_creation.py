@@ -1,4 +1,5 @@
 """New tensors: from numbers and arrays, of a constant, of random numbers."""
+import functools
 import warnings
 
 import numpy as np
@@ -215,14 +216,17 @@ def ones_like(input, *, dtype=None, device=None, requires_grad=False):
 
 def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False):
     """Of input's shape, dtype and device."""
+    fill_value = fill_value.item() if isinstance(fill_value, _Tensor) else fill_value
     x = lib.tl_empty(lib.shape_of(input), *_like(input, dtype, device))
     return _finish(lib.tl_fill_scalar_(x, fill_value), requires_grad)
 
 
 def arange(*args, start=0, end=None, step=1, dtype=None, device=None, requires_grad=False):
     """start, start + step, ... before end."""
-    if len(args) == 1:
+    if len(args) == 1 and end is None:
         end = args[0]
+    elif len(args) == 1:
+        start = args[0]
     elif args:
         start, end, step = (*args, step)[:3]
     if end is None or len(args) > 3:
@@ -284,18 +288,74 @@ def set_rng_state(new_state):
     c.tl_generator_set(structs["tl_generator"](*[x % _POOL_WORDS for x in new_state.tolist()]))
 
 
+class Generator:
+    """Random numbers of its own: `generator=` of the functions that draw uses and advances it."""
+
+    def __init__(self, device="cpu"):
+        self.device = as_device(device)
+        self.manual_seed(67280421310721)
+
+    def manual_seed(self, seed):
+        from ._library import structs
+        self._state = structs["tl_generator"](int(seed) % _POOL_WORDS, 0, 0)
+        return self
+
+    def seed(self):
+        """A seed that is not foreseeable."""
+        import secrets
+        self.manual_seed(secrets.randbits(63))
+        return self.initial_seed()
+
+    def initial_seed(self):
+        return self._state.seed
+
+    def get_state(self):
+        with self:
+            return get_rng_state()
+
+    def set_state(self, new_state):
+        with self:
+            set_rng_state(new_state)
+        return self
+
+    def __enter__(self):
+        from ._library import c
+        self._other = c.tl_generator_get()
+        c.tl_generator_set(self._state)
+        return self
+
+    def __exit__(self, *error):
+        from ._library import c
+        self._state = c.tl_generator_get()
+        c.tl_generator_set(self._other)
+
+
+def _draws(function):
+    """Takes generator=, too."""
+    @functools.wraps(function)
+    def call(*args, generator=None, **kwargs):
+        if generator is None:
+            return function(*args, **kwargs)
+        with generator:
+            return function(*args, **kwargs)
+    return call
+
+
+@_draws
 def rand(*args, size=None, dtype=None, device=None, requires_grad=False):
     """Uniform in [0, 1)."""
     return _finish(lib.tl_uniform(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)),
                    requires_grad)
 
 
+@_draws
 def randn(*args, size=None, dtype=None, device=None, requires_grad=False):
     """Normal, mean 0 and deviation 1."""
     return _finish(lib.tl_normal(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)),
                    requires_grad)
 
 
+@_draws
 def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad=False):
     """Whole numbers in [low, high)."""
     if not isinstance(high, int) or size is None:  # randint(high, size)
@@ -309,21 +369,25 @@ def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad
     return lib.tl_integers(_sizes((size,)), low, high, kind.code, _address(device))
 
 
+@_draws
 def randperm(n, *, dtype=None, device=None):
     """0 .. n-1 in random order."""
     return lib.tl_cast(lib.tl_permutation(n, _address(device)), (int64 if dtype is None else as_dtype(dtype)).code)
 
 
+@_draws
 def rand_like(input, *, dtype=None, device=None, requires_grad=False):
     """Uniform in [0, 1), of input's shape, dtype and device."""
     return _finish(lib.tl_uniform(lib.shape_of(input), 0.0, 1.0, *_like(input, dtype, device)), requires_grad)
 
 
+@_draws
 def randn_like(input, *, dtype=None, device=None, requires_grad=False):
     """Normal, of input's shape, dtype and device."""
     return _finish(lib.tl_normal(lib.shape_of(input), 0.0, 1.0, *_like(input, dtype, device)), requires_grad)
 
 
+@_draws
 def randint_like(input, low, high=None, *, dtype=None, device=None):
     """Whole numbers in [low, high), of input's shape, dtype and device."""
     if high is None:
@@ -331,6 +395,7 @@ def randint_like(input, low, high=None, *, dtype=None, device=None):
     return randint(low, high, lib.shape_of(input), dtype=dtype or input.dtype, device=device or input.device)
 
 
+@_draws
 def normal(mean, std=1.0, size=None, *, dtype=None, device=None):
     """Normal; mean and deviation are numbers (with a size) or tensors."""
     if not isinstance(mean, _Tensor) and not isinstance(std, _Tensor):
@@ -340,6 +405,7 @@ def normal(mean, std=1.0, size=None, *, dtype=None, device=None):
     return noise * std + mean
 
 
+@_draws
 def bernoulli(input):
     """1 with the probability given by each element."""
     uniform = lib.tl_uniform(lib.shape_of(input), 0.0, 1.0, BY_NAME["float64"].code, lib.tl_device_of(input))
@@ -347,11 +413,15 @@ def bernoulli(input):
     return lib.tl_cast(lib.tl_cmp(uniform, constants["TL_LT"], chance), lib.tl_dtype_of(input))
 
 
+@_draws
 def exponential_(self, lambd=1.0):
     """Fills with exponentially distributed numbers: -log(1 - u) / lambd."""
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
     return lib.tl_copy_(self, lib.tl_mul_scalar(lib.tl_log1p(lib.tl_neg(rand_like(self))), -1.0 / lambd))
 
 
+@_draws
 def multinomial(input, num_samples, replacement=False):
     """Category indices, sampled with the given weights."""
     return lib.tl_multinomial(input, num_samples, replacement)

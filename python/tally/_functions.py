@@ -7,7 +7,8 @@ import functools
 import math
 
 from ._library import constants, lib
-from ._types import BY_NAME, DTYPES, Size, as_dtype, bool_, float32, float64, get_default_dtype, int64
+from ._types import (BY_NAME, DTYPES, Size, as_dtype, bool_, float32, float64, get_default_dtype, int64,
+                     promote_types)
 
 _EQ, _NE, _LT, _LE, _GT, _GE = (constants["TL_" + n] for n in ("EQ", "NE", "LT", "LE", "GT", "GE"))
 _Tensor = None  # set by _tensor.py
@@ -157,6 +158,7 @@ def _add_like(name, input, other, alpha):
     if not isinstance(input, _Tensor):
         input = _full_like_number(input, other)
     other, is_tensor = _operand(name, other)
+    alpha = alpha if isinstance(alpha, int) else _number(alpha, name, "alpha")
     if alpha != 1:
         _check_alpha(input, other, alpha)
         other = _times(input, other, alpha)
@@ -292,9 +294,19 @@ def fmod(input, other):
     if isinstance(other, _Tensor) and other.dtype is bool_:
         other = lib.tl_cast(other, result_type(input, other).code)
     other = int(other) if isinstance(other, bool) else other
+    kind = result_type(input, other)
+    if kind.is_floating_point:  # of magnitudes it is the remainder: nothing is added and rounded
+        input, other = (lib.tl_cast(x, kind.code) if isinstance(x, _Tensor) else x for x in (input, other))
+        whole = remainder(_magnitude(input), _magnitude(other))
+        return where(lt(input, 0), neg(whole), whole) if isinstance(input, _Tensor) or input < 0 else whole
     whole = remainder(input, other)
     wrong = logical_and(ne(whole, 0), ne(lt(input, 0), lt(other, 0) if isinstance(other, _Tensor) else other < 0))
     return where(wrong, sub(whole, other), whole)
+
+
+def _magnitude(x):
+    """|x|, whose slope at 0 is 1."""
+    return where(lt(x, 0), neg(x), x) if isinstance(x, _Tensor) else builtins.abs(x)
 
 
 def minimum(input, other):
@@ -421,16 +433,24 @@ def lerp(input, end, weight):
         raise
 
 
+def _in_f32(compute, *tensors):
+    """A result of several ops on 16-bit numbers, rounded once."""
+    if builtins.all(x.dtype.bits != 16 or not x.dtype.is_floating_point for x in tensors):
+        return compute(*tensors)
+    kind = functools.reduce(promote_types, [x.dtype for x in tensors])
+    return lib.tl_cast(compute(*[lib.tl_cast(x, float32.code) if x.dtype.bits == 16 else x for x in tensors]), kind.code)
+
+
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value tensor1 tensor2"""
     _common_shape([lib.shape_of(x) for x in (input, tensor1, tensor2)])
-    return lib.tl_addcmul(input, tensor1, tensor2, value)
+    return _in_f32(lambda a, b, c: lib.tl_addcmul(a, b, c, _number(value, "addcmul", "value")), input, tensor1, tensor2)
 
 
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value tensor1 / tensor2"""
     _common_shape([lib.shape_of(x) for x in (input, tensor1, tensor2)])
-    return lib.tl_addcdiv(input, tensor1, tensor2, value)
+    return _in_f32(lambda a, b, c: lib.tl_addcdiv(a, b, c, _number(value, "addcdiv", "value")), input, tensor1, tensor2)
 
 
 # ---- Reductions ----
@@ -453,7 +473,7 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """Of all elements, or along one axis."""
-    return lib.tl_prod(_cast(input, dtype), _axes(dim), keepdim)
+    return _cast(lib.tl_prod(_cast(input, dtype), _axes(dim), keepdim), dtype)
 
 
 _Pair = {name: collections.namedtuple(name, ["values", "indices"])
@@ -582,12 +602,12 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
 
 def cumsum(input, dim, *, dtype=None):
     """Running sums along an axis."""
-    return lib.tl_cumsum(_cast(input, dtype), dim)
+    return _cast(lib.tl_cumsum(_cast(input, dtype), dim), dtype)
 
 
 def cumprod(input, dim, *, dtype=None):
     """Running products along an axis."""
-    return lib.tl_cumprod(_cast(input, dtype), dim)
+    return _cast(lib.tl_cumprod(_cast(input, dtype), dim), dtype)
 
 
 def softmax(input, dim, *, dtype=None):
@@ -646,8 +666,23 @@ def outer(input, vec2):
     return lib.tl_mul(lib.tl_unsqueeze(input, 1), vec2)
 
 
+def _spelled(arguments):
+    """x, [0, 1], y, [1, 2] [, [0, 2]] as an equation and its operands; Ellipsis is "..."."""
+    def letters(axes):
+        return "".join("..." if a is Ellipsis else chr((ord("A") if a < 26 else ord("a") - 26) + a) for a in axes)
+    has_result = len(arguments) % 2
+    lists = arguments[1::2] if not has_result else arguments[1:-1:2]
+    if builtins.any(a is not Ellipsis and not 0 <= a < 52 for axes in (*lists, arguments[-1]) for a in axes):
+        raise RuntimeError("einsum(): subscripts in a sublist must be in the range [0, 52)")
+    equation = ",".join(letters(axes) for axes in lists)
+    return equation + ("->" + letters(arguments[-1]) if has_result else ""), arguments[:2 * len(lists):2]
+
+
 def einsum(equation, *operands):
-    """Sums of products in torch's spelling: einsum("bik,bkj->bij", x, y). tally.einops.einsum takes names."""
+    """Sums of products in torch's spelling: einsum("bik,bkj->bij", x, y), or einsum(x, [0, 1], y, [1, 2]) with numbers
+    for letters. tally.einops.einsum takes names."""
+    if isinstance(equation, _Tensor):
+        equation, operands = _spelled((equation, *operands))
     return lib.tl_einsum_letters(equation, operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple))
                                  else operands)
 
@@ -910,14 +945,17 @@ def tile(input, dims):
     return lib.tl_tile(input, dims)
 
 
-def repeat_interleave(input, repeats, dim=None):
-    """Each slice of an axis so many times."""
+def repeat_interleave(input, repeats, dim=None, *, output_size=None):
+    """Each slice of an axis so many times. output_size, the resulting size of that axis, is checked."""
     if dim is not None and not input.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     if dim is None:
         input, dim = lib.tl_reshape(input, (-1,)), 0
-    return (lib.tl_repeat_counts(input, dim, repeats) if isinstance(repeats, _Tensor)
-            else lib.tl_repeat_interleave(input, dim, repeats))
+    out = (lib.tl_repeat_counts(input, dim, repeats) if isinstance(repeats, _Tensor)
+           else lib.tl_repeat_interleave(input, dim, repeats))
+    if output_size is not None and out.size(dim) != output_size:
+        raise RuntimeError(f"repeat_interleave: the repeats make {out.size(dim)} slices, output_size is {output_size}")
+    return out
 
 
 def flip(input, dims):
@@ -944,7 +982,7 @@ def tril(input, diagonal=0):
 
 def meshgrid(*tensors, indexing="ij"):
     """Grids of vectors; views."""
-    tensors = _sizes(tensors)
+    tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
     order = ([1, 0] + list(range(2, len(tensors))) if indexing == "xy" and len(tensors) > 1
@@ -974,8 +1012,16 @@ def take_along_dim(input, indices, dim=None):
     return lib.tl_take_along(input, dim, indices)
 
 
-def scatter(input, dim, index, src):
-    """input with [index[i][j]][j] = src[i][j] for axis 0."""
+def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+    """input with [index[i][j]][j] = src[i][j] for axis 0; with reduce="add", += instead of =."""
+    src = value if src is None else src
+    if reduce is not None:
+        if reduce not in ("add", "multiply"):
+            raise RuntimeError("reduce argument must be either add or multiply.")
+        if reduce == "multiply":
+            raise NotImplementedError('scatter: reduce="multiply" is not there; "add" is')
+        return lib.tl_scatter_add(input, dim, index, src if isinstance(src, _Tensor) else lib.tl_full(
+            lib.shape_of(index), float(src), lib.tl_dtype_of(input), lib.tl_device_of(input)))
     if not isinstance(src, _Tensor):
         return lib.tl_scatter_scalar(input, dim, index, src)
     return lib.tl_scatter(input, dim, index, src)
@@ -1039,14 +1085,20 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     return _Pair["topk"](*lib.tl_topk(input, k, dim, largest))
 
 
-def searchsorted(sorted_sequence, input, *, right=False, side=None):
-    """The index at which each value would be inserted into a sorted sequence."""
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    """The index at which each value would be inserted into a sorted sequence, or one that `sorter` puts in order."""
     if side is not None:
+        if side not in ("left", "right") or right and side == "left":
+            raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of "
+                               f"{side} while right was {right}")
         right = side == "right"
+    if sorter is not None:
+        sorted_sequence = lib.tl_gather(sorted_sequence, -1, sorter)
     if not isinstance(input, _Tensor):
         kind = sorted_sequence.dtype if isinstance(input, float) and sorted_sequence.is_floating_point() else float64
         input = lib.tl_full((), float(input), kind.code, lib.tl_device_of(sorted_sequence))
-    return lib.tl_searchsorted(sorted_sequence, input, right)
+    found = lib.tl_searchsorted(sorted_sequence, input, right)
+    return lib.tl_cast(found, BY_NAME["int32"].code) if out_int32 else found
 
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
@@ -1077,6 +1129,11 @@ def equal(input, other):
 
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """|a - b| <= atol + rtol |b|, or equal."""
+    if not isinstance(other, _Tensor):
+        raise TypeError(f"isclose(): argument 'other' (position 2) must be Tensor, not {type(other).__name__}")
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value < 0:
+            raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value:g}")
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{_scalar_name(input)} did not match {_scalar_name(other)}")
     with no_grad():

@@ -514,16 +514,22 @@ class Tensor(lib.TensorBase):
         lib.tl_as_strided(self, (n,), (sum(lib.stride_of(self)),), lib.tl_offset(self)).fill_(fill_value)
         return self
 
+    @_creation._draws
     def uniform_(self, *args, **kwargs):
         low, high = _two(args, kwargs, ("from", "to"), (0.0, 1.0))
+        if low > high:
+            raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
         return lib.tl_uniform_(self, low, high)
 
+    @_creation._draws
     def normal_(self, mean=0.0, std=1.0):
         return lib.tl_normal_(self, mean, std)
 
+    @_creation._draws
     def bernoulli_(self, p=0.5):
         return lib.tl_bernoulli_(self, p)
 
+    @_creation._draws
     def random_(self, *args):
         low, high = ((0, args[0]) if len(args) == 1 else args
                      or (0, 2**53 if self.dtype.is_floating_point else self.dtype and 2**(self.dtype.bits - 1)))
@@ -952,6 +958,7 @@ def _in_place(name):
                                     _checked(self, function(_before(self, other), other, rounding_mode=rounding_mode),
                                              name))
             is_bool = isinstance(other, bool) or isinstance(other, Tensor) and other.dtype is bool_
+            alpha = alpha if isinstance(alpha, int) else _functions._number(alpha, name, "alpha")
             if alpha != 1 and not (is_bool and name == "sub"):  # which is refused
                 if isinstance(other, Tensor):
                     _check_shape(self, _functions._common_shape([lib.shape_of(self), lib.shape_of(other)]))

@@ -499,7 +499,7 @@ NOT_DRAWN = {
     "ours alone, in test_notebook.py": "report",
     "ours alone, in test_tokenizer.py": "Tokenizer",
     "devices that are not here": "cuda pin_memory",
-    "randomness, by its own tests": "manual_seed randperm",
+    "randomness, by its own tests": "manual_seed randperm Generator",
     "classes, read by the programs' results": "dtype device layout memory_format strided contiguous_format "
                                               "preserve_format",
     "the other spelling of what is drawn": "T_ unsafe_split unsafe_chunk unsafe_split_with_sizes real conj "

@@ -83,11 +83,13 @@ def elu(input, alpha=1.0, inplace=False):
 
 def relu6(input, inplace=False):
     """min(max(x, 0), 6)"""
-    return hardtanh(input, 0.0, 6.0, inplace)
+    return hardtanh(input, 0, 6, inplace)
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x clamped between two numbers"""
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
     return lib.tl_clamp_(input, min_val, max_val) if inplace else lib.tl_clamp(input, min_val, max_val)
 
 
@@ -342,7 +344,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     if log_target:
         loss = lib.tl_mul(lib.tl_exp(target), lib.tl_sub(target, input))
     else:  # 0 log 0 is 0
-        logarithm = lib.tl_log(lib.tl_where_scalar(lib.tl_cmp_scalar(target, constants["TL_GT"], 0), target, 1.0))
+        logarithm = lib.tl_log(lib.tl_where_scalar(lib.tl_cmp_scalar(target, constants["TL_NE"], 0), target, 1.0))
         loss = lib.tl_mul(target, lib.tl_sub(logarithm, input))
     if reduction == "batchmean":
         return lib.tl_div_scalar(lib.tl_sum_all(loss), input.size(0) if input.ndim else 1)
@@ -363,7 +365,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise RuntimeError("scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 "
                            "dimensional")
-    if not enable_gqa and query.ndim > 2 and query.size(-3) != key.size(-3):
+    if not enable_gqa and query.ndim > 2 and query.size(-3) == 1 < key.size(-3):  # one head is broadcast
+        query = lib.tl_expand(query, lib.shape_of(query)[:-3] + (key.size(-3),) + lib.shape_of(query)[-2:])
+    if not enable_gqa and query.ndim > 2 and key.size(-3) not in (1, query.size(-3)):
         raise RuntimeError(f"scaled_dot_product_attention: the heads differ: {query.size(-3)} of the query, "
                            f"{key.size(-3)} of the key (need enable_gqa=True)")
     if not 0.0 <= dropout_p <= 1.0:
@@ -417,7 +421,11 @@ def _lead(x, n):
 
 
 def _spelled_out(query, key, value, mask, dropout_p, is_causal, scale):
-    if query.ndim > 2 and query.size(-3) != key.size(-3):
+    if query.dtype.bits == 16:  # scores and weights are not rounded
+        wide = [lib.tl_cast(x, float32.code) for x in (query, key, value)]
+        mask = lib.tl_cast(mask, float32.code) if mask is not None and mask.dtype is not bool_ else mask
+        return lib.tl_cast(_spelled_out(*wide, mask, dropout_p, is_causal, scale), query.dtype.code)
+    if query.ndim > 2 and query.size(-3) != key.size(-3) > 1:
         times = query.size(-3) // key.size(-3)
         key, value = (lib.tl_repeat_interleave(x, -3, times) for x in (key, value))
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
