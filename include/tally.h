@@ -1035,6 +1035,7 @@ typedef struct tl_optimizer_options {
     /* TL_MUON: see tl_muon_options. A parameter that is no matrix, or says `adamw`, takes AdamW's step in its place. */
     int ns_steps;
     bool matches_adamw, adamw;
+    bool narrow; /* Adam, AdamW: moments are bf16; no effect on f64 parameters */
 } tl_optimizer_options;
 TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's; Lion's paper's */
 
@@ -1135,7 +1136,8 @@ typedef struct tl_adam_options {
     tl_update_options update;
 } tl_adam_options;
 TL_API tl_adam_options tl_adam_defaults(void); /* lr 1e-3, betas 0.9 and 0.999, eps 1e-8, no decay, step 1 */
-/* m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2; p -= lr/(1-beta1^step) m / (sqrt(v)/sqrt(1-beta2^step) +
+/* m, v and max may be bf16 for parameters that are not f64: the step computes in f32 and rounds them to nearest.
+ * m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2; p -= lr/(1-beta1^step) m / (sqrt(v)/sqrt(1-beta2^step) +
  * eps). max (amsgrad; NULL: off): max = max(max, v) takes v's place in the step. */
 TL_API bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
                      const tl_adam_options *options);

@@ -838,6 +838,9 @@ static void optimizers_count_their_options(void **state) {
     adam.update.master = NULL; /* it is read again; random words are no traffic */
     STEP(tl_adam_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), a, b, NULL, &adam), "adam", 14 * 12,
          24 + 24 + 2 * 48, 24 + 2 * 48);
+    adam.update.stochastic = false; /* bf16 moments: half of their bytes */
+    STEP(tl_adam_(p, g, of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), NULL, &adam), "adam", 14 * 12,
+         2 * 48 + 2 * 24, 48 + 2 * 24);
     tl_lion_options lion = tl_lion_defaults(); /* mean 3, sign 1, step 2, m 3 */
     STEP(tl_lion_(p, g, a, &lion), "lion", 9 * 12, 3 * 48, 2 * 48);
     lion.weight_decay = 0.1;

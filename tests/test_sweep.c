@@ -77,6 +77,7 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     sizes_draw(&s, m, !strcmp(settings_choice(&s, "recipe"), "fp4"));
     if (is_gpt2) set(&s, "kv_heads", "0");
     if (one_in(3)) set(&s, "dropout", "0.1");
+    SET_ONE_OF(&s, "moments", "f32", "bf16");
     SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion", "muon");
     if (one_in(3)) set(&s, "momentum", "0.9");
     SET_ONE_OF(&s, "checkpointing", "none", "every-k", "sqrt", "full", "nothing", "selective");

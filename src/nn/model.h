@@ -108,6 +108,7 @@ tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets,
 /* The blocks of a language model, and who watches them: one watch each, for as long as the model is used. */
 int model_n_blocks(const tl_module *model);
 tl_module *model_block(const tl_module *model, int block);
+tl_tensor *model_head_of(const tl_module *model); /* its weight; NULL: the head is the embedding, or another stage's */
 int model_block_of(const tl_module *model, const tl_tensor *parameter); /* that has it; -1: none */
 void model_watch(tl_module *model, const struct block_watch *watches);
 

@@ -595,6 +595,10 @@ int model_n_blocks(const tl_module *model) { return (int)((const struct model *)
 tl_module *model_block(const tl_module *model, int block) {
     return ((const struct model *)model->state)->blocks->children[block];
 }
+tl_tensor *model_head_of(const tl_module *model) {
+    const struct model *s = model->state;
+    return s->head && s->head != s->embedding ? tl_module_tensor(s->head, 0) : NULL;
+}
 int model_block_of(const tl_module *model, const tl_tensor *parameter) {
     for (int block = 0; block < model_n_blocks(model); block++) {
         int n = 0;

@@ -21,6 +21,14 @@ static bool update_changes(const tl_call *c, int i) {
     return i < n * ((const struct attr_update *)c->attr)->n_parameters && i % n != 1;
 }
 
+/* Adam's moments may be bf16, all of a call or none of it. */
+static bool state_fits(const tl_call *c, const tl_tensor *x, const tl_tensor *p, bool is_master) {
+    const tl_dtype wide = statistics_dtype(p->dtype), first = c->input[2]->dtype;
+    const bool is_narrow = c->op == &op_adam && wide == TL_F32 && first == TL_BF16;
+    const tl_dtype need = is_narrow && !is_master ? TL_BF16 : wide;
+    return x->dtype == need || call_fail(c, "state must be %s", tl_dtype_name(need));
+}
+
 static bool update_shape(tl_call *c) {
     const struct attr_update *a = c->attr;
     const tl_tensor *last = c->input[c->n_inputs - 1];
@@ -32,8 +40,7 @@ static bool update_shape(tl_call *c) {
         if (!call_needs_float(c, i)) return false;
         if (!shape_equal(x->rank, x->shape, p->rank, p->shape))
             return call_fail(c, "gradient and state must have the parameter's shape");
-        if (i % n >= 2 && x->dtype != statistics_dtype(p->dtype))
-            return call_fail(c, "state must be %s", tl_dtype_name(statistics_dtype(p->dtype)));
+        if (i % n >= 2 && !state_fits(c, x, p, a->has_master && i % n == n - 1)) return false;
         if (p->dtype != c->input[0]->dtype) return call_fail(c, "all parameters of a call must have one dtype");
     }
     return !a->has_master || dtype_info(c->input[0]->dtype)->bits < 32 ||

@@ -252,10 +252,10 @@ static char *name_new(const char *what, const char *name) {
 }
 
 /* Makes a state and its entry of the list, for which there is room. The list owns it. */
-static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name, tl_tensor *p, bool is_master) {
+static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name, tl_tensor *p, tl_dtype dtype,
+                            bool is_master) {
     char *own = name_new(what, name);
     if (!own) return NULL;
-    tl_dtype dtype = p->dtype == TL_F64 ? TL_F64 : TL_F32;
     bool mode = tl_set_grad_mode(false);
     tl_tensor *x = is_master ? tl_cast(p, dtype) : tl_zeros(p->rank, p->shape, dtype, p->storage->device);
     tl_set_grad_mode(mode);
@@ -267,11 +267,14 @@ static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name,
 
 static bool states_new(tl_optimizer *o, struct parameter *to) {
     const char *what[MAX_STATES];
+    const bool is_narrow = to->options.narrow && (to->kind == TL_ADAM || to->kind == TL_ADAMW);
+    const tl_dtype wide = to->tensor->dtype == TL_F64 ? TL_F64 : TL_F32,
+                   own = is_narrow && wide == TL_F32 ? TL_BF16 : wide;
     state_names(to->kind, &to->options, what);
     for (int i = 0; i < MAX_STATES; i++)
-        if (what[i] && !(to->state[i] = state_new(o, what[i], to->name, to->tensor, false))) return false;
+        if (what[i] && !(to->state[i] = state_new(o, what[i], to->name, to->tensor, own, false))) return false;
     if (!to->options.has_master || dtype_info(to->tensor->dtype)->bits >= 32) return true;
-    return (to->master = state_new(o, "master", to->name, to->tensor, true)) != NULL;
+    return (to->master = state_new(o, "master", to->name, to->tensor, wide, true)) != NULL;
 }
 
 bool optimizer_add_part(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options,
@@ -368,7 +371,8 @@ static bool options_equal(const tl_optimizer_options *a, const tl_optimizer_opti
            a->weight_decay == b->weight_decay && a->momentum == b->momentum && a->dampening == b->dampening &&
            a->alpha == b->alpha && a->lr_decay == b->lr_decay && a->nesterov == b->nesterov &&
            a->centered == b->centered && a->amsgrad == b->amsgrad && a->has_master == b->has_master &&
-           a->stochastic == b->stochastic && a->ns_steps == b->ns_steps && a->matches_adamw == b->matches_adamw;
+           a->stochastic == b->stochastic && a->ns_steps == b->ns_steps && a->matches_adamw == b->matches_adamw &&
+           a->narrow == b->narrow;
 }
 
 /* Whether one call may step both. */

@@ -162,12 +162,44 @@ static struct group group_of(const struct trainer *t, const tl_tensor *parameter
     return group;
 }
 
+/* Factors of the learning rate and of the initial numbers of a parameter. An embedding's inputs are single numbers,
+ * whatever the width: it has none, and neither have vectors. Muon's steps by shape have the same norm at every
+ * width. */
+struct mup {
+    double lr, init;
+};
+static struct mup mup_of(const struct trainer *t, const tl_tensor *parameter) {
+    const struct settings *s = &t->settings;
+    const double ratio = s->mup_channels ? (double)tl_model_config_of(t->model)->channels / (double)s->mup_channels : 1;
+    const bool is_hidden = groups_has_muon(t->model, parameter),
+               is_even = optimizer_kind(s) == TL_MUON && !strcmp(settings_choice(s, "muon_scale"), "shape");
+    if (is_hidden) return (struct mup){is_even ? 1 : 1 / ratio, 1 / sqrt(ratio)};
+    return model_head_of(t->model) == parameter ? (struct mup){1 / ratio, 1 / ratio} : (struct mup){1, 1};
+}
+
+/* Weights that are read from files stay as they are. */
+static bool mup_init(struct trainer *t) {
+    bool ok = true, mode = tl_set_grad_mode(false);
+    if (t->settings.mup_channels && tl_model_config_of(t->model)->is_tied)
+        ok = error_set(TL_ERROR_USE,
+                       "mup_channels: the head of %s is its embedding, which needs two scales at once (need "
+                       "a model with a head of its own, or --mup-channels 0)",
+                       t->settings.model);
+    for (int i = 0; ok && t->is_fresh && i < t->n_parameters; i++) {
+        const double factor = mup_of(t, t->parameters[i]).init;
+        ok = factor == 1 || tl_affine_(tl_detach(t->parameters[i]), factor, 0);
+    }
+    tl_set_grad_mode(mode);
+    return ok;
+}
+
 static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_tensor *parameter) {
     const struct settings *s = &t->settings;
     const struct group group = group_of(t, parameter);
     tl_optimizer_options o = tl_optimizer_defaults(optimizer_kind(s));
     const bool is_muon = optimizer_kind(s) == TL_MUON;
-    o.lr = s->lr * group.lr;
+    o.lr = s->lr * group.lr * mup_of(t, parameter).lr;
+    o.narrow = !strcmp(settings_choice(s, "moments"), "bf16");
     o.beta1 = s->beta1;
     o.beta2 = o.alpha = s->beta2;
     o.eps = s->eps;
@@ -304,8 +336,9 @@ static bool model_make(struct trainer *t) {
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
     const struct block_maker maker = {block_take, t}; /* files of weights fill a whole model */
+    t->is_fresh = !*weights;
     /* groups are found by the names of a whole model */
-    bool is_taken = s->shard == SHARDING_ZERO3 && t->dp.size > 1 && !*weights && !*s->groups;
+    bool is_taken = s->shard == SHARDING_ZERO3 && t->dp.size > 1 && !*weights && !*s->groups && !s->mup_channels;
     t->model = model_new(&config, t->recipe->parameters, t->device, &parallel, is_taken ? &maker : NULL);
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
@@ -363,7 +396,8 @@ static bool buckets_begin(struct trainer *t) {
     if (!kinds) return error_memory((size_t)t->n_parameters * sizeof *kinds, "buckets of parameters");
     for (int i = 0; i < t->n_parameters; i++) {
         kinds[i] = holding_of(t, t->parameters[i], t->shards[i]);
-        kinds[i] += BUCKET_GROUP * group_of(t, t->parameters[i]).index;
+        const bool is_head = model_head_of(t->model) == t->parameters[i]; /* mup_channels gives it a learning rate */
+        kinds[i] += BUCKET_GROUP * (2 * group_of(t, t->parameters[i]).index + (s->mup_channels && is_head));
     }
     const struct buckets_options o = {.mode = (enum sharding)s->shard,
                                       .sums_in_f32 = s->accum > 1 && recipe_sums_in_f32(t->recipe),
@@ -415,6 +449,7 @@ static bool division_check(const struct trainer *t) {
 static bool optimizer_make(struct trainer *t) {
     const struct settings *s = &t->settings;
     bool ok = division_check(t) && parameters_list(t) && groups_all_match(s->groups, t->names, t->n_parameters);
+    ok = ok && mup_init(t);
     ok = ok && (t->dp.size == 1 || buckets_begin(t));
     const bool is_alone = t->dp.size == 1 || is_by_member(t);
     t->optimizer = ok ? tl_optimizer_new(optimizer_kind(s)) : NULL;

@@ -24,6 +24,7 @@ struct trainer {
     const struct recipe *recipe;
     tl_device *device;
     bool is_bytes;           /* tokens are bytes */
+    bool is_fresh;           /* the model's weights are drawn, not read */
     tl_tokenizer *tokenizer; /* the source's; NULL: not known, and no text is sampled */
     tl_module *model;
     tl_optimizer *optimizer;

@@ -126,3 +126,34 @@ def test_muon_refuses():
     options.ns_steps = 100
     with pytest.raises(TallyError, match="0 to 99 steps"):
         tl.muon_(p, p, s, options)
+
+
+# ---- AdamW with bf16 moments
+
+def rounded(x):
+    return x.astype(NUMPY["bfloat16"]).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind,decay", [("adamw", 0.2), ("adam", 0.0)])
+def test_narrow_moments_are_adams_rounded_to_bf16(kind, decay):
+    """The formula in f64, with moments that are rounded to the nearest bf16 number after every step."""
+    rng = np.random.default_rng(4)
+    start = normal(rng, 7, 5).astype(np.float32)
+    ours, p = tl.requires_grad(tl.tensor(start), True), start.astype(np.float64)
+    m, v = (np.zeros((7, 5), np.float32) for _ in range(2))
+    options = options_of(kind, dict(lr=0.01, betas=(0.9, 0.95), weight_decay=decay, narrow=True))
+    with optimizer_of(kind, [ours], options) as optimizer:
+        for step, grad in enumerate(grads_of(rng, (7, 5)), 1):
+            tl.set_grad(ours, tl.tensor(grad))
+            assert tl.optimizer_step(optimizer, 1.0, None)
+            first = (m + np.float32(1 - 0.9) * (grad - m)).astype(np.float32)
+            second = np.float32(0.95) * v + np.float32(1 - 0.95) * (grad * grad)
+            root = np.sqrt(second / (1 - 0.95 ** step)) + 1e-8
+            p = p * (1 - 0.01 * decay) - 0.01 / (1 - 0.9 ** step) * first / root
+            m, v = rounded(first), rounded(second)
+            # an f32 number beside the middle of two bf16 numbers may be rounded to either
+            assert np.abs(ours.numpy() - p).max() < 1e-4, f"step {step}"
+            assert np.median(np.abs(ours.numpy() - p)) < 1e-6 * (1 + step / 4), f"step {step}"
+        for name, state in states_of(optimizer).items():
+            got = np.empty((7, 5), NUMPY["bfloat16"])
+            assert tl.to_data(state, got.ctypes.data, got.nbytes), name

@@ -133,6 +133,7 @@ struct update {
     tl_dtype p_dtype;
     double weight_decay; /* into g; 0: none */
     bool is_stochastic;
+    tl_dtype state_dtype; /* f64, f32, or bf16 for Adam's moments; a master is never bf16 */
     struct rng_key key;
 };
 
@@ -150,9 +151,9 @@ __global__ void __launch_bounds__(BLOCK)
         C p = t.master ? ((const C *)t.master)[at[n + 2]] : load_as<C>(t.p, at[0], u.p_dtype);
         C g = load_as<C>(t.g, at[1], g_dtype) * scale;
         if (u.weight_decay != 0) g += weight_decay * p;
-        for (int k = 0; k < n; k++) s[k] = ((const C *)t.state[k])[at[2 + k]];
+        for (int k = 0; k < n; k++) s[k] = load_as<C>(t.state[k], at[2 + k], u.state_dtype);
         step(p, g, s);
-        for (int k = 0; k < n; k++) ((C *)t.state[k])[at[2 + k]] = s[k];
+        for (int k = 0; k < n; k++) store_as<C>(t.state[k], at[2 + k], u.state_dtype, s[k]);
         if (t.master) ((C *)t.master)[at[n + 2]] = p;
         if (u.is_stochastic) store_rounded(t.p, at[0], u.p_dtype, p, rng_draw_at(u.key, t.index + (uint64_t)i));
         else store_as<C>(t.p, at[0], u.p_dtype, p);
@@ -180,6 +181,24 @@ struct parameter_list {
     parameter of[LIST];
 };
 
+/* States: f32, or bf16. The branch is the same for all threads. */
+__device__ inline pack<float> pack_load(const void *data, int64_t i, tl_dtype dtype) {
+    if (dtype == TL_F32) return ((const pack<float> *)data)[i];
+    const pack<bf16> narrow = ((const pack<bf16> *)data)[i];
+    pack<float> x;
+    for (int j = 0; j < PACK; j++) x.v[j] = value_of<float>(narrow.v[j]);
+    return x;
+}
+__device__ inline void pack_store(void *data, int64_t i, tl_dtype dtype, const pack<float> &x) {
+    if (dtype == TL_F32) {
+        ((pack<float> *)data)[i] = x;
+        return;
+    }
+    pack<bf16> narrow;
+    pack_round(narrow, x.v);
+    ((pack<bf16> *)data)[i] = narrow;
+}
+
 /* One pack of a parameter. */
 template <class P, class G, class STEP>
 __device__ inline void update_pack(const parameter &t, int64_t i, const update &u, float scale, const STEP &step) {
@@ -188,7 +207,7 @@ __device__ inline void update_pack(const parameter &t, int64_t i, const update &
     pack<P> p;
     pack<float> state[n + 1], master;
     const pack<G> grad = ((const pack<G> *)t.g)[i];
-    for (int k = 0; k < n; k++) state[k] = ((const pack<float> *)t.state[k])[i];
+    for (int k = 0; k < n; k++) state[k] = pack_load(t.state[k], i, u.state_dtype);
     if (t.master) master = ((const pack<float> *)t.master)[i];
     else {
         p = ((const pack<P> *)t.p)[i];
@@ -201,7 +220,7 @@ __device__ inline void update_pack(const parameter &t, int64_t i, const update &
         step(master.v[j], g, s);
         for (int k = 0; k < n; k++) state[k].v[j] = s[k];
     }
-    for (int k = 0; k < n; k++) ((pack<float> *)t.state[k])[i] = state[k];
+    for (int k = 0; k < n; k++) pack_store(t.state[k], i, u.state_dtype, state[k]);
     if (t.master) ((pack<float> *)t.master)[i] = master;
     if (u.is_stochastic) pack_round(p, master.v, u.key, t.index + (uint64_t)i * PACK);
     else pack_round(p, master.v);
@@ -289,7 +308,8 @@ static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step
     const int n = F32::n_states;
     if (!operands_known(args)) return false;
     const struct attr_update *attr = (const struct attr_update *)args->attr;
-    const update u = update_of(args, weight_decay);
+    update u = update_of(args, weight_decay);
+    u.state_dtype = n > 0 ? args->in[2].dtype : TL_F32; /* of all states of the call */
     const cudaStream_t stream = stream_of(args);
     const int n_operands = n + 2 + attr->has_master;
     uint64_t index = attr->generator.index;
