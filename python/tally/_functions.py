@@ -438,7 +438,8 @@ def _in_f32(compute, *tensors):
     if builtins.all(x.dtype.bits != 16 or not x.dtype.is_floating_point for x in tensors):
         return compute(*tensors)
     kind = functools.reduce(promote_types, [x.dtype for x in tensors])
-    return lib.tl_cast(compute(*[lib.tl_cast(x, float32.code) if x.dtype.bits == 16 else x for x in tensors]), kind.code)
+    wide = [lib.tl_cast(x, float32.code) if x.dtype.bits == 16 else x for x in tensors]
+    return lib.tl_cast(compute(*wide), kind.code)
 
 
 def addcmul(input, tensor1, tensor2, *, value=1):
