@@ -106,6 +106,7 @@ void regex_data_free(void *data) { (void)data; }
 /* ---- src/cli/plan_progress.c: a page has no terminal ---- */
 
 void plan_progress_begin(struct plan_options *o) { (void)o; }
+void (*plan_progress_best(void))(int n_tried) { return NULL; }
 void plan_progress_end(void) {}
 
 /* ---- src/cli/napkin_folder.c: runs in folders ---- */

@@ -31,6 +31,8 @@ const char help_plan[] =
     "  --schedule NAME      pipelines: 1f1b, interleaved (with --chunks V of each stage), zb1p, zbv [1f1b]\n"
     "  --layouts            find layouts: every way to divide this run among --devices, the fastest first (--all: "
     "all)\n"
+    "  --best               search recipe, checkpointing, micro-batch, and of --devices how many and which layout:\n"
+    "                       the fastest, cheapest and smallest plans that fit. What you give is kept, and the step\n"
     "  --fabric NAME        the network, a row of `tally devices`: p4d, a3-mega, ethernet [the chip's usual one]\n"
     "  --link, --network X  GB/s of one device, one way: inside a node, and between nodes [as inside]\n"
     "  --node N             devices in a node [the network's]\n"
@@ -110,12 +112,16 @@ static void line_print(const struct sweep *w, const struct plan *plan) {
     const struct plan_run *r = &plan->run;
     const uint64_t bytes = plan->options.n_devices > 1 ? plan->layout.total_bytes : plan->price.reserved_bytes;
     const double tokens = (double)plan->price.n_tokens * (double)plan->options.layout.dp;
-    const bool is_known = r->step_s > 0;
+    const struct plan_expectation *e = &plan->expected; /* with --mfu; else the bound, or what several devices reach */
+    const bool is_given = plan->options.terms.mfu > 0;
+    const double step_s = is_given ? e->step_s : r->step_s, days = is_given ? e->bill.days : r->days;
+    const bool is_known = step_s > 0;
     point_begin(w, &plan->settings);
     printf(" %12s %-12s %12s %9s %11s", bytes_text((double)bytes, a), price_verdict_text(plan_verdict(plan)),
-           is_known ? duration_text(r->step_s, b) : "-", is_known ? count_text(tokens / r->step_s, c) : "-",
-           is_known ? duration_text(r->days * 86400, d) : "-");
-    if (plan->options.price_per_hour > 0) printf(" %12s", is_known ? dollars_text(r->money, a) : "-");
+           is_known ? duration_text(step_s, b) : "-", is_known ? count_text(tokens / step_s, c) : "-",
+           is_known ? duration_text(days * 86400, d) : "-");
+    if (plan->options.price_per_hour > 0)
+        printf(" %12s", is_known ? dollars_text(is_given ? e->bill.money : r->money, a) : "-");
     printf("\n");
 }
 
@@ -364,8 +370,9 @@ static const struct option_form forms[] = {
      PLAN_DEVICE_FLAGS "--tokens --price-per-hour --mfu --goodput --pue --carbon --host-power --short --price "
                        "--hardware --json --csv --markdown --full --svg",
      ""},
-    {"plan --sweep", PLAN_DEVICE_FLAGS "--sweep --tokens --price-per-hour --hardware --json", ""},
+    {"plan --sweep", PLAN_DEVICE_FLAGS "--sweep --tokens --price-per-hour --mfu --hardware --json", ""},
     {"plan --layouts", PLAN_DEVICE_FLAGS "--layouts --all --price-per-hour --hardware --json", ""},
+    {"plan --best", PLAN_DEVICE_FLAGS "--best --price-per-hour --hardware --json --csv --markdown", ""},
     {"plan --inference",
      "--inference --new-tokens --hardware --json --config --model --layers --channels --heads --kv-heads --ff "
      "--vocabulary --context --data --tokenizer --stories --device --recipe --batch --seq --memory-limit --peak "
@@ -378,6 +385,11 @@ static const struct option_rule rules[] = {
     {"plan --sweep", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
     {"plan --sweep", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
     {"plan --layouts", "--all", OPTION_BESIDE, "--json"},
+    {"plan --best", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
+    {"plan --best", "--csv --markdown", OPTION_BESIDE, "--json"},
+    {"plan --best", "--markdown", OPTION_BESIDE, "--csv"},
+    {"plan --best", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
+    {"plan --best", "--price-per-hour", OPTION_BESIDE, "--json"},
     {"plan", "--full --csv --markdown", OPTION_BESIDE, "--json"},
     {"plan", "--full --markdown", OPTION_BESIDE, "--csv"},
     {NULL, NULL, OPTION_BESIDE, NULL},
@@ -389,7 +401,11 @@ static const struct option_rule short_rules[] = {
 };
 
 static int flags_check(const struct plan_flags *f) {
-    const struct option_form *form = &forms[f->is_inference ? 3 : f->has_layouts ? 2 : f->sweeps.n ? 1 : 0];
+    const struct option_form *form = &forms[f->is_inference  ? 4
+                                            : f->is_best     ? 3
+                                            : f->has_layouts ? 2
+                                            : f->sweeps.n    ? 1
+                                                             : 0];
     int code = plan_flags_check(f, forms, form, rules);
     return code || !f->is_short ? code : plan_flags_check(f, forms, form, short_rules);
 }
@@ -401,6 +417,7 @@ int cmd_plan(int argc, char **argv) {
     const struct option table[] = {{"--inference", OPTION_FLAG, &f.is_inference, 0, 0, false},
                                    {"--new-tokens", OPTION_INTEGER, &f.n_new, 1, 1e9, false},
                                    PLAN_DEVICE_OPTIONS(f),
+                                   {"--best", OPTION_FLAG, &f.is_best, 0, 0, false},
                                    {"--layouts", OPTION_FLAG, &f.has_layouts, 0, 0, false},
                                    {"--sweep", OPTION_TEXTS, &f.sweeps, 0, 0, false},
                                    {"--all", OPTION_FLAG, &f.is_all, 0, 0, false},
@@ -424,6 +441,7 @@ int cmd_plan(int argc, char **argv) {
     if (!code) code = flags_check(&f);
     if (!code && !f.sweeps.n) code = plan_target_read(&f);
     if (!code && f.is_inference) code = infer_one(&f);
+    else if (!code && f.is_best) code = best_run(&f);
     else if (!code && f.has_layouts) code = layouts_run(&f);
     else if (!code && f.sweeps.n) code = sweep_run(&f);
     else if (!code) code = plan_one(&f);

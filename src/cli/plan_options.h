@@ -16,7 +16,7 @@ struct plan_flags {
     const char *schedule, *fabric, *hardware, *price_file, *svg_file;
     double link, between; /* GB/s */
     int64_t node;
-    bool is_json, is_csv, is_markdown, is_full, is_short, is_inference, has_layouts, is_all;
+    bool is_json, is_csv, is_markdown, is_full, is_short, is_inference, is_best, has_layouts, is_all;
     int64_t n_new; /* with is_inference */
     /* fit */
     const char *what;
@@ -61,7 +61,12 @@ void plan_flags_free(struct plan_flags *f);
 
 /* plan_progress.c: while a plan searches, a terminal shows how far it is. */
 void plan_progress_begin(struct plan_options *o);
+/* The same for a search of plans; NULL: there is no terminal. */
+void (*plan_progress_best(void))(int n_tried);
 void plan_progress_end(void);
+
+/* plan_best.c */
+int best_run(const struct plan_flags *f);
 
 /* plan_sheet.c: every figure of a plan, the answer first. The caller frees it in any case. False: recorded. */
 struct sheet;

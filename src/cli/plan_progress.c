@@ -30,4 +30,17 @@ void plan_progress_begin(struct plan_options *o) {
     if (line.is_terminal) o->tell = tell;
 }
 
+static void tell_tried(int n_tried) {
+    char text[80];
+    const double now = now_s();
+    if (now - line.start_s < 1 || !progress_is_due(&line)) return;
+    snprintf(text, sizeof text, "%d plans tried, %.0f s", n_tried, now - line.start_s);
+    progress_line(&line, text);
+}
+
+void (*plan_progress_best(void))(int n_tried) {
+    line = progress_plain("plan", "");
+    return line.is_terminal ? tell_tried : NULL;
+}
+
 void plan_progress_end(void) { progress_wipe(&line); }

@@ -495,16 +495,18 @@ static void growth_line(struct sheet *s, enum fit_axis axis, const struct fit_an
 static void scale_line(struct sheet *s, const struct plan *plan) {
     const int64_t fits = plan_scale_fits(plan), binds = plan_scale_binds(plan);
     const struct plan_scale *last = &plan->scale[PLAN_DOUBLINGS - 1];
-    char first[64] = "", then[100];
+    char first[64] = "", then[100], at_last[100] = "", a[32];
     if (!fits) number_print(first, sizeof first, "too large for each of up to %" PRId64 "; ", last->devices);
     else if (fits > plan->options.n_devices) number_print(first, sizeof first, "fits from %" PRId64 "; ", fits);
     if (binds) number_print(then, sizeof then, "from %" PRId64 ", communication takes longer than computation", binds);
     else if (last->efficiency > 0)
-        number_print(then, sizeof then,
-                     "communication can overlap with computation up to %" PRId64 " (%.1f %% of ideal)", last->devices,
-                     100 * last->efficiency);
+        number_print(then, sizeof then, "communication can overlap with computation up to %" PRId64, last->devices);
     else number_print(then, sizeof then, "what sending takes is not known (--link)");
-    sheet_line(s, SHEET_BRIEF, "%-9s %s%s (shard %s, an estimate)", "devices", first, then,
+    if (last->efficiency > 0)
+        number_print(at_last, sizeof at_last,
+                     "; each of %" PRId64 " sends %s between nodes and reaches %.4g %% of ideal", last->devices,
+                     bytes_text(last->layout.sum.between_bytes, a), 100 * last->efficiency);
+    sheet_line(s, SHEET_BRIEF, "%-9s %s%s%s (shard %s, an estimate)", "devices", first, then, at_last,
                shard_names[plan->options.layout.shard]);
 }
 

@@ -26,6 +26,7 @@ struct hunt {
     struct plan_options options;
     tl_model_config config;
     struct priced priced[N_BATCHES][2];
+    bool is_sketch;
 };
 
 static struct priced *price_of(struct hunt *h, int which, bool is_several) {
@@ -103,8 +104,9 @@ static bool batches_try(struct hunt *h, struct layouts_row *best) {
                                                               : row.estimate.total_bytes < best->estimate.total_bytes));
         if (is_better) *best = row;
         has_one = true;
+        if (h->is_sketch && !row.fits) break; /* larger ones need more */
     }
-    if (has_one && !exact_try(h, best)) return false;
+    if (has_one && !h->is_sketch && !exact_try(h, best)) return false;
     if (!has_one)
         snprintf(best->why, sizeof best->why, "%lld sequences per replica are too few for %lld stages", (long long)own,
                  (long long)best->layout.pp);
@@ -192,14 +194,16 @@ static bool hunt_run(struct hunt *h) {
     if (h->options.n_devices < 2)
         return error_set(TL_ERROR_USE, "layouts: there is nothing to divide a run among (need --devices 2 or more)");
     if (!axes_try(h)) return false;
+    for (h->options.n_devices /= 2; h->is_sketch && h->options.n_devices > 1; h->options.n_devices /= 2)
+        if (!axes_try(h)) return false;
     if (!h->all->n)
         return error_set(TL_ERROR_USE, "layouts: no layout has these axes (leave some of --tp, --cp, --pp, --dp open)");
     qsort(h->all->rows, (size_t)h->all->n, sizeof *h->all->rows, by_time);
     return true;
 }
 
-bool layouts_find(struct layouts *all, const struct settings *s, const struct plan_target *target,
-                  const struct plan_options *options) {
+static bool hunt(struct layouts *all, const struct settings *s, const struct plan_target *target,
+                 const struct plan_options *options, bool is_sketch) {
     *all = (struct layouts){0};
     struct hunt *h = memory_new(sizeof *h);
     if (!h) return error_memory(sizeof *h, "a search for layouts");
@@ -208,12 +212,23 @@ bool layouts_find(struct layouts *all, const struct settings *s, const struct pl
     h->settings = *s;
     h->target = *target;
     h->options = *options;
+    h->is_sketch = is_sketch;
     bool ok = hunt_run(h);
     for (int i = 0; i < N_BATCHES; i++)
         for (int k = 0; k < 2; k++)
             if (h->priced[i][k].is_priced) price_free(&h->priced[i][k].price);
     memory_free(h);
     return ok;
+}
+
+bool layouts_find(struct layouts *all, const struct settings *s, const struct plan_target *target,
+                  const struct plan_options *options) {
+    return hunt(all, s, target, options, false);
+}
+
+bool layouts_sketch(struct layouts *all, const struct settings *s, const struct plan_target *target,
+                    const struct plan_options *options) {
+    return hunt(all, s, target, options, true);
 }
 
 void layouts_free(struct layouts *all) {

@@ -25,6 +25,9 @@ struct layouts {
  * recorded. */
 bool layouts_find(struct layouts *all, const struct settings *s, const struct plan_target *target,
                   const struct plan_options *options);
+/* The same by closed forms alone, for these devices and for the half of them, down to two. */
+bool layouts_sketch(struct layouts *all, const struct settings *s, const struct plan_target *target,
+                    const struct plan_options *options);
 void layouts_free(struct layouts *all);
 
 #endif
