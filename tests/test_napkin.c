@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "plan/hardware.h"
+#include "plan/ladder.h"
 #include "plan/napkin.h"
 
 static void expect_share(const char *what, double got, double want, double tolerance) {
@@ -570,6 +571,27 @@ static void a_ladder_predicts_the_next_rung(void **state) {
     expect_true(IS_SANITIZED || (n_held >= 80 && n_held <= 98));
 }
 
+static void a_ladder_has_widths_of_one_shape(void **state) {
+    (void)state;
+    static struct ladder l;
+    struct settings s = settings_default();
+    const struct ladder_options five = {.rungs = 5, .ratio = 2.2, .tokens_per_param = 16, .predict = 4};
+    assert_true(settings_set(&s, "channels", "256") && settings_set(&s, "heads", "16"));
+    expect_true(ladder_make(&l, &s, &five));
+    for (int i = 0; i <= 5; i++) {
+        const struct ladder_rung *r = &l.rung[i];
+        expect_equal(r->settings.channels, 16 * r->settings.heads);
+        if (i < 5) expect_share("tokens", r->tokens, 16 * r->parameters, 0.01);
+        expect_share("rate", r->settings.lr, s.lr * sqrt(256.0 / (double)r->settings.channels), 1e-12);
+        expect_equal(r->settings.stories, l.rung[0].settings.stories);
+        if (i && i < 5) expect_share("FLOPs", r->flops / l.rung[i - 1].flops, 2.2, 0.3);
+    }
+    expect_equal(l.rung[4].settings.channels, 256);
+    expect_share("FLOPs to predict", l.rung[5].flops / l.rung[4].flops, 4, 0.001);
+    const struct ladder_options many = {.rungs = 12, .ratio = 1.1, .tokens_per_param = 16, .predict = 4};
+    expect_refused(ladder_make(&l, &s, &many), "12 rungs do not fit below 256 channels");
+}
+
 static void references_rise(void **state) {
     (void)state;
     double before = 0;
@@ -602,6 +624,7 @@ int main(void) {
         TEST(frontiers_find_the_exponent),
         TEST(rates_are_seen_to_carry_over_or_not),
         TEST(a_ladder_predicts_the_next_rung),
+        TEST(a_ladder_has_widths_of_one_shape),
         TEST(references_rise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

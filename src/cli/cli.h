@@ -43,6 +43,7 @@ int cmd_train(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_fit(int argc, char **argv);
+int cmd_sweep(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_runs(int argc, char **argv);
@@ -63,9 +64,9 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 extern const char help_report[], help_watch[], help_runs[], help_compare[], help_completion[];
-extern const char help_train[], help_launch[], help_plan[], help_fit[], help_generate[], help_eval[], help_diff[],
-    help_ops[], help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[], help_export[],
-    help_inspect[], help_tokenizer[], help_tokenize[], help_data[];
+extern const char help_train[], help_launch[], help_plan[], help_fit[], help_sweep[], help_generate[], help_eval[],
+    help_diff[], help_ops[], help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[],
+    help_export[], help_inspect[], help_tokenizer[], help_tokenize[], help_data[];
 
 /* A flag that is a setting of a run: --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true; --config FILE
  * sets many. *taken: how many arguments it had. 0, or the exit code after words on stderr; a flag that is no setting
