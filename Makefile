@@ -429,7 +429,7 @@ WASM        := $(BUILD)/wasm
 WASM_ABSENT := src/comm/rendezvous.c src/comm/watch.c src/text/regex.c src/data/byte_stream.c
 WASM_CLI    := $(addprefix src/cli/,cli.c cmd_devices.c cmd_fit.c cmd_napkin.c cmd_plan.c napkin_loss.c \
                  napkin_optimum.c napkin_run.c napkin_sizes.c near.c options.c plan_best.c plan_layouts.c \
-                 plan_options.c plan_sheet.c settings_flags.c sheet.c)
+                 plan_options.c plan_serve.c plan_sheet.c settings_flags.c sheet.c)
 WASM_SRC    := $(filter-out $(WASM_ABSENT) $(CPU_SRC) src/train/% src/page/% src/einops/%,$(LIB_SRC)) \
                src/device/cpu/rules.c $(WASM_CLI) $(wildcard wasm/*.c)
 WASM_JANSSON = .deps/jansson

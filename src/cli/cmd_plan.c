@@ -51,6 +51,9 @@ const char help_plan[] =
     "                       repeated. A combination that is not possible says why\n"
     "  --inference          cost of using the model: a prompt of --seq tokens for --batch sequences, then decoding\n"
     "  --new-tokens N       with --inference: tokens after the prompt [128]\n"
+    "  --weights, --cache F serving: fp8, int8, int4, nvfp4; --tp divides\n"
+    "  --page, --prefill-chunk N, --latency MS   tokens of a block [16], of prompts at once\n"
+    "  --draft MODEL, --draft-tokens N, --acceptance X   speculative decoding\n"
     "  --price FILE         write the price (tally.run/1), for `tally diff` with a receipt\n"
     "  --hardware FILE      your own chips, tally.hardware/1\n"
     "  --config FILE        read settings from a JSON object\n"
@@ -59,14 +62,12 @@ const char help_plan[] =
     "  --svg FILE           draw a step: its memory by purpose, op by op, and its time by op\n"
     "\n"
     "examples:\n"
-    "  tally plan --model gpt2-124m --recipe bf16 --batch 64 --seq 1024 --device H200\n"
     "  tally plan --model llama-3-8b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H200 --tokens 1T\n"
     "  tally plan --model llama-3-70b --recipe bf16 --seq 8192 --batch 512 --device H100 --devices 256 --layouts\n"
     "  tally plan --model qwen2.5-1.5b --device 'RTX 4090' --sweep batch=1,2,4,8 --sweep seq=1024,2048\n"
-    "  tally plan --inference --model llama-3-8b --recipe bf16 --batch 32 --seq 2048 --new-tokens 512 --device H100\n"
+    "  tally plan --inference --model llama-3-70b --seq 2048 --new-tokens 512 --device H100 --tp 4 --weights fp8\n"
     "\n"
-    "The exit code is 0 if the plan was made, whether the run fits or not.\n"
-    "`make planner-page` makes a web page of this command, with sliders and pictures, which works offline.\n";
+    "The exit code is 0 if the plan was made.\n";
 
 /* ---- Many ---- */
 
@@ -295,9 +296,18 @@ static int infer_one(const struct plan_flags *f) {
     q.settings = f->settings;
     q.target = f->target;
     q.n_new = f->n_new;
+    struct serve_question serve;
+    struct serve_answer served;
     if (!infer_price(&q, &answer)) return cli_error();
-    if (f->is_json) return cli_json(infer_json(&q, &answer));
+    int code = serve_find(f, &answer, &serve, &served);
+    if (code) return code;
+    if (f->is_json) {
+        json_t *json = infer_json(&q, &answer);
+        if (json) json_object_set_new(json, "serving", serve_json(&serve, &served));
+        return cli_json(json);
+    }
     inference_print(&q, &answer);
+    serve_print(&serve, &served);
     return 0;
 }
 
@@ -374,7 +384,9 @@ static const struct option_form forms[] = {
     {"plan --layouts", PLAN_DEVICE_FLAGS "--layouts --all --price-per-hour --hardware --json", ""},
     {"plan --best", PLAN_DEVICE_FLAGS "--best --price-per-hour --hardware --json --csv --markdown", ""},
     {"plan --inference",
-     "--inference --new-tokens --hardware --json --config --model --layers --channels --heads --kv-heads --ff "
+     "--weights --cache --page --prefill-chunk --latency --draft --draft-tokens --acceptance "
+     "--inference --new-tokens --tp --price-per-hour --hardware --json --config --model --layers --channels --heads "
+     "--kv-heads --ff "
      "--vocabulary --context --data --tokenizer --stories --device --recipe --batch --seq --memory-limit --peak "
      "--threads",
      NULL},
@@ -392,6 +404,7 @@ static const struct option_rule rules[] = {
     {"plan --best", "--price-per-hour", OPTION_BESIDE, "--json"},
     {"plan", "--full --csv --markdown", OPTION_BESIDE, "--json"},
     {"plan", "--full --markdown", OPTION_BESIDE, "--csv"},
+    {"plan --inference", "--draft-tokens --acceptance", OPTION_WITHOUT, "--draft"},
     {NULL, NULL, OPTION_BESIDE, NULL},
 };
 /* Networks matter to the limits of growth, which a short plan leaves out. */
@@ -418,6 +431,14 @@ int cmd_plan(int argc, char **argv) {
                                    {"--new-tokens", OPTION_INTEGER, &f.n_new, 1, 1e9, false},
                                    PLAN_DEVICE_OPTIONS(f),
                                    {"--best", OPTION_FLAG, &f.is_best, 0, 0, false},
+                                   {"--weights", OPTION_TEXT, &f.serve.weights, 0, 0, false},
+                                   {"--cache", OPTION_TEXT, &f.serve.cache, 0, 0, false},
+                                   {"--page", OPTION_INTEGER, &f.serve.page, 1, 1e6, false},
+                                   {"--prefill-chunk", OPTION_INTEGER, &f.serve.chunk, 1, 1e9, false},
+                                   {"--latency", OPTION_NUMBER, &f.serve.latency_s, 0, 1e9, true},
+                                   {"--draft", OPTION_TEXT, &f.serve.draft, 0, 0, false},
+                                   {"--draft-tokens", OPTION_INTEGER, &f.serve.draft_tokens, 1, 1000, false},
+                                   {"--acceptance", OPTION_NUMBER, &f.serve.acceptance, 0, 1, true},
                                    {"--layouts", OPTION_FLAG, &f.has_layouts, 0, 0, false},
                                    {"--sweep", OPTION_TEXTS, &f.sweeps, 0, 0, false},
                                    {"--all", OPTION_FLAG, &f.is_all, 0, 0, false},

@@ -22,7 +22,9 @@ const char help_roofline[] =
     "  --seq T          tokens in each (128)\n"
     "  --layers N, --channels C, --heads H, --vocabulary V   sizes instead of the model's own\n"
     "  --recipe R       precision: fp32, bf16, ... (fp32)\n"
-    "  --device NAME    cpu or cuda (cpu)\n"
+    "  --device NAME    cpu or cuda (cpu); or a chip of `tally devices`, such as H100: then nothing is measured, and\n"
+    "                   every op is drawn on the roof of the data sheet\n"
+    "  --hardware FILE  your own chips, tally.hardware/1\n"
     "  --set NAME       only standard, training or inference\n"
     "  --profile FILE   another profile than the stored one\n"
     "  --svg FILE       draw a picture\n"
@@ -31,10 +33,11 @@ const char help_roofline[] =
     "examples:\n"
     "  tally roofline --svg roofline.svg\n"
     "  tally roofline --model gpt2-124m --layers 2 --batch 2 --seq 256 --recipe bf16\n"
+    "  tally roofline --device H100 --model llama-3-8b --recipe bf16 --batch 1 --seq 4096 --svg h100.svg\n"
     "  tally roofline --set standard --json | jq '.points[] | {name, intensity, bound}'\n";
 
 struct asked {
-    const char *model, *recipe, *device, *set, *profile, *svg;
+    const char *model, *recipe, *device, *set, *profile, *svg, *hardware;
     int64_t batch, seq, layers, channels, heads, vocabulary;
     bool is_json;
 };
@@ -117,6 +120,7 @@ static void text_print(const struct roofline *r) {
             printf("; %s %.4g GFLOP/s, ridge %.3g", tl_dtype_name((tl_dtype)d), r->known.peak[d] / 1e9,
                    r->known.peak[d] / r->known.bandwidth);
     printf("\n");
+    if (r->is_sheet) printf("by the data sheet: every op at its roof, one after the other; no op is faster\n");
     table_print(r);
     printf("\n");
     sums_print(r);
@@ -150,6 +154,22 @@ static int set_find(const char *name, bool sets[ROOFLINE_SETS]) {
     return EXIT_INPUT;
 }
 
+/* Devices that are measured; other names are those of the table. */
+static bool is_here(const char *name) {
+    return !strncmp(name, "cpu", 3) || !strncmp(name, "cuda", 4) || !strncmp(name, "meta", 4);
+}
+
+static int chip_draw(const struct asked *q, const struct settings *s, struct roofline *r,
+                     const bool sets[ROOFLINE_SETS]) {
+    struct plan_target target;
+    if (q->profile)
+        return fprintf(stderr, "tally roofline: --profile has no effect with a chip of the table\n"), EXIT_USAGE;
+    if (!hardware_load_default() || (q->hardware && !hardware_load(q->hardware)) ||
+        !plan_target_find(&target, q->device) || !roofline_of_chip(r, &target, s, sets))
+        return cli_error();
+    return answer(q, s, r);
+}
+
 int cmd_roofline(int argc, char **argv) {
     struct asked q = {.model = "tiny", .recipe = "fp32", .device = "cpu", .batch = 8, .seq = 128};
     const struct option table[] = {
@@ -159,6 +179,7 @@ int cmd_roofline(int argc, char **argv) {
         {"--set", OPTION_TEXT, &q.set, 0, 0, false},
         {"--profile", OPTION_TEXT, &q.profile, 0, 0, false},
         {"--svg", OPTION_TEXT, &q.svg, 0, 0, false},
+        {"--hardware", OPTION_TEXT, &q.hardware, 0, 0, false},
         {"--batch", OPTION_INTEGER, &q.batch, 1, 1e9, false},
         {"--seq", OPTION_INTEGER, &q.seq, 1, 1e9, false},
         {"--layers", OPTION_INTEGER, &q.layers, 1, 1e5, false},
@@ -175,6 +196,14 @@ int cmd_roofline(int argc, char **argv) {
     int code = options_read("roofline", table, argc, argv, NULL, 0);
     if (code || (code = set_find(q.set, sets))) return code;
     if (!settings_make(&q, &s)) return cli_error();
+    if (!is_here(q.device)) {
+        code = chip_draw(&q, &s, &r, sets);
+        roofline_free(&r);
+        hardware_unload();
+        return code;
+    }
+    if (q.hardware)
+        return fprintf(stderr, "tally roofline: --hardware has no effect with --device %s\n", q.device), EXIT_USAGE;
     tl_device *device = cli_device_measured("roofline", q.device, &code);
     if (!device) return code;
     if (!machine_open(&q, device, &m) || !roofline_make(&r, &m, &s, sets)) return cli_error();

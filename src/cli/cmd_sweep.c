@@ -85,17 +85,16 @@ static void price_print(const struct sweep *w) {
     FILE *to = w->only_price ? stdout : stderr;
     fprintf(to, "%-10s %8s %11s %9s %8s %10s %12s %12s %10s\n", "run", "channels", "parameters", "tokens", "steps",
             "lr", "FLOPs", "bytes", "time");
-    for (int i = 0; i < n_runs(w); i++) {
+    for (int i = 0; i <= w->ladder.n; i++) {
         const struct ladder_rung *r = &w->ladder.rung[i];
         fprintf(to, "%-10s %8" PRId64 " %11s %9s %8" PRId64 " %10.3g %12s", strrchr(r->settings.out, '/') + 1,
                 r->settings.channels, count_text(r->parameters, a), count_text(r->tokens, b), r->settings.steps,
                 r->settings.lr, count_text(w->price[i].flops, c));
         fprintf(to, " %12s %10s\n", bytes_text(w->price[i].bytes, a),
                 w->price[i].seconds > 0 ? duration_text(w->price[i].seconds, b) : "-");
-        flops += w->price[i].flops;
-        seconds += w->price[i].seconds;
+        if (i < n_runs(w)) flops += w->price[i].flops, seconds += w->price[i].seconds;
     }
-    fprintf(to, "in all %sFLOP", count_text(flops, a));
+    fprintf(to, "in all %sFLOP%s", count_text(flops, a), w->has_check ? "" : " without the run to predict");
     if (seconds > 0) fprintf(to, ", %s by this machine's profile", duration_text(seconds, b));
     else fprintf(to, " (`tally calibrate` once, and the time is known beforehand)");
     fprintf(to, "\n");

@@ -6,16 +6,24 @@
 #include "cli/cli.h"
 #include "cli/napkin_form.h"
 #include "plan/layout.h"
+#include "plan/mfu.h"
 #include "plan/napkin.h"
 
 /* ---- time ---- */
 
-/* A bound at the share of the peak that published runs reach on this chip. */
-static void expected_say(struct answer *a, const struct peak *machine, const char *what, double bound) {
-    const double mfu = layout_typical_share(machine->chip);
-    char name[32], shown[32];
+/* A bound at the share of the peak that published runs of about this size reach on this chip. */
+static void expected_say(struct answer *a, const struct peak *machine, double params, const char *what, double bound) {
+    const struct mfu_row *row = mfu_find(machine->chip, params);
+    const double mfu = row ? row->mfu : layout_typical_share(machine->chip);
+    char name[32], shown[32], size[32];
     snprintf(name, sizeof name, "expected_%s", what);
-    answer_value(a, "expected_mfu", mfu, "%.2f: what published runs reach on such chips (--mfu says otherwise)", mfu);
+    if (row)
+        answer_value(a, "expected_mfu", mfu, "%.3f: published for %s of %s parameters, %s (--mfu says otherwise)", mfu,
+                     row->chip, amount_text(row->parameters, size), row->source);
+    else
+        answer_value(a, "expected_mfu", mfu, "%.2f: what published runs reach on other chips (--mfu says otherwise)",
+                     mfu);
+    answer_word(a, "expected_source", row ? row->source : "");
     answer_value(a, name, bound / mfu, "%s", amount_text(bound / mfu, shown));
 }
 
@@ -63,7 +71,7 @@ int form_time(const struct asked *q, struct answer *a) {
         answer_value(a, "devices", ceil(devices), "%.0f (%.4g)%s", ceil(devices), devices,
                      q->mfu > 0 ? "" : " or more");
         answer_value(a, "days", q->days, "%.4g", q->days);
-        if (!(q->mfu > 0)) expected_say(a, &machine, "devices", devices);
+        if (!(q->mfu > 0)) expected_say(a, &machine, params, "devices", devices);
         return 0;
     }
     double s = napkin_seconds(flops, q->devices, machine.peak, mfu);
@@ -76,7 +84,7 @@ int form_time(const struct asked *q, struct answer *a) {
     answer_value(a, "seconds", s, "%s", amount_text(s, n));
     answer_value(a, "days", s / NAPKIN_DAY, "%s%s", amount_text(s / NAPKIN_DAY, n),
                  q->mfu > 0 ? "" : " or more: a bound");
-    if (!(q->mfu > 0)) expected_say(a, &machine, "days", s / NAPKIN_DAY);
+    if (!(q->mfu > 0)) expected_say(a, &machine, params, "days", s / NAPKIN_DAY);
     answer_value(a, "device_hours", s / 3600 * q->devices, "%s", amount_text(s / 3600 * q->devices, n));
     if (machine.chip && hardware_value(machine.chip, HARDWARE_POWER) > 0) {
         double mwh = s / 3600 * q->devices * hardware_value(machine.chip, HARDWARE_POWER) / 1e6;

@@ -4,7 +4,9 @@
 
 #include "cli/options.h"
 #include "plan/fit.h"
+#include "plan/infer.h"
 #include "plan/plan.h"
+#include "plan/serve.h"
 
 struct plan_flags {
     struct settings settings;
@@ -17,7 +19,8 @@ struct plan_flags {
     double link, between; /* GB/s */
     int64_t node;
     bool is_json, is_csv, is_markdown, is_full, is_short, is_inference, is_best, has_layouts, is_all;
-    int64_t n_new; /* with is_inference */
+    int64_t n_new;              /* with is_inference */
+    struct serve_options serve; /* its latency in ms */
     /* fit */
     const char *what;
     double days, money, tokens_per_parameter;
@@ -77,6 +80,10 @@ const char *network_text(const struct network *net, char text[NETWORK_TEXT]);
 
 /* plan_layouts.c: the table of layouts. */
 int layouts_run(const struct plan_flags *f);
+/* plan_serve.c: the part of a plan of inference about serving. 0, or the exit code. */
+int serve_find(const struct plan_flags *f, const struct infer_answer *a, struct serve_question *q,
+               struct serve_answer *answer);
+void serve_print(const struct serve_question *q, const struct serve_answer *answer);
 
 /* The purpose and module that take the most memory in the first size that does not fit: "mostly activation in
  * model.*.mlp". */

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "plan/trial.h"
+#include "step/price.h"
 #include "step/recipe.h"
 #include "step/trainer.h"
 
@@ -23,7 +24,8 @@ static double peak_of(const struct roofline *r, const char *op, tl_dtype dtype) 
     bool is_product = false;
     for (int i = 0; i < 3; i++) is_product = is_product || !strncmp(op, products[i], strlen(products[i]));
     double own = dtype < TL_DTYPE_COUNT ? r->known.peak[dtype] : 0;
-    return (is_product || dtype == TL_F64) && own > 0 ? own : r->known.peak[TL_F32];
+    /* a chip that is not here may have attention on them too: its roof is the highest there could be */
+    return (is_product || r->is_sheet || dtype == TL_F64) && own > 0 ? own : r->known.peak[TL_F32];
 }
 
 /* ---- Points ---- */
@@ -44,14 +46,23 @@ static struct roofline_point *point_of(struct roofline *r, enum roofline_set set
     return p;
 }
 
+/* Seconds of a row: measured, or those of the sheet's roof. */
+static double seconds_of(const struct roofline *r, const char *name, const struct ledger_row *row) {
+    if (!r->is_sheet) return row->time_s;
+    const double peak = peak_of(r, name, (tl_dtype)row->key.dtype);
+    const double bytes = (double)row->bytes_read + (double)row->bytes_written;
+    return fmax(peak > 0 ? (double)row->flops / peak : 0, bytes / r->known.bandwidth);
+}
+
 static bool point_add(struct roofline *r, enum roofline_set set, const char *name, const struct ledger_row *row) {
-    if (!(row->time_s > 0)) return true;
+    const double seconds = seconds_of(r, name, row);
+    if (!(seconds > 0)) return true;
     struct roofline_point *p = point_of(r, set, name, row->key.phase, (tl_dtype)row->key.dtype);
     if (!p) return false;
     p->calls += row->calls;
     p->flops += (double)row->flops;
     p->bytes += (double)row->bytes_read + (double)row->bytes_written;
-    p->seconds += row->time_s;
+    p->seconds += seconds;
     return true;
 }
 
@@ -120,7 +131,7 @@ static bool standard_measure(struct roofline *r, const struct standard *s, tl_dt
     bool ok = a && (b || !s->columns) && s->call(a, b);
     tl_ledger *ledger = ok ? tl_ledger_begin(s->name) : NULL;
     double began = now_s();
-    for (int i = 0; ok && ledger && (i < 3 || now_s() - began < 0.04) && i < 100000; i++) {
+    for (int i = 0; ok && ledger && (i < 3 || now_s() - began < 0.04) && i < (r->is_sheet ? 1 : 100000); i++) {
         tl_scope inner = tl_scope_begin();
         ok = s->call(a, b) != NULL;
         ok = tl_scope_end(inner) && ok;
@@ -159,7 +170,7 @@ static bool inference_measure(struct roofline *r, const struct settings *s, tl_d
     tl_ledger *ledger = ok ? tl_ledger_begin("inference") : NULL;
     double began = now_s();
     int n = 0;
-    for (; ok && ledger && (n < 3 || now_s() - began < 0.1) && n < 1000; n++) {
+    for (; ok && ledger && (n < 3 || now_s() - began < 0.1) && n < (r->is_sheet ? 1 : 1000); n++) {
         tl_scope inner = tl_scope_begin();
         ok = tl_model_logits(model, token) != NULL;
         ok = tl_scope_end(inner) && ok;
@@ -182,6 +193,52 @@ static bool training_measure(struct roofline *r, const struct settings *s) {
     r->step_s = trial.step_s;
     trial_free(&trial);
     return ok;
+}
+
+/* ---- A chip that is not here ---- */
+
+static bool training_price(struct roofline *r, const struct settings *s, tl_device *device) {
+    struct price *p = memory_new(sizeof *p);
+    if (!p) return error_memory(sizeof *p, "a price");
+    bool ok = price_sketch(p, s, device, 0);
+    if (ok) {
+        const tl_ledger *step = p->kind[KIND_STEP].ledger;
+        ok = rows_add(r, ROOFLINE_TRAINING, step->rows, step->n_rows);
+        price_free(p);
+    }
+    memory_free(p);
+    return ok;
+}
+
+static double sum_of(const struct roofline *r, enum roofline_set set) {
+    double sum = 0;
+    for (int i = 0; i < r->n_points; i++) sum += r->points[i].set == set ? r->points[i].seconds : 0;
+    return sum;
+}
+
+bool roofline_of_chip(struct roofline *r, const struct plan_target *target, const struct settings *s,
+                      const bool sets[ROOFLINE_SETS]) {
+    memset(r, 0, sizeof *r);
+    r->is_sheet = true;
+    r->known = target->speed;
+    r->known.fastest = 0; /* sheets say nothing of caches */
+    if (!(r->known.bandwidth > 0 && r->known.peak[TL_F32] > 0))
+        return error_set(TL_ERROR_USE,
+                         "%s: the table has no bandwidth or no f32 peak for it (--hardware FILE adds them)",
+                         target->name);
+    text_copy(r->machine.machine, sizeof r->machine.machine, target->chip ? target->chip->name : target->name);
+    text_copy(r->machine.device, sizeof r->machine.device, "data sheet");
+    bool ok = (r->points = memory_new(MOST_POINTS * sizeof *r->points)) ||
+              error_memory(MOST_POINTS * sizeof *r->points, "a roofline");
+    if (ok && sets[ROOFLINE_STANDARD]) ok = standards_measure(r, s, target->device);
+    if (ok && sets[ROOFLINE_TRAINING]) ok = training_price(r, s, target->device);
+    if (ok && sets[ROOFLINE_INFERENCE]) ok = inference_measure(r, s, target->device);
+    if (!ok) return roofline_free(r), false;
+    r->step_s = sum_of(r, ROOFLINE_TRAINING);
+    r->token_s = sum_of(r, ROOFLINE_INFERENCE);
+    points_finish(r);
+    qsort(r->points, (size_t)r->n_points, sizeof *r->points, point_order);
+    return true;
 }
 
 /* ---- All ---- */

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "plan/machine.h"
+#include "plan/plan_target.h"
 #include "plan/predict.h"
 #include "step/settings.h"
 
@@ -33,12 +34,16 @@ struct roofline {
     struct roofline_point *points;
     int n_points;
     double step_s, token_s; /* of a training step, of the forward of one token; 0: not measured */
+    bool is_sheet;          /* of a chip that is not here: shapes alone, every op at its roof, by the data sheet */
 };
 
 /* Takes over the machine, and measures what the options select: the standard set, a step of the settings' run, its
  * inference token by token. False: recorded, and everything is freed. */
 bool roofline_make(struct roofline *r, struct machine *machine, const struct settings *s,
                    const bool sets[ROOFLINE_SETS]);
+/* The same for a chip of the table, priced on meta: no op is faster. */
+bool roofline_of_chip(struct roofline *r, const struct plan_target *target, const struct settings *s,
+                      const bool sets[ROOFLINE_SETS]);
 void roofline_free(struct roofline *r);
 
 json_t *roofline_json(const struct roofline *r);

@@ -1,0 +1,181 @@
+/* Published throughput rows, reproduced to the digits that were printed: tokens per second in, share of the peak out.
+ * docs/planning.md lists the sources; test_napkin.c has the rows of H100 and of Megatron, test_published.c plans. */
+#include "support/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/hardware.h"
+#include "plan/mfu.h"
+#include "plan/napkin.h"
+
+static double convention(const char *name, const struct napkin_model *m, double seq) {
+    const struct napkin_convention *c = napkin_convention_find(name);
+    assert_non_null(c);
+    return c->flops(m, seq);
+}
+
+/* ---- llm-foundry, scripts/train/benchmarking/README.md: A100 of 80 and of 40 GB ---- */
+
+/* model, sequence, GPUs, tokens/s, MFU in % */
+static const char *const foundry[] = {
+    "70b 2048 64 26274 53.33", "70b 2048 32 11962 48.56", "30b 8192 8 4594 39.38", "30b 4096 8 6513 51.37",
+    "30b 2048 8 7330 55.3", "30b 1024 8 7571 55.82", "30b 512 8 7739 56.4", "13b 32768 8 8134 51.69",
+    "13b 16384 8 11454 54.07", "13b 8192 8 14362 56.07", "13b 4096 8 16482 57.62", "13b 2048 8 18097 59.57",
+    "13b 1024 8 18647 59.48", "7b 65536 8 8108 46.97", "7b 32768 8 13382 49.46", "7b 16384 8 19629 51.96",
+    "7b 8192 8 25655 54.47", "7b 4096 8 29472 54.84", "7b 2048 8 37130 64.23", "7b 1024 8 34857 58.01",
+    "3b 65536 8 14137 46.05", "3b 32768 8 24235 47.18", "3b 16384 8 44233 57.13", "3b 8192 8 61567 59.34",
+    "3b 4096 8 75658 60.53", "3b 2048 8 86491 62.11", "3b 1024 8 92643 62.73", "3b 512 8 97019 63.71",
+    "1b 65536 8 24353 46.18", "1b 32768 8 50207 55.52", "1b 16384 8 79650 56.6", "1b 8192 8 110516 56.69",
+    "1b 4096 8 142457 59.0", "1b 2048 8 164109 59.86", "1b 1024 8 176898 60.15", "1b 512 8 185186 60.68",
+    "760m 65536 8 33150 45.34", "760m 32768 8 70417 54.57", "760m 16384 8 114198 54.64", "760m 8192 8 167471 55.31",
+    "760m 4096 8 218808 56.05", "760m 2048 8 259472 56.85", "760m 1024 8 238122 47.76", "760m 512 8 235571 45.07",
+    "350m 65536 8 60195 52.7", "350m 32768 8 109222 52.46", "350m 16384 8 188478 53.28", "350m 8192 8 292559 53.8",
+    "350m 4096 8 396442 53.31", "350m 2048 8 470263 51.62", "350m 1024 8 518504 50.51", "350m 512 8 554643 50.61",
+    "125m 65536 8 162946 54.13", "125m 32768 8 291256 52.71", "125m 16384 8 480322 50.61", "125m 8192 8 723142 48.85",
+    "125m 4096 8 947172 46.08", "125m 2048 8 1142641 44.79", "125m 2048 8 1133901 44.45", "125m 1024 8 1251751 43.15",
+    "125m 512 8 1325455 42.56",
+    /* 40 GB */
+    "70b 2048 128 48194 48.91", "70b 2048 64 17672 35.87", "30b 2048 128 110803 52.25", "30b 2048 32 27431 51.74",
+    "13b 8192 8 11258 43.95", "13b 4096 8 12830 44.85", "13b 2048 128 252444 51.93", "13b 2048 64 126479 52.04",
+    "13b 2048 32 63946 52.62", "13b 2048 16 31900 52.5", "13b 2048 8 13347 43.94", "13b 1024 8 13817 44.07",
+    "13b 512 8 14108 44.28", "7b 16384 8 17998 47.65", "7b 8192 8 23098 49.04", "7b 4096 8 26930 50.11",
+    "7b 2048 128 463749 50.14", "7b 2048 64 234614 50.73", "7b 2048 32 119202 51.55", "7b 2048 16 58322 50.44",
+    "7b 2048 8 29436 50.92", "7b 1024 8 30833 51.31", "7b 512 8 31167 50.85", "3b 32768 8 23640 46.03",
+    "3b 16384 8 35726 46.14", "3b 8192 8 57193 55.13", "3b 4096 8 70223 56.18", "3b 2048 128 1220885 54.8",
+    "3b 2048 64 623167 55.94", "3b 2048 32 317261 56.96", "3b 2048 16 156013 56.02", "3b 2048 8 80520 57.82",
+    "3b 1024 8 85854 58.14", "3b 512 8 90596 59.49", "1b 32768 8 40762 45.07", "1b 16384 8 77723 55.23",
+    "1b 8192 8 107799 55.29", "1b 4096 8 134851 55.85", "1b 2048 128 2386897 54.41", "1b 2048 64 1216104 55.44",
+    "1b 2048 32 497782 45.39", "1b 2048 16 305372 55.69", "1b 2048 8 154171 56.23", "1b 1024 8 167677 57.02",
+    "1b 512 8 174256 57.1", "760m 32768 8 57464 44.53", "760m 16384 8 111316 53.26", "760m 8192 8 160853 53.12",
+    "760m 4096 8 206909 53.0", "760m 2048 128 3704382 50.73", "760m 2048 64 1878030 51.44", "760m 2048 32 948745 51.97",
+    "760m 2048 16 473723 51.9", "760m 2048 8 241389 52.89", "760m 1024 8 267376 53.63", "760m 512 8 279504 53.47",
+    "350m 32768 8 107329 51.55", "350m 16384 8 183175 51.78", "350m 8192 8 279466 51.39", "350m 4096 8 374670 50.38",
+    "350m 2048 128 6647647 45.61", "350m 2048 64 3372118 46.27", "350m 2048 32 1721978 47.26",
+    "350m 2048 16 886622 48.66", "350m 2048 8 447963 49.17", "350m 1024 8 500184 48.73", "350m 512 8 530277 48.39",
+    "125m 32768 8 261208 47.27", "125m 16384 8 443876 46.77", "125m 8192 8 694868 46.94", "125m 4096 8 921297 44.82",
+    "125m 2048 128 15863837 38.86", "125m 2048 64 8015010 39.27", "125m 2048 32 4067922 39.86",
+    "125m 2048 16 2088560 40.93", "125m 2048 8 1090678 42.75", "125m 1024 8 1186314 40.89", "125m 512 8 1253886 40.26"};
+
+static struct napkin_model mpt_of(const char *name, double seq) {
+    static const struct {
+        const char *name;
+        double channels, layers;
+    } sizes[] = {{"125m", 768, 12}, {"350m", 1024, 24}, {"760m", 1536, 24}, {"1b", 2048, 24}, {"3b", 2560, 32},
+                 {"7b", 4096, 32},  {"13b", 5120, 40},  {"30b", 7168, 48},  {"70b", 8192, 80}};
+    int i = 0;
+    while (strcmp(sizes[i].name, name)) i++;
+    return napkin_gpt(sizes[i].layers, sizes[i].channels, 50368, seq);
+}
+
+static void llm_foundry_on_a100(void **state) {
+    (void)state;
+    const double peak = hardware_value(hardware_find("A100"), HARDWARE_BF16);
+    enum { N = sizeof foundry / sizeof *foundry };
+    int n_exact = 0;
+    for (int i = 0; i < N; i++) {
+        char name[8];
+        double seq, devices, tokens, printed;
+        assert_int_equal(sscanf(foundry[i], "%7s %lf %lf %lf %lf", name, &seq, &devices, &tokens, &printed), 5);
+        const struct napkin_model m = mpt_of(name, seq);
+        const double mfu = 100 * convention("palm", &m, seq) * tokens / (devices * peak);
+        /* tokens per second were cut to whole numbers */
+        if (fabs(mfu - printed) > 0.005 + 100 * convention("palm", &m, seq) / (devices * peak))
+            fail_msg("%s: %.4f %%", foundry[i], mfu);
+        n_exact += fabs(mfu - printed) <= 0.00501;
+        expect_true(mfu < 100);
+    }
+    print_message("    %d of %d to the last digit\n", n_exact, N);
+    expect_equal(N, 139);
+    expect_true(n_exact >= 0.95 * N);
+}
+
+/* ---- llmq, benchmarks/H100x1.md: each class of products at its own peak ("speed of light") ---- */
+
+static void llmq_on_h100_in_bf16_and_fp8(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        double wide_ms, wide, narrow_ms, narrow; /* of the third step: time of 524,288 tokens, and % */
+    } rows[] = {{"qwen2.5-0.5b", 3492, 46.9, 3178, 33.7},
+                {"qwen2.5-1.5b", 8849, 57.0, 7182, 41.3},
+                {"qwen2.5-3b", 16978, 59.2, 13032, 43.3},
+                {"qwen2.5-7b", 37961, 60.1, 27426, 45.3},
+                {"qwen2.5-14b", 82835, 54.7, 55993, 43.4}};
+    const struct hardware *h100 = hardware_find("H100");
+    const double bf16 = hardware_value(h100, HARDWARE_BF16), f8 = hardware_value(h100, HARDWARE_F8);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tl_model_config c;
+        const double seq = 1024, tokens = 524288;
+        if (!tl_model_preset(rows[i].model, &c)) { /* a shape that has no name here */
+            tl_error_clear();
+            assert_true(tl_model_preset("qwen2.5-7b", &c));
+            if (!strcmp(rows[i].model, "qwen2.5-3b"))
+                c.n_layers = 36, c.channels = 2048, c.n_heads = 16, c.n_kv_heads = 2, c.ff = 11008,
+                c.vocabulary = 151936, c.is_tied = true;
+            else c.n_layers = 48, c.channels = 5120, c.n_heads = 40, c.n_kv_heads = 8, c.ff = 13824;
+        }
+        const struct napkin_model m = napkin_model_of(&c);
+        const double all = convention("matmul_causal", &m, seq), layers = 6 * (m.matmul - m.head);
+        const double wide = all / bf16, narrow = layers / f8 + (all - layers) / bf16;
+        expect_near(100 * tokens * wide / (rows[i].wide_ms / 1e3), rows[i].wide, 0.09);
+        expect_near(100 * tokens * narrow / (rows[i].narrow_ms / 1e3), rows[i].narrow, 0.06);
+        expect_true(wide < rows[i].wide_ms / 1e3 / tokens && narrow < rows[i].narrow_ms / 1e3 / tokens);
+    }
+}
+
+/* ---- Large runs: the share that was printed, from the tokens per second that were printed ---- */
+
+static void large_runs(void **state) {
+    (void)state;
+    /* Chowdhery et al. 2022, section 4.1 and appendix B: 540.35 billion parameters, 118 layers, 48 heads of 256, 2048
+     * tokens; 238.3 thousand tokens/s on 6144 TPU v4 is 46.2 %, 45.7 % without attention */
+    struct napkin_model palm = {.parameters = 540.35e9, .layers = 118, .attention = 48 * 256};
+    const double v4 = hardware_value(hardware_find("TPU v4"), HARDWARE_BF16) * 6144;
+    expect_near(100 * convention("palm", &palm, 2048) * 238.3e3 / v4, 46.2, 0.05);
+    expect_near(100 * convention("6n", &palm, 2048) * 238.3e3 / v4, 45.7, 0.05);
+    /* Llama team 2024, table 4: TFLOP/s of a GPU are shares of 989 */
+    const double h100 = hardware_value(hardware_find("H100"), HARDWARE_BF16) / 1e12;
+    expect_near(100 * 430 / h100, 43, 0.5);
+    expect_near(100 * 400 / h100, 41, 0.6); /* 40.4: they print 41 */
+    expect_near(100 * 380 / h100, 38, 0.5);
+    /* MT-NLG by Chowdhery et al., table 3: 29.7 % without attention, 30.2 with it, of 65.43 thousand tokens/s on 2240
+     * A100 */
+    struct napkin_model nlg = {.parameters = 530e9, .layers = 105, .attention = 20480};
+    const double a100 = hardware_value(hardware_find("A100"), HARDWARE_BF16) * 2240;
+    expect_near(100 * convention("6n", &nlg, 2048) * 65.43e3 / a100, 29.7, 0.1);
+    expect_near(100 * convention("palm", &nlg, 2048) * 65.43e3 / a100, 30.2, 0.1);
+}
+
+/* The table of what to expect is the median of the rows above. */
+static int by_size(const void *x, const void *y) {
+    const double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+static void expected_shares_are_medians_of_rows(void **state) {
+    (void)state;
+    static const char *const names[] = {"125m", "350m", "760m", "1b", "3b", "7b", "13b", "30b", "70b"};
+    const struct hardware *a100 = hardware_find("A100");
+    for (int k = 0; k < 9; k++) {
+        double all[64];
+        int n = 0;
+        for (size_t i = 0; i < sizeof foundry / sizeof *foundry; i++)
+            if (!strncmp(foundry[i], names[k], strlen(names[k])) && foundry[i][strlen(names[k])] == ' ')
+                all[n++] = strtod(strrchr(foundry[i], ' '), NULL);
+        qsort(all, (size_t)n, sizeof *all, by_size);
+        const struct mfu_row *row = mfu_find(a100, mpt_of(names[k], 2048).parameters);
+        expect_equal(row->n, n);
+        expect_near(row->mfu, (all[(n - 1) / 2] + all[n / 2]) / 200, 0.0006);
+    }
+    expect_true(mfu_find(hardware_find("H100"), 8e9)->mfu > 0.4);
+    expect_text(mfu_find(hardware_find("H100"), 4e11)->source, "Llama team 2024, table 4");
+    expect_true(!mfu_find(hardware_find("RTX 4090"), 1e9) && !mfu_find(NULL, 1e9));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(llm_foundry_on_a100), TEST(llmq_on_h100_in_bf16_and_fp8),
+                                       TEST(expected_shares_are_medians_of_rows), TEST(large_runs)};
+    return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
+}
