@@ -344,6 +344,7 @@ static void draw_everything(struct both *both, tl_device *device) {
     give(both, tl_uniform(TL_SHAPE(100003), -1, 1, TL_BF16, device), "uniform bf16");
     give(both, tl_uniform(TL_SHAPE(1003), -1, 1, TL_F8E4M3, device), "uniform f8e4m3");
     give(both, tl_bernoulli(TL_SHAPE(100003), 0.3, device), "bernoulli");
+    give(both, tl_bernoulli(TL_SHAPE(50, 2000), 0.3, device), "bernoulli in packs");
     give(both, tl_integers(TL_SHAPE(100003), -5, 1000, TL_I64, device), "integers");
     tl_tensor *x = tl_zeros(TL_SHAPE(301, 70), TL_F32, device), *y = tl_zeros(TL_SHAPE(70, 31), TL_F64, device);
     give(both, tl_normal_(tl_transpose(x, 0, 1), 0, 1), "normal_ of a transpose");
@@ -363,9 +364,22 @@ static void draw_everything(struct both *both, tl_device *device) {
     give(both, tl_multinomial(few, 50, false), "multinomial of 50 without replacement");
     give(both, tl_multinomial(tl_select(p, 0, 3), 1, true), "multinomial of a row");
 }
+/* Rows that are walked in packs, and rows that are not; the gradient drops the same elements. */
+static void drop_everything(struct both *both, tl_device *device) {
+    static const tl_dtype dtypes[] = {TL_F32, TL_BF16, TL_F16};
+    for (int i = 0; i < 6; i++) {
+        tl_tensor *x = tl_normal(TL_SHAPE(300, i < 3 ? 64 : 35), 0, 1, dtypes[i % 3], device);
+        tl_tensor *y = tl_dropout(tl_requires_grad(x, true), 0.2);
+        give(both, y, "dropout");
+        tl_backward(tl_sum_all(tl_mul(y, y)), NULL, 0);
+        give(both, tl_grad_of(x), "gradient of dropout");
+    }
+}
+
 static void random_numbers_are_those_of_the_cpu(void **state) {
     (void)state;
     on_both(draw_everything);
+    on_both(drop_everything);
 }
 
 /* A list has parameters that are updated in packs and others, empty ones, and random words of each. */

@@ -13,6 +13,33 @@ __global__ void __launch_bounds__(BLOCK)
     store_as<int64_t>(out, i, dtype, start + i * step);
 }
 
+/* What random_put puts there, but a Philox block makes four: the masks of dropout. */
+__global__ void __launch_bounds__(BLOCK)
+    truths_in_packs(pack<uint8_t> *out, int64_t n_packs, struct rng_key key, uint64_t block, uint64_t threshold) {
+    FOR_EACH(i, n_packs) {
+        pack<uint8_t> y;
+        for (int b = 0; b < PACK / 4; b++) {
+            const struct rng_block words = rng_block_at(key, block + (uint64_t)(i * (PACK / 4) + b));
+            for (int j = 0; j < 4; j++) y.v[4 * b + j] = rng_bernoulli(words.word[j], threshold);
+        }
+        out[i] = y;
+    }
+}
+
+/* Whether the numbers are truths in whole packs, and are made. */
+static bool truths_make(const tl_kernel_args *args, const struct attr_random *a) {
+    const tl_operand *out = &args->out[0];
+    const int64_t n = operand_numel(out);
+    if (a->kind != RANDOM_BERNOULLI || out->dtype != TL_BOOL || a->generator.index % 4 != 0 || n % PACK != 0 ||
+        (uintptr_t)out->data % PACK != 0)
+        return false;
+    const struct rng_key key = {a->generator.seed, a->generator.stream};
+    if (n > 0)
+        truths_in_packs<<<blocks_for(n / PACK), BLOCK, 0, stream_of(args)>>>(
+            (pack<uint8_t> *)out->data, n / PACK, key, a->generator.index / 4, rng_threshold(a->a));
+    return true;
+}
+
 extern "C" {
 
 bool cuda_full(const tl_kernel_args *args) {
@@ -45,7 +72,7 @@ bool cuda_random(const tl_kernel_args *args) {
     if (!operands_known(args)) return false;
     struct attr_random_fill fill = {};
     fill.random = *(const struct attr_random *)args->attr;
-    random_operand(args, &args->out[0], fill);
+    if (!truths_make(args, &fill.random)) random_operand(args, &args->out[0], fill);
     return true;
 }
 

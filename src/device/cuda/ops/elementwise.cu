@@ -154,6 +154,37 @@ template <class C> __global__ void __launch_bounds__(BLOCK) where_any(geometry<4
     }
 }
 
+/* Eight at a time, both choices of the result's dtype: dropout, whose other choice is one zero. */
+template <class T> __global__ void __launch_bounds__(BLOCK) where_packs(geometry<4> g, operands<4> o) {
+    const int last = g.rank - 1;
+    FOR_EACH(i, g.numel) {
+        int64_t at[4];
+        float a[PACK], b[PACK];
+        offsets_of(g, i, at);
+        const pack<uint8_t> holds = pack_load<uint8_t>(o.data[1], at[1], g.stride[1][last] == 0);
+        pack_widen<T>(o.data[2], at[2], g.stride[2][last] == 0, a);
+        pack_widen<T>(o.data[3], at[3], g.stride[3][last] == 0, b);
+        for (int j = 0; j < PACK; j++) a[j] = holds.v[j] ? a[j] : b[j];
+        row_pack<T> y;
+        y.narrow(a);
+        row_store((T *)o.data[0] + at[0], 0, y);
+    }
+}
+
+template <class T> static bool where_pack_launch(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
+    const geometry<4> packs = geometry_in_packs(g);
+    where_packs<T><<<blocks_for(packs.numel), BLOCK, 0, stream>>>(packs, o);
+    return true;
+}
+
+static bool where_try_packs(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
+    const tl_dtype t = o.dtype[0];
+    if (o.dtype[2] != t || o.dtype[3] != t || !can_pack(g, o)) return false;
+    if (t == TL_F32) return where_pack_launch<float>(g, o, stream);
+    if (t == TL_BF16) return where_pack_launch<bf16>(g, o, stream);
+    return t == TL_F16 && where_pack_launch<f16>(g, o, stream);
+}
+
 extern "C" {
 
 bool cuda_affine(const tl_kernel_args *args) {
@@ -197,7 +228,7 @@ bool cuda_where(const tl_kernel_args *args) {
     const tl_operand *const list[4] = {&args->out[0], &args->in[0], &args->in[1], &args->in[2]};
     const geometry<4> g = geometry_of<4>(list);
     const operands<4> o = operands_of<4>(list);
-    if (g.numel == 0) return true;
+    if (g.numel == 0 || where_try_packs(g, o, stream_of(args))) return true;
     const unsigned blocks = blocks_for(g.numel);
     switch (compute_of(o.dtype[0])) {
     case COMPUTE_F64:
