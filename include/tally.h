@@ -2082,6 +2082,7 @@ typedef struct tl_kernel_args {
     int n_threads;
     void *stream; /* the device's stream; NULL on cpu */
     char *error;  /* a kernel that fails writes the reason (at most 200 bytes) and returns false */
+    size_t attr_bytes;
 } tl_kernel_args;
 typedef bool (*tl_kernel)(const tl_kernel_args *args);
 

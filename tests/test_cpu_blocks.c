@@ -158,9 +158,10 @@ static bool run(tl_kernel kernel, struct array *const *in, int n_in, struct arra
         for (int i = 0; i < n_out; i++) {
             memcpy(out[i]->buffer, before[i], (size_t)out[i]->span * element_bytes(out[i]->dtype));
         }
-        const tl_kernel_args args = {
-            "test", in_operands, out_operands, n_in, n_out, attr, workspace, workspace_bytes, thread_counts[run_index],
-            NULL,   last_error};
+        const tl_kernel_args args = {"test",    in_operands,     out_operands,
+                                     n_in,      n_out,           attr,
+                                     workspace, workspace_bytes, thread_counts[run_index],
+                                     NULL,      last_error,      0};
         ok = kernel(&args);
         free(workspace);
         for (int i = 0; i < n_out && ok; i++) {

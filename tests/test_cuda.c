@@ -8,6 +8,8 @@
  */
 #include "support/samples.h"
 
+#include "tensor/device.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1109,6 +1111,55 @@ static void external_memory_of_the_gpu_is_shared(void **state) {
     tl_scope_end(scope);
 }
 
+enum { N_ROUNDS = 16, OTHER_ROUND = 9 };
+
+/* Changes w by products, draws and numbers that differ from round to round, and, in the middle, by data of the host.
+ * One round has a call more than the others. */
+static void round_make(tl_tensor *w, int k) {
+    float values[64];
+    tl_scope scope = tl_scope_begin();
+    for (int i = 0; i < 64; i++) values[i] = (float)(i * k % 7);
+    tl_tensor *x = w;
+    for (int i = 0; i < 6; i++) x = tl_dropout(tl_gelu(tl_matmul(x, w)), 0.2);
+    if (k == OTHER_ROUND) x = tl_sqrt(tl_abs(x));
+    x = tl_add(x, tl_from_data(values, TL_SHAPE(64), TL_F32, cuda));
+    for (int i = 0; i < 6; i++) x = tl_affine(tl_softmax(x, 1), 1.0 / (k + 1), i);
+    tl_add_(w, tl_affine(x, 1e-3 * k, 0));
+    tl_scope_end(scope);
+}
+
+static int64_t rounds_make(bool repeats, struct results *r) {
+    struct device_repeat report;
+    char error[200] = "";
+    int64_t n_in_graphs = 0;
+    memset(r, 0, sizeof *r);
+    tl_scope scope = tl_scope_begin();
+    tl_seed(7);
+    tl_tensor *w = tl_normal(TL_SHAPE(64, 64), 0, 0.1, TL_F32, cuda);
+    for (int k = 0; k < N_ROUNDS; k++) {
+        if (repeats) cuda->functions->repeat_begin(cuda);
+        round_make(w, k);
+        if (repeats) assert_true(cuda->functions->repeat_end(cuda, &report, error));
+        if (repeats) n_in_graphs += report.n_in_graphs;
+    }
+    result_add(r, w);
+    tl_scope_end(scope);
+    return n_in_graphs;
+}
+
+static void calls_that_repeat_are_queued_together(void **state) {
+    struct results one_by_one, together;
+    (void)state;
+    if (!cuda) skip();
+    assert_true(rounds_make(false, &one_by_one) == 0);
+    int64_t n_in_graphs = rounds_make(true, &together);
+    assert_true(n_in_graphs > N_ROUNDS / 2 * 20);
+    assert_true(one_by_one.bytes[0] == together.bytes[0]);
+    assert_memory_equal(one_by_one.bits[0], together.bits[0], together.bytes[0]);
+    results_free(&one_by_one);
+    results_free(&together);
+}
+
 int main(void) {
     tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
@@ -1135,6 +1186,7 @@ int main(void) {
         cmocka_unit_test(bad_data_is_reported_when_somebody_waits),
         cmocka_unit_test(a_forked_child_is_refused_the_gpu_by_name),
         cmocka_unit_test(external_memory_of_the_gpu_is_shared),
+        cmocka_unit_test(calls_that_repeat_are_queued_together),
     };
     if (getenv("TALLY_TEST")) cmocka_set_test_filter(getenv("TALLY_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

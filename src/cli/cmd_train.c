@@ -253,6 +253,12 @@ static void device_print(const struct settings *s) {
         printf("  fast         some kernels are not deterministic\n");
 }
 
+static void graphs_print(const struct run_summary *m) {
+    if (isnan(m->graph_share)) return;
+    printf("  graphs       %.1f %% of the kernel calls were queued as CUDA graphs%s%s\n", 100 * m->graph_share,
+           *m->graphs_why ? "; of others: " : "", m->graphs_why);
+}
+
 /* Nothing was left to do. */
 static void finished_print(const struct options *o, const struct run_summary *m) {
     printf("%s: this run is finished: all of its %" PRId64 " steps were done before\n", o->settings.out, m->steps);
@@ -305,6 +311,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
     printf("\n");
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
     device_print(&o->settings);
+    graphs_print(m);
     if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",

@@ -187,7 +187,8 @@ __attribute__((noinline)) static bool kernel_run(tl_call *c, struct storage *wor
                            .workspace_bytes = workspace ? (size_t)workspace->bytes : 0,
                            .n_threads = process_threads(),
                            .stream = c->device->stream,
-                           .error = error};
+                           .error = error,
+                           .attr_bytes = c->attr_bytes};
     const tl_device *d = c->device;
     tl_kernel kernel = c->op->id >= 0 ? d->kernels[c->op->id] : custom_kernel(c);
     bool ok;

@@ -1,7 +1,8 @@
 /* apply.h: how a call of an op happens, and what the rules of ops use.
  *
  * Every call, forward or backward, on every device, passes op_apply (apply.c). There is no other way to run a kernel,
- * which is why the ledger cannot miss one.
+ * which is why the ledger cannot miss one. A device may hold kernels back and queue several together (repeat_begin in
+ * tensor/device.h): those of calls that have passed here, each compared with what is queued for it.
  *
  * A call that fails leaves nothing: the bytes of its operands, their versions and their history, what the scopes own,
  * the generator and the ledger's counts are as before the call. (Peaks are measured, and memory that a failed call

@@ -35,6 +35,7 @@ TEXT(device, IDENTITY, "cpu", "cpu, or cuda")
 CHOICE(recipe, IDENTITY, "fp32", "fp32|amp|bf16|bf16-lean|fp16|fp8|fp4", "precision of parameters, gradients, moments and products")
 CHOICE(matmul_precision, IDENTITY, "highest", "highest|high", "precision of f32 products; high: each number as two bf16 numbers, where that is faster")
 TRUTH(fast, IDENTITY, false, "faster kernels that are not deterministic (cuda: the gradient of attention; products by the fastest algorithm); the summary says so")
+CHOICE(graphs, FREE, "auto", "auto|off", "cuda: kernels of a step that repeats are queued together, as a CUDA graph; off: one by one. The result is the same")
 
 GROUP("Length")
 INTEGER(steps, LENGTH, 1900, 1, 1000000000000, "optimizer steps in total; a resumed run may have another number above the steps already done")

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "account/ledger.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "nn/model.h"
@@ -17,6 +18,7 @@
 #include "step/rounds.h"
 #include "step/stages.h"
 #include "step/tokens.h"
+#include "tensor/pool.h"
 
 /* One stream for each use of random numbers, so that they do not affect each other. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
@@ -755,7 +757,28 @@ static bool results_take(struct trainer *t, int64_t step, float values[5]) {
            error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
 }
 
+/* Steps repeat, and a device may make use of it. Not where each call is timed: it is queued by itself then. */
+static bool repeat_begin(const struct trainer *t) {
+    const struct device_functions *f = t->device->functions;
+    bool begins = f->repeat_begin && !t->settings.graphs && !ledger_is_profiling;
+    if (begins) f->repeat_begin(t->device);
+    return begins;
+}
+
+static bool repeat_end(struct trainer *t, bool has_begun, int64_t step) {
+    char error[200] = "";
+    struct device_repeat report;
+    if (!has_begun) return true;
+    bool ok = t->device->functions->repeat_end(t->device, &report, error);
+    t->repeat.n_calls += report.n_calls;
+    t->repeat.n_in_graphs += report.n_in_graphs;
+    if (*report.why) memcpy(t->repeat.why, report.why, sizeof report.why);
+    return ok || error_set(TL_ERROR_DEVICE, "step %" PRId64 ": %s", step, error);
+}
+
 bool trainer_step(struct trainer *t, int64_t step) {
+    pool_order(t->device->pool);
+    bool is_repeated = repeat_begin(t);
     tl_generator before = tl_generator_get();
     tl_generator_set(t->noise);
     tl_scope scope = tl_scope_begin();
@@ -770,6 +793,7 @@ bool trainer_step(struct trainer *t, int64_t step) {
     draw_set_part(0, 1);
     tl_module_zero_grad(t->model, false);
     if (scope.depth) ok = tl_scope_end(scope) && ok;
+    ok = repeat_end(t, is_repeated, step) && ok;
     if (!t->is_left) t->noise = tl_generator_get();
     tl_generator_set(before);
     return ok;

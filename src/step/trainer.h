@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include "tally.h"
+#include "tensor/device.h"
 #include "step/buckets.h"
 #include "step/mesh.h"
 #include "step/portions.h"
@@ -47,11 +48,12 @@ struct trainer {
     void *fetch[2];     /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
     tl_tensor *text;    /* (1, prompt + sample) i64; NULL: nothing is sampled */
     int64_t n_prompt;   /* of text */
-    tl_generator noise, dice; /* of dropout and rounding; of sampling */
-    tl_scaler scaler;         /* of fp16's loss */
-    double scale_used[2];     /* of an even step, of an odd step */
-    int64_t data_shift;       /* batches that were skipped */
-    int64_t step_pairs[2];    /* document_mask: pairs of query and key, of an even step, of an odd step */
+    tl_generator noise, dice;    /* of dropout and rounding; of sampling */
+    tl_scaler scaler;            /* of fp16's loss */
+    double scale_used[2];        /* of an even step, of an odd step */
+    int64_t data_shift;          /* batches that were skipped */
+    struct device_repeat repeat; /* of the steps so far: their calls, and how many were queued together */
+    int64_t step_pairs[2];       /* document_mask: pairs of query and key, of an even step, of an odd step */
     /* 1: leave a step between two micro-batches, and an evaluation between two batches. NULL: never. */
     const volatile sig_atomic_t *stop;
     bool is_left;   /* the last step or evaluation was left: nothing was updated, and nothing is recorded */

@@ -106,6 +106,12 @@ struct link_functions {
     void (*close)(tl_device *device, void *link);
 };
 
+/* Of the calls between repeat_begin and repeat_end. */
+struct device_repeat {
+    int64_t n_calls, n_in_graphs; /* n_in_graphs: that were queued together with others */
+    char why[120];                /* of those that were not: why; "": they were the first of their kind */
+};
+
 /* `error` has room for 200 bytes. */
 struct device_functions {
     bool (*segment_new)(tl_device *device, uint64_t bytes, void **data, char *error);
@@ -125,6 +131,11 @@ struct device_functions {
      * the oldest are lost. */
     int64_t (*mark)(tl_device *device);
     double (*mark_seconds)(tl_device *device, int64_t from, int64_t to);
+    /* (optional) The calls in between, by this thread and of this library's ops, are expected to be those of an earlier
+     * pair. The device may hold them back and queue them together, as long as nothing but time shows it; an error of a
+     * call that was held back may show at a later one. */
+    void (*repeat_begin)(tl_device *device);
+    bool (*repeat_end)(tl_device *device, struct device_repeat *report, char *error);
     /* (optional) FLOP/s that multiply-adds reach in registers, measured now; 0: there is no probe for this dtype.
      * Cycles per second. */
     double (*peak)(tl_device *device, tl_dtype dtype);

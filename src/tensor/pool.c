@@ -32,6 +32,7 @@ struct segment {
     uint64_t bytes;
     struct block *first;
     struct segment *next, *previous;
+    uint64_t serial; /* counts the segments of a pool */
     bool is_small;
 };
 
@@ -61,6 +62,7 @@ struct pool {
     struct block *spare; /* block structs for reuse */
     uint64_t limit_bytes;
     uint64_t n_requests; /* that were met */
+    uint64_t n_segments; /* that were taken */
     int align_shift;     /* log2 of the target's alignment */
     char why[200];       /* the last refusal of the device; not on the stack of every request */
     struct held held;
@@ -223,6 +225,7 @@ static struct block *segment_new(struct pool *pool, uint64_t bytes, bool is_smal
         return NULL;
     }
     s->bytes = size;
+    s->serial = ++pool->n_segments;
     s->is_small = is_small;
     s->first = b;
     s->previous = NULL;
@@ -362,6 +365,38 @@ void pool_name(struct pool *pool, const struct block *b, const char *op, tl_dtyp
                const int64_t *shape) {
     lock_take(&pool->lock);
     allocations_name(&pool->held, b->serial, op, dtype, rank, shape);
+    lock_release(&pool->lock);
+}
+
+/* ---- Order ---- */
+
+static bool comes_before(const struct block *a, const struct block *b) {
+    return a->segment->serial != b->segment->serial ? a->segment->serial < b->segment->serial : a->offset < b->offset;
+}
+
+/* A bin is short, and mostly in order already. */
+static struct block *bin_order(struct block *first) {
+    struct block *ordered = NULL, *last = NULL;
+    for (struct block *b = first, *next; b; b = next) {
+        struct block *before = last;
+        next = b->next;
+        while (before && comes_before(b, before)) before = before->previous;
+        b->previous = before;
+        b->next = before ? before->next : ordered;
+        if (b->next) b->next->previous = b;
+        else last = b;
+        *(before ? &before->next : &ordered) = b;
+    }
+    return ordered;
+}
+
+void pool_order(struct pool *pool) {
+    lock_take(&pool->lock);
+    hot_settle(pool);
+    for (int i = 0; i < 2; i++)
+        for (int power = 0; power < POWERS; power++)
+            for (int step = 0; pool->heap[i].steps[power] && step < STEPS; step++)
+                pool->heap[i].bin[power][step] = bin_order(pool->heap[i].bin[power][step]);
     lock_release(&pool->lock);
 }
 

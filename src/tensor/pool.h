@@ -18,6 +18,11 @@ struct block *pool_take(struct pool *pool, uint64_t bytes, uint32_t path, tl_pur
 void pool_give(struct pool *pool, struct block *block);
 void pool_move(struct pool *pool, struct block *block, tl_purpose purpose);
 
+/* Brings free blocks into an order that depends on nothing but which they are. What is then asked for in the same order
+ * as before gets the same blocks, if what was taken then is taken now: a step that repeats has the same addresses,
+ * whatever ran before it. */
+void pool_order(struct pool *pool);
+
 /* For the list of allocations (allocations.h), while it is on: what made a block, and its shape (NULL: it has none). */
 void pool_name(struct pool *pool, const struct block *block, const char *op, tl_dtype dtype, int rank,
                const int64_t *shape);

@@ -375,6 +375,7 @@ struct run_summary run_summary_empty(void) {
                                 .floor = NAN,
                                 .loss = NAN,
                                 .mfu = NAN,
+                                .graph_share = NAN,
                                 .hfu = NAN,
                                 .best = NAN,
                                 .best_step = -1};

@@ -62,6 +62,8 @@ struct run_summary {
     int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters;
+    double graph_share;     /* of the calls of steps, those that were queued as graphs; NAN: the device has none */
+    char graphs_why[120];   /* why not all were; "": nothing prevents it */
     uint64_t foreign_bytes; /* held on the device by the process when the run began: peaks are then not compared */
     int differences;        /* between price and receipt; -1: the run is not complete */
     int rank, n_ranks;      /* this process among those of the run; n_ranks 0: not known */

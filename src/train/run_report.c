@@ -141,6 +141,11 @@ static int64_t steps_timed(struct run *r) {
     return r->n_timed - (t->first_steps_s > 0 ? RUN_FIRST_STEPS : 0);
 }
 
+static void graphs_summarise(struct run_summary *m, const struct trainer *t) {
+    if (t->repeat.n_calls) m->graph_share = (double)t->repeat.n_in_graphs / (double)t->repeat.n_calls;
+    memcpy(m->graphs_why, t->repeat.why, sizeof m->graphs_why);
+}
+
 void run_summarise(struct run *r, enum run_end end) {
     struct run_summary *m = r->summary;
     double here = now_s() - r->began_s, n_timed = (double)steps_timed(r), steps_s = m->times.steps_s;
@@ -169,6 +174,7 @@ void run_summarise(struct run *r, enum run_end end) {
         const char *n = json_string_value(json_object_get(by, tl_purpose_name((tl_purpose)p)));
         m->peak_by_purpose[p] = n ? strtoull(n, NULL, 10) : 0;
     }
+    graphs_summarise(m, r->trainer);
     profile_sort(&m->profile);
     if (end == RUN_DONE && *r->kinds.difference) snprintf(m->problem, sizeof m->problem, "%s", r->kinds.difference);
 }

@@ -140,6 +140,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     }
     if (m->was_done) put(o, "was_done", json_true(), &ok);
     if (s->fast) put(o, "fast", json_true(), &ok);
+    if (!isnan(m->graph_share)) put_number(o, "graph_share", m->graph_share, &ok);
     if (m->foreign_bytes) put(o, "foreign_bytes", json_integer((json_int_t)m->foreign_bytes), &ok);
     if (*m->problem) put(o, "problem", json_string(m->problem), &ok);
     if (m->text) put(o, "text", json_string(m->text), &ok);

@@ -18,6 +18,7 @@
  */
 #include "device/cuda/rules.h"
 #include "device/cuda/shared/kernels.h"
+#include "device/cuda/shared/repeat.h"
 #include "device/cuda/shared/state.h"
 #include "tensor/device.h"
 
@@ -50,7 +51,7 @@ static void segment_free(tl_device *device, void *data, uint64_t bytes) {
     char error[CUDA_ERROR_BYTES];
     /* cudaFree waits for the device, so work still queued on this memory is done first. An error here is an
      * earlier kernel's; it is sticky, and the next call that can report it will. */
-    if (cuda_select(device->own, error)) cudaFree(data);
+    if (cuda_select(device->own, error) && cuda_settle(device->own, error)) cudaFree(data);
 }
 
 /* True if the driver reads `from` itself, later: the caller's bytes must not change before the copy is done. Pageable
@@ -69,7 +70,7 @@ static bool is_pinned(const void *from) {
 static bool copy_staged(struct cuda_state *state, void *to, const void *from, size_t bytes, char *error) {
     pthread_mutex_lock(&cuda_run_lock);
     struct cuda_slot *slot = &state->staging[state->next_staging++ % STAGING_SLOTS];
-    bool ok = cuda_check(cudaEventSynchronize(slot->done), "copy", error);
+    bool ok = repeat_settle(state, error) && cuda_check(cudaEventSynchronize(slot->done), "copy", error);
     if (ok) memcpy(slot->data, from, bytes);
     ok = ok &&
          cuda_check(cudaMemcpyAsync(to, slot->data, bytes, cudaMemcpyHostToDevice, state->stream), "copy", error) &&
@@ -89,7 +90,9 @@ static bool copy(tl_device *device, void *to, const void *from, size_t bytes, en
     if (bytes == 0) return true;
     if (!cuda_select(state, error)) return false;
     if (direction == COPY_TO_DEVICE && bytes <= STAGING_BYTES) return copy_staged(state, to, from, bytes, error);
-    if (!cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error)) return false;
+    if (!cuda_settle(state, error) ||
+        !cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error))
+        return false;
     if (direction == COPY_INSIDE || (direction == COPY_TO_DEVICE && !is_pinned(from))) return true;
     return cuda_check(cudaStreamSynchronize(state->stream), "copy", error) && cuda_fault_report(state, error);
 }
@@ -100,6 +103,7 @@ static void *fetch_begin(tl_device *device, const void *from, size_t bytes, char
     pthread_mutex_lock(&cuda_run_lock);
     struct cuda_slot *slot = &state->fetch[state->next_fetch++ % STAGING_SLOTS];
     const bool ok =
+        repeat_settle(state, error) &&
         cuda_check(cudaMemcpyAsync(slot->data, from, bytes, cudaMemcpyDeviceToHost, state->stream), "fetch", error) &&
         cuda_check(cudaEventRecord(slot->done, state->stream), "fetch", error);
     pthread_mutex_unlock(&cuda_run_lock);
@@ -116,7 +120,8 @@ static bool fetch_end(tl_device *device, void *fetch, void *to, size_t bytes, ch
 
 static bool device_sync(tl_device *device, char *error) {
     struct cuda_state *state = device->own;
-    return cuda_select(state, error) && cuda_check(cudaStreamSynchronize(state->stream), "the device failed", error) &&
+    return cuda_select(state, error) && cuda_settle(state, error) &&
+           cuda_check(cudaStreamSynchronize(state->stream), "the device failed", error) &&
            cuda_fault_report(state, error);
 }
 
@@ -128,7 +133,7 @@ static int64_t mark(tl_device *device) {
     pthread_mutex_lock(&cuda_run_lock);
     if (!state->marks) state->marks = calloc(DEVICE_MARKS, sizeof *state->marks);
     cudaEvent_t *event = state->marks ? &state->marks[(state->n_marks + 1) % DEVICE_MARKS] : NULL;
-    const bool ok = event && (*event || cudaEventCreate(event) == cudaSuccess) &&
+    const bool ok = repeat_settle(state, error) && event && (*event || cudaEventCreate(event) == cudaSuccess) &&
                     cudaEventRecord(*event, state->stream) == cudaSuccess;
     const int64_t number = ok ? ++state->n_marks : 0;
     pthread_mutex_unlock(&cuda_run_lock);
@@ -181,6 +186,8 @@ static const struct device_functions cuda_functions = {
     .used = used,
     .mark = mark,
     .mark_seconds = mark_seconds,
+    .repeat_begin = cuda_repeat_begin,
+    .repeat_end = cuda_repeat_end,
     .describe = describe,
     .health = cuda_health,
     .link = &cuda_link,

@@ -4,6 +4,7 @@
  * used: which parts are sent, and in which order sums are made, is decided in ops/collective.c, alike for every
  * library. NCCL's buffers are outside the pool.
  */
+#include "device/cuda/shared/repeat.h"
 #include "device/cuda/shared/state.h"
 #include "tensor/device.h"
 
@@ -153,7 +154,7 @@ static bool link_begin(tl_device *device, void *link, const struct message *mess
     if (!cuda_select(state, error) || !events_ready(x, error)) return false;
     if (x->is_begun) own->oldest = (own->next + 1) % EXCHANGES; /* its time is lost */
     pthread_mutex_lock(&cuda_run_lock);
-    bool ok = follow(own->stream, state->stream, x->event[SENT_TO], error) &&
+    bool ok = repeat_settle(state, error) && follow(own->stream, state->stream, x->event[SENT_TO], error) &&
               cuda_check(cudaEventRecord(x->event[SENT_FROM], own->stream), "cudaEventRecord", error) &&
               messages_queue(own, messages, n, error) &&
               cuda_check(cudaEventRecord(x->event[SENT_TO], own->stream), "cudaEventRecord", error);
@@ -184,7 +185,8 @@ static bool link_end(tl_device *device, void *link, void *begun, struct link_sec
     struct exchange *x = begun;
     if (!cuda_select(state, error)) return false;
     pthread_mutex_lock(&cuda_run_lock);
-    bool ok = cuda_check(cudaEventRecord(x->event[WAITED_FROM], state->stream), "cudaEventRecord", error) &&
+    bool ok = repeat_settle(state, error) &&
+              cuda_check(cudaEventRecord(x->event[WAITED_FROM], state->stream), "cudaEventRecord", error) &&
               cuda_check(cudaStreamWaitEvent(state->stream, x->event[SENT_TO], 0), "cudaStreamWaitEvent", error) &&
               cuda_check(cudaEventRecord(x->event[WAITED_TO], state->stream), "cudaEventRecord", error);
     x->is_ended = ok;

@@ -751,22 +751,11 @@ typedef CUresult (*map_encoder)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, 
                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* The driver's function, by the runtime: the plugin does not link to the driver. */
-static map_encoder encoder_find() {
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *function = NULL;
-#if CUDART_VERSION >= 12050
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-#else
-    cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
-#endif
-    return found == cudaDriverEntryPointSuccess ? (map_encoder)function : NULL;
-}
-
 /* n_rows rows of n_heads heads in tiles of `tile` rows of 64 elements. */
 static bool map_make(const tl_kernel_args *args, CUtensorMap *map, const attention_call &a, const attention_rows &rows,
                      int64_t n_rows, int64_t n_heads, int tile) {
-    static const map_encoder encode_map = encoder_find();
+    static map_encoder encode_map;
+    if (!encode_map) cuda_driver_function("cuTensorMapEncodeTiled", &encode_map);
     if (!encode_map) return fails(args, "cuTensorMapEncodeTiled", "the driver does not have it");
     const cuuint64_t sizes[4] = {(cuuint64_t)a.D, (cuuint64_t)n_rows, (cuuint64_t)n_heads, (cuuint64_t)a.B};
     const cuuint64_t strides[3] = {(cuuint64_t)rows.stride_t * 2, (cuuint64_t)rows.stride_h * 2,

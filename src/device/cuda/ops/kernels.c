@@ -7,7 +7,8 @@
 #define ENTER_TRANSFER(name)
 #define ENTER_KERNEL(name) \
     static bool enter_##name(const tl_kernel_args *args) { return cuda_run(args, cuda_##name); }
-#define ENTER_DYNAMIC(name) ENTER_KERNEL(name)
+#define ENTER_DYNAMIC(name) \
+    static bool enter_##name(const tl_kernel_args *args) { return cuda_run_waiting(args, cuda_##name); }
 #define OP(kind, name) ENTER_##kind(name)
 #include "spec/op_list.h"
 #undef OP

@@ -1,5 +1,6 @@
 /* state.c: the opened GPUs, the one way into every kernel, and error messages. */
 #include "device/cuda/shared/state.h"
+#include "device/cuda/shared/repeat.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -98,17 +99,55 @@ bool cuda_select(const struct cuda_state *state, char *error) {
     return cuda_check(cudaSetDevice(state->index), "cudaSetDevice", error);
 }
 
-bool cuda_run(const tl_kernel_args *args, tl_kernel kernel) {
+void cuda_driver_function(const char *name, void *place) {
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *function = NULL;
+#if CUDART_VERSION >= 12050
+    cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+#else
+    cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#endif
+    *(void **)place = found == cudaDriverEntryPointSuccess ? function : NULL;
+}
+
+static struct cuda_state *state_enter(const tl_kernel_args *args) {
     struct cuda_state *state = cuda_state_of(args->stream);
-    if (!state) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: not a stream of an opened cuda device", args->op);
-        return false;
-    }
-    if (!cuda_select(state, args->error)) return false;
-    pthread_mutex_lock(&cuda_run_lock);
+    if (!state) snprintf(args->error, CUDA_ERROR_BYTES, "%s: not a stream of an opened cuda device", args->op);
+    return state && cuda_select(state, args->error) ? state : NULL;
+}
+
+/* The runtime keeps launch errors until they are read, so one check covers all launches. */
+static bool kernel_enter(const tl_kernel_args *args, tl_kernel kernel) {
     const bool ok = kernel(args);
-    /* The runtime keeps launch errors until they are read, so one check covers all launches. */
     const cudaError_t status = cudaGetLastError();
-    pthread_mutex_unlock(&cuda_run_lock);
     return ok && cuda_check(status, args->op, args->error);
+}
+
+bool cuda_run(const tl_kernel_args *args, tl_kernel kernel) {
+    struct cuda_state *state = state_enter(args);
+    if (!state) return false;
+    pthread_mutex_lock(&cuda_run_lock);
+    bool ok = true;
+    if (!repeat_holds(state, args, kernel, &ok)) {
+        ok = ok && kernel_enter(args, kernel);
+        if (!ok) repeat_spoil(state);
+    }
+    pthread_mutex_unlock(&cuda_run_lock);
+    return ok;
+}
+
+bool cuda_run_waiting(const tl_kernel_args *args, tl_kernel kernel) {
+    struct cuda_state *state = state_enter(args);
+    if (!state) return false;
+    pthread_mutex_lock(&cuda_run_lock);
+    const bool ok = repeat_settle(state, args->error) && kernel_enter(args, kernel);
+    pthread_mutex_unlock(&cuda_run_lock);
+    return ok;
+}
+
+bool cuda_settle(struct cuda_state *state, char *error) {
+    pthread_mutex_lock(&cuda_run_lock);
+    const bool ok = repeat_settle(state, error);
+    pthread_mutex_unlock(&cuda_run_lock);
+    return ok;
 }

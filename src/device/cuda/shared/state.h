@@ -48,6 +48,7 @@ struct cuda_fault {
 
 struct matmul_cache;
 struct attention_cache;
+struct cuda_repeat;
 
 /* Slots of pinned host memory, used in turn, so that copies to and from the GPU do not block. `done` is recorded
  * when the GPU has finished with the slot. */
@@ -71,6 +72,7 @@ struct cuda_state {
     int next_staging, next_fetch;
     struct matmul_cache *matmul;       /* matmul.c */
     struct attention_cache *attention; /* attention.c; made by the first attention */
+    struct cuda_repeat *repeat;        /* repeat.c; made by the first repeat_begin */
 };
 
 /* By the GPU's number; NULL: it has not been opened. */
@@ -95,9 +97,18 @@ const char *cuda_symbols_find(void *library, const struct cuda_symbol *symbols, 
 /* True when `status` is success; otherwise writes "WHAT: reason" to `error`. */
 bool cuda_check(cudaError_t status, const char *what, char *error);
 
-/* Selects the GPU of args->stream, runs the kernel, and checks for launch errors. The one way into every kernel of
- * this plugin; calls from several threads take turns. */
+/* A function of the driver, by the runtime: the plugin does not link to the driver. `place` is that of a pointer to it,
+ * which becomes NULL if the driver has none of this name. */
+void cuda_driver_function(const char *name, void *place);
+
+/* Selects the GPU of args->stream, runs the kernel, and checks for launch errors; where calls repeat, it may be held
+ * back for a while (repeat.h). The one way into every kernel of this plugin; calls from several threads take turns. */
 bool cuda_run(const tl_kernel_args *args, tl_kernel kernel);
+/* The same for a kernel that waits for the device: what was held back comes before it. */
+bool cuda_run_waiting(const tl_kernel_args *args, tl_kernel kernel);
+
+/* Queues the calls that are held back. To be called before anything but cuda_run uses the stream. */
+bool cuda_settle(struct cuda_state *state, char *error);
 
 /* Call it after the stream is synchronized: false, with the message, if a kernel met an invalid index. */
 bool cuda_fault_report(struct cuda_state *state, char *error);
