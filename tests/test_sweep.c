@@ -139,6 +139,8 @@ static void ranks_draw(struct settings *s) {
     s->dp = left;
     s->sp = s->tp > 1 && one_in(2);
     SET_ONE_OF(s, "shard", "none", "zero1", "zero2", "zero3");
+    bool is_muon = !strcmp(settings_choice(s, "optimizer"), "muon"); /* which needs whole matrices */
+    if (is_muon && (s->tp > 1 || s->shard)) set(s, "optimizer", "adamw");
     if (s->shard && s->dp * s->cp == 4 && one_in(2)) s->shard_group = 2;
     s->batch *= s->dp;
     sizes_fit(s, is_gpt2);
