@@ -42,6 +42,18 @@ def test_lion_is_the_papers(name, relative, decay):
             assert np.abs(ours.numpy() - p).max() < relative * (1 + step / 4) * np.abs(start).max(), f"step {step}"
 
 
+def test_one_step_of_lion_by_itself():
+    rng = np.random.default_rng(2)
+    p, m, g = (normal(rng, 4, 3).astype(np.float64) for _ in range(3))
+    ours, state = tl.tensor(p), tl.tensor(m)
+    options = tl.lion_defaults()
+    options.weight_decay = 0.1
+    assert tl.lion_(ours, tl.tensor(g), state, options)
+    lion(p, m, g, options.lr, (options.beta1, options.beta2), 0.1)
+    np.testing.assert_allclose(ours.numpy(), p, rtol=1e-13)
+    np.testing.assert_allclose(state.numpy(), m, rtol=1e-13)
+
+
 # ---- Muon
 
 def muon(p, buffer, g, lr, momentum, decay, nesterov, match):
