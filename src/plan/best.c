@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "plan/layouts.h"
 #include "step/recipe.h"
 
@@ -18,7 +19,9 @@ struct search {
     struct plan_options options;
     struct best_freedom freedom;
     struct plan plan;
-    int64_t sequences; /* of a step, over all devices */
+    int64_t sequences;  /* of a step, over all devices */
+    bool is_priced;     /* something was: fit or not */
+    char refusal[1024]; /* why the last candidate that was refused was */
 };
 
 /* ---- What may be changed ---- */
@@ -76,6 +79,13 @@ static bool row_add(struct search *h, const struct best_row *row) {
     return true;
 }
 
+/* A candidate that the settings do not allow is none. False: another error. */
+static bool refused(struct search *h) {
+    if (tl_error() != TL_ERROR_USE) return false;
+    text_copy(h->refusal, sizeof h->refusal, tl_error_message());
+    return tl_error_clear(), true;
+}
+
 static void told(struct search *h) {
     h->best->n_tried++;
     if (h->freedom.tell) h->freedom.tell(h->best->n_tried);
@@ -94,10 +104,8 @@ static bool one_try(struct search *h, struct best_row *row) {
     s->batch = row->batch, s->accum = row->accum > 1 ? 2 : 1; /* more of them are alike */
     s->steps = 1, s->warmup = s->sample_tokens = 0, s->val_share = 0;
     told(h);
-    if (!settings_check(s) || !price_sketch(price, s, h->target.device, 0)) {
-        if (tl_error() != TL_ERROR_USE) return false;
-        return tl_error_clear(), true;
-    }
+    if (!settings_check(s) || !price_sketch(price, s, h->target.device, 0)) return refused(h);
+    h->is_priced = true;
     row->bytes = price->reserved_bytes;
     row->fits = !limit || price->allocated_bytes <= limit; /* a pool at its limit gives back what it does not use */
     const bool ok = layout_estimate(&e, price, &h->target, &h->options.network, &layout, NULL);
@@ -133,7 +141,11 @@ static bool layouts_try(struct search *h) {
     struct plan_options options = h->options;
     told(h);
     bool ok = layouts_sketch(&all, &h->tried, &h->target, &options);
-    if (!ok && tl_error() == TL_ERROR_USE) tl_error_clear(), ok = true;
+    if (!ok) {
+        layouts_free(&all);
+        return refused(h);
+    }
+    h->is_priced = true;
     for (int i = 0; ok && i < all.n_fit; i++) {
         const struct layouts_row *r = &all.rows[i];
         const struct layout *l = &r->layout;
@@ -214,8 +226,7 @@ static bool row_plan(struct search *h, struct best_row *row) {
     told(h);
     if (!plan_make(&h->plan, &h->tried, &h->target, &options, false)) {
         row->fits = false;
-        if (tl_error() != TL_ERROR_USE) return false;
-        return tl_error_clear(), true;
+        return refused(h);
     }
     const bool is_many = row->devices > 1;
     row->bytes = is_many ? h->plan.layout.total_bytes : h->plan.price.reserved_bytes;
@@ -285,7 +296,9 @@ static bool search_run(struct search *h) {
         return error_set(TL_ERROR_USE, "batch: %lld sequences in a step (a search needs at most 2^20)",
                          (long long)h->sequences);
     if (h->options.n_devices < 1) h->options.n_devices = 1;
-    return all_try(h) && winners_find(h);
+    if (!all_try(h)) return false;
+    if (!h->is_priced && *h->refusal) return error_set(TL_ERROR_USE, "%s", h->refusal); /* no such model, for one */
+    return winners_find(h);
 }
 
 bool best_find(struct best *best, const struct settings *s, const struct plan_target *target,

@@ -13,7 +13,7 @@ SOAK = bool(os.environ.get("TALLY_SOAK"))
 CASES = [("gpt2-124m", chip, 64, 1024, 1) for chip in ("RTX 4090", "H100")] + [("tiny", "H200", 64, 128, 4)]
 if SOAK:
     CASES = [(model, chip, 64, seq, 1) for model, seq in
-             (("gpt2-124m", 1024), ("gpt2-355m", 1024), ("qwen2.5-1.5b", 2048), ("llama-3-8b", 4096))
+             (("gpt2-124m", 1024), ("gpt2-350m", 1024), ("qwen2.5-1.5b", 2048), ("llama-3-8b", 4096))
              for chip in ("RTX 4090", "H100", "H200")]
     CASES += [("llama-3-8b", "H100", 64, 4096, 8)]
 RIVALS = 500 if SOAK else 40
