@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "plan/hardware.h"
 #include "plan/ladder.h"
@@ -210,9 +211,9 @@ static void megatron_table(void **state) {
         expect_near(100 * mfu, rows[i].mfu, 0.051);
     }
     /* 8 T P / (n X): GPT-3 and 1 T, with every layer recomputed */
-    expect_near(napkin_seconds(8 * 300e9 * 175e9, 1024, 140e12, 1) / NAPKIN_DAY, 33.9, 0.05);
-    expect_near(napkin_seconds(8 * 450e9 * 1008e9, 3072, 163e12, 1) / NAPKIN_DAY, 83.9, 0.05);
-    expect_near(napkin_seconds(8 * 450e9 * 1e12, 3072, 163e12, 1) / NAPKIN_DAY, 83.2, 0.05);
+    expect_near(napkin_seconds(8 * 300e9 * 175e9, 1024, 140e12, 1) / DAY_S, 33.9, 0.05);
+    expect_near(napkin_seconds(8 * 450e9 * 1008e9, 3072, 163e12, 1) / DAY_S, 83.9, 0.05);
+    expect_near(napkin_seconds(8 * 450e9 * 1e12, 3072, 163e12, 1) / DAY_S, 83.2, 0.05);
 }
 
 /* ---- Korthikanti et al. 2022 ---- */
@@ -266,9 +267,9 @@ static void iteration_times_of_korthikanti(void **state) {
 static void days_and_sizes(void **state) {
     (void)state;
     double flops = 6 * 70e9 * 15e12;
-    expect_near(napkin_seconds(flops, 1024, 1979e12 / 2, 0.5) / NAPKIN_DAY, 143.93, 0.005);
-    expect_near(napkin_seconds(flops, 1024, hardware_value(hardware_find("H100"), HARDWARE_BF16), 0.5) / NAPKIN_DAY,
-                143.9, 0.05);
+    expect_near(napkin_seconds(flops, 1024, 1979e12 / 2, 0.5) / DAY_S, 143.93, 0.005);
+    expect_near(napkin_seconds(flops, 1024, hardware_value(hardware_find("H100"), HARDWARE_BF16), 0.5) / DAY_S, 143.9,
+                0.05);
     expect_near(8 * hardware_memory_bytes(hardware_find("H100")) / 16, 42.51e9, 0.005e9);
 }
 

@@ -51,7 +51,7 @@ static void point_print(const struct fit_point *p, const struct fit_question *q)
              bytes = p->verdict == PRICE_FITS_TIGHTLY && p->bytes > limit ? limit : p->bytes;
     printf("%s of %s", bytes_text((double)bytes, a), bytes_text((double)limit, b));
     if (p->verdict == PRICE_FITS_TIGHTLY) printf(" (the pool releases unused segments)");
-    if (has_tokens && p->run.days > 0) printf(", at least %s", duration_text(p->run.days * 86400, a));
+    if (has_tokens && p->run.days > 0) printf(", at least %s", duration_text(p->run.days * DAY_S, a));
     if (has_tokens && p->run.money > 0) printf(", %s", dollars_text(p->run.money, a));
 }
 

@@ -120,7 +120,7 @@ static void line_print(const struct sweep *w, const struct plan *plan) {
     point_begin(w, &plan->settings);
     printf(" %12s %-12s %12s %9s %11s", bytes_text((double)bytes, a), price_verdict_text(plan_verdict(plan)),
            is_known ? duration_text(step_s, b) : "-", is_known ? count_text(tokens / step_s, c) : "-",
-           is_known ? duration_text(days * 86400, d) : "-");
+           is_known ? duration_text(days * DAY_S, d) : "-");
     if (plan->options.price_per_hour > 0)
         printf(" %12s", is_known ? dollars_text(is_given ? e->bill.money : r->money, a) : "-");
     printf("\n");

@@ -60,6 +60,8 @@ struct sweep {
 
 static int n_runs(const struct sweep *w) { return w->ladder.n + w->has_check; }
 
+static const char *rung_name(const struct ladder_rung *r) { return strrchr(r->settings.out, '/') + 1; }
+
 /* ---- The price ---- */
 
 static bool price_one(struct sweep *w, int i) {
@@ -68,9 +70,8 @@ static bool price_one(struct sweep *w, int i) {
     struct plan_target target;
     bool ok = p && hardware_load_default() && plan_target_find(&target, s->device);
     if (ok && (ok = price_sketch(p, s, target.device, 0))) {
-        const tl_ledger *step = p->kind[KIND_STEP].ledger;
-        for (size_t k = 0; k < step->n_rows; k++) w->price[i].flops += (double)step->rows[k].flops;
-        w->price[i].flops *= (double)s->steps;
+        const tl_totals step = tl_ledger_total(p->kind[KIND_STEP].ledger, TL_ALL, NULL);
+        w->price[i].flops = tl_count_value(step.flops) * (double)s->steps;
         w->price[i].bytes = (double)p->reserved_bytes;
         price_free(p);
     }
@@ -87,9 +88,9 @@ static void price_print(const struct sweep *w) {
             "lr", "FLOPs", "bytes", "time");
     for (int i = 0; i <= w->ladder.n; i++) {
         const struct ladder_rung *r = &w->ladder.rung[i];
-        fprintf(to, "%-10s %8" PRId64 " %11s %9s %8" PRId64 " %10.3g %12s", strrchr(r->settings.out, '/') + 1,
-                r->settings.channels, count_text(r->parameters, a), count_text(r->tokens, b), r->settings.steps,
-                r->settings.lr, count_text(w->price[i].flops, c));
+        fprintf(to, "%-10s %8" PRId64 " %11s %9s %8" PRId64 " %10.3g %12s", rung_name(r), r->settings.channels,
+                count_text(r->parameters, a), count_text(r->tokens, b), r->settings.steps, r->settings.lr,
+                count_text(w->price[i].flops, c));
         fprintf(to, " %12s %10s\n", bytes_text(w->price[i].bytes, a),
                 w->price[i].seconds > 0 ? duration_text(w->price[i].seconds, b) : "-");
         if (i < n_runs(w)) flops += w->price[i].flops, seconds += w->price[i].seconds;
@@ -114,8 +115,8 @@ static void tell(void *context, const struct run_news *n) {
     if (w->is_quiet || (!w->is_terminal && n->step % (1 + n->steps / 4) && n->step != n->steps)) return;
     duration_text(n->eta_s, left);
     duration_text(fmax(w->total - w->done, 0) * (now - w->begin_s) / w->done, all);
-    snprintf(line, sizeof line, "%s: step %" PRId64 "/%" PRId64 "  loss %.4f  ETA %s, of all %s",
-             strrchr(r->settings.out, '/') + 1, n->step, n->steps, n->loss, left, all);
+    snprintf(line, sizeof line, "%s: step %" PRId64 "/%" PRId64 "  loss %.4f  ETA %s, of all %s", rung_name(r), n->step,
+             n->steps, n->loss, left, all);
     if (w->is_terminal) output_status(line);
     else fprintf(stderr, "%s\n", line);
 }
@@ -143,8 +144,7 @@ static int train_one(struct sweep *w, int i) {
     r->loss = m.held_out;
     if (!code && m.was_done) w->total -= w->price[i].flops;
     if (!code && !w->is_quiet)
-        fprintf(stderr, "%s: held-out loss %.4f%s\n", strrchr(r->settings.out, '/') + 1, m.held_out,
-                m.was_done ? ", trained before" : "");
+        fprintf(stderr, "%s: held-out loss %.4f%s\n", rung_name(r), m.held_out, m.was_done ? ", trained before" : "");
     free(m.text);
     profile_free(&m.profile);
     return code;
@@ -191,8 +191,8 @@ static void answer_print(const struct sweep *w) {
     printf("%-10s %8s %11s %9s %12s %10s %10s\n", "run", "channels", "parameters", "tokens", "6ND", "held out", "law");
     for (int i = 0; i < w->ladder.n; i++) {
         const struct ladder_rung *r = &w->ladder.rung[i];
-        printf("%-10s %8" PRId64 " %11s %9s %12.4g %10.4f %10.4f\n", strrchr(r->settings.out, '/') + 1,
-               r->settings.channels, count_text(r->parameters, a), count_text(r->tokens, b), r->flops, r->loss,
+        printf("%-10s %8" PRId64 " %11s %9s %12.4g %10.4f %10.4f\n", rung_name(r), r->settings.channels,
+               count_text(r->parameters, a), count_text(r->tokens, b), r->flops, r->loss,
                ladder_loss(law, 0, &r->flops));
     }
     printf("\nL = E + A / C^a = %.4f + %.4g / C^%.4f; the runs are %.2f %% from it\n", law->E, law->A, law->alpha,

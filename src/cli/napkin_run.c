@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/napkin_form.h"
@@ -63,7 +64,7 @@ int form_time(const struct asked *q, struct answer *a) {
             "time", "no amount of work (give --params and --tokens, or --flops, or --model, --seq and --tokens)");
     const double mfu = q->mfu > 0 ? q->mfu : 1; /* without one, a bound: the peak all the time */
     if (q->days > 0) {
-        double devices = flops / (q->days * NAPKIN_DAY * machine.peak * mfu);
+        double devices = flops / (q->days * DAY_S * machine.peak * mfu);
         answer_formula(a, "devices = FLOPs / (time x peak x MFU) = %s / (%.4g days x 86400 x %.4g x %.3g)", work,
                        q->days, machine.peak, mfu);
         peak_say(a, &machine);
@@ -82,12 +83,11 @@ int form_time(const struct asked *q, struct answer *a) {
     if (params > 0) answer_value(a, "parameters", params, "%s", grouped_text((uint64_t)params, n));
     flops_say(a, flops, counted);
     answer_value(a, "seconds", s, "%s", amount_text(s, n));
-    answer_value(a, "days", s / NAPKIN_DAY, "%s%s", amount_text(s / NAPKIN_DAY, n),
-                 q->mfu > 0 ? "" : " or more: a bound");
-    if (!(q->mfu > 0)) expected_say(a, &machine, params, "days", s / NAPKIN_DAY);
-    answer_value(a, "device_hours", s / 3600 * q->devices, "%s", amount_text(s / 3600 * q->devices, n));
+    answer_value(a, "days", s / DAY_S, "%s%s", amount_text(s / DAY_S, n), q->mfu > 0 ? "" : " or more: a bound");
+    if (!(q->mfu > 0)) expected_say(a, &machine, params, "days", s / DAY_S);
+    answer_value(a, "device_hours", s / HOUR_S * q->devices, "%s", amount_text(s / HOUR_S * q->devices, n));
     if (machine.chip && hardware_value(machine.chip, HARDWARE_POWER) > 0) {
-        double mwh = s / 3600 * q->devices * hardware_value(machine.chip, HARDWARE_POWER) / 1e6;
+        double mwh = s / HOUR_S * q->devices * hardware_value(machine.chip, HARDWARE_POWER) / 1e6;
         answer_value(a, "megawatt_hours", mwh, "%s, for the chips alone at full power", amount_text(mwh, n));
     }
     return 0;

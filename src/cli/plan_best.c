@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/growing.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -93,7 +94,7 @@ static const char *choice_text(const struct plan_flags *f, const struct best_row
 static void row_put(struct sheet *s, const struct plan_flags *f, const struct best_row *row, const char *name) {
     const struct layout *l = &row->layout;
     const double tokens = (double)row->batch * (double)row->accum * (double)f->settings.seq;
-    const double hours = (double)row->devices * row->step_s / 3600 / tokens * 1e9;
+    const double hours = (double)row->devices * row->step_s / HOUR_S / tokens * 1e9;
     char text[64];
     sheet_row(s, SHEET_BRIEF, name, NULL);
     sheet_text(s, choice_text(f, row, "recipe"));

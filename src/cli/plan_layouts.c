@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/plan_options.h"
@@ -35,7 +36,7 @@ static void row_print(const struct plan_flags *f, const struct layouts *all, int
            time_or_dash(r->estimate.expected_s, d));
     if (r->estimate.expected_s > 0) printf(" %10s", count_text(all->tokens / r->estimate.expected_s, a));
     if (f->options.price_per_hour > 0 && r->estimate.expected_s > 0)
-        printf(" %12s", dollars_text((double)f->options.n_devices * r->estimate.expected_s / 3600 *
+        printf(" %12s", dollars_text((double)f->options.n_devices * r->estimate.expected_s / HOUR_S *
                                          f->options.price_per_hour / all->tokens * 1e9,
                                      b));
     printf("\n");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/number.h"
@@ -132,7 +133,7 @@ static void cell_show(const struct sheet_cell *c, char text[SHEET_CELL_TEXT]) {
         duration_text(c->real, text);
         break;
     case SHEET_DAYS:
-        duration_text(86400 * c->real, text);
+        duration_text(DAY_S * c->real, text);
         break;
     case SHEET_DOLLARS:
         dollars_text(c->real, text);

@@ -32,7 +32,6 @@ const struct napkin_convention *napkin_convention_find(const char *name); /* NUL
 
 /* Seconds for `flops` on n devices that run at `share` of `peak`. */
 double napkin_seconds(double flops, double n_devices, double peak, double share);
-#define NAPKIN_DAY 86400.0
 
 /* ---- Bytes (Korthikanti et al. 2022): per device, of a GPT with L layers of width h and a heads ---- */
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/napkin.h"
@@ -71,7 +72,7 @@ double napkin_kaplan_loss(double N, double D) {
 
 /* Their rule for training that stops early, in PFLOP/s-days: N = 1.3e9 C^0.73. */
 void napkin_kaplan_optimum(double flops, double *parameters, double *tokens) {
-    static const double day = 1e15 * NAPKIN_DAY;
+    static const double day = 1e15 * DAY_S;
     *parameters = 1.3e9 * pow(flops / day, 0.73);
     *tokens = flops / 6 / *parameters;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -80,8 +81,8 @@ struct plan_run plan_run_of(const struct price *p, const struct plan_target *tar
         run.step_s = plan_step_s(&time);
     }
     if (run.step_s == 0) return run;
-    run.days = run.steps * run.step_s / 86400;
-    run.device_hours = n * run.steps * run.step_s / 3600;
+    run.days = run.steps * run.step_s / DAY_S;
+    run.device_hours = n * run.steps * run.step_s / HOUR_S;
     run.energy_kwh = run.device_hours * watts / 1000;
     run.money = run.device_hours * o->price_per_hour;
     return run;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/network.h"
@@ -109,7 +110,7 @@ struct serve_point serve_at(const struct serve_question *q, const struct serve_a
     p.tokens_per_s = batch / p.decode_s;
     /* each request costs the time of its prompt, and its share of the steps of its tokens */
     p.served_per_s = q->n_new / (a->prefill_s + q->n_new * p.decode_s / batch);
-    p.money = q->options.price_per_hour * q->devices / 3600 * 1e6 / p.served_per_s;
+    p.money = q->options.price_per_hour * q->devices / HOUR_S * 1e6 / p.served_per_s;
     return p;
 }
 
