@@ -220,11 +220,11 @@ TL_API void *tl_device_stream(const tl_device *device);
 /* Sets how many threads cpu kernels use; 0: as many as the machine has cores. */
 TL_API int tl_set_threads(int n_threads);
 
-/* Sets how tl_matmul, tl_linear and tl_linear_cross_entropy multiply f32 matrices, for the whole process, like
- * torch.set_float32_matmul_precision. HIGHEST, the default, multiplies in f32. HIGH may split each number into the sum
- * of two bf16 numbers, which is faster on chips that multiply bf16 (1.2 times on Arm with BFMMLA, more with AMX). The
- * error is then about 4e-6 relative to the largest terms, and an infinity gives NaN. Other chips and cuda still
- * multiply in f32. Costs do not change. */
+/* Sets how tl_matmul, tl_linear, tl_grouped_matmul and tl_linear_cross_entropy multiply f32 matrices, for the whole
+ * process, like torch.set_float32_matmul_precision. HIGHEST, the default, multiplies in f32. HIGH may split each
+ * number into the sum of two bf16 numbers, which is faster on chips that multiply bf16 (1.2 times on Arm with
+ * BFMMLA, more with AMX). The error is then about 4e-6 relative to the largest terms, and an infinity gives NaN.
+ * Other chips and cuda still multiply in f32. Costs do not change. */
 typedef enum tl_matmul_precision { TL_MATMUL_HIGHEST, TL_MATMUL_HIGH } tl_matmul_precision;
 TL_API tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision precision);
 
@@ -691,6 +691,10 @@ TL_API tl_tensor *tl_tril(tl_tensor *x, int64_t k); /* zero above it */
 TL_API tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b);
 /* x (...,k), weight (n,k), bias (n) or NULL -> (...,n): x weight^T + bias. */
 TL_API tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
+/* Rows in order of their groups, each group times its own matrix, as in a mixture of experts: a (N,k), b (E,k,n), or
+ * (E,n,k) with transpose_b, -> (N,n). Group e is rows ends[e-1] .. ends[e]-1; `ends` (E), i64 or i32, is read by the
+ * device alone. Rows behind the last group give zeros. At most 1024 groups. */
+TL_API tl_tensor *tl_grouped_matmul(tl_tensor *a, tl_tensor *b, tl_tensor *ends, bool transpose_b);
 
 /* ---- Einops and einsum ------------------------------------------------------------------------------------------- */
 
@@ -997,12 +1001,12 @@ TL_API tl_tensor *tl_checkpoint_layers(tl_layer_fn layer, void *context, int n_l
 
 /* ---- Mixed precision --------------------------------------------------------------------------------------------- */
 
-/* Autocast for this thread. Products (tl_matmul, tl_linear, tl_attention, tl_linear_cross_entropy) cast f32, f16 and
- * bf16 operands to `dtype`. These ops cast f16 and bf16 operands to f32: softmax, log_softmax, layer_norm, rms_norm,
- * losses, sum, prod, cumsum, cumprod, norm, logsumexp, exp, expm1, log, log1p, log2, rsqrt, softplus. In-place ops and
- * all others run in the dtypes they are given. The casts are ordinary ops, recorded and billed. Backward runs without
- * autocast; a checkpoint is recomputed under the autocast it ran with. dtype: TL_BF16, TL_F16, TL_F32, or
- * TL_DTYPE_COUNT for off, the initial state. */
+/* Autocast for this thread. Products (tl_matmul, tl_linear, tl_grouped_matmul, tl_attention,
+ * tl_linear_cross_entropy) cast f32, f16 and bf16 operands to `dtype`. These ops cast f16 and bf16 operands to f32:
+ * softmax, log_softmax, layer_norm, rms_norm, losses, sum, prod, cumsum, cumprod, norm, logsumexp, exp, expm1, log,
+ * log1p, log2, rsqrt, softplus. In-place ops and all others run in the dtypes they are given. The casts are ordinary
+ * ops, recorded and billed. Backward runs without autocast; a checkpoint is recomputed under the autocast it ran
+ * with. dtype: TL_BF16, TL_F16, TL_F32, or TL_DTYPE_COUNT for off, the initial state. */
 TL_API tl_dtype tl_set_autocast(tl_dtype dtype);
 
 /* The loss scale of f16 training. Multiply the loss by `scale`, and pass `scale` to tl_clip_scale as the divisor: a

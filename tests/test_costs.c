@@ -314,6 +314,27 @@ static void gradients_of_products_cost_twice_and_add_for_free(void **state) {
     end();
 }
 
+/* 7 rows of 4, 3 matrices (4,5): what the groups are is in the data, and no part of the cost. */
+static void grouped_products_cost_2nkn_whatever_the_groups_are(void **state) {
+    (void)state;
+    tl_tensor *ends = of(TL_I64, TL_SHAPE(3)), *x = f32(TL_SHAPE(7, 4)), *w = f32(TL_SHAPE(3, 4, 5));
+    COST(tl_grouped_matmul(x, w, ends, false), "grouped_matmul", 2 * 7 * 4 * 5, 112 + 240 + 24, 140);
+    begin();
+    x = leaf(f32(TL_SHAPE(7, 4))), w = leaf(f32(TL_SHAPE(3, 5, 4)));
+    tl_tensor *other = f32(TL_SHAPE(3, 5, 4)), *gate = tl_grouped_matmul(x, w, ends, true);
+    tl_tensor *up = tl_grouped_matmul(x, other, ends, true), *g = f32(TL_SHAPE(7, 5));
+    tl_backward(tl_add(gate, up), g, 0);
+    ROW("grouped_matmul", TL_BACKWARD, 1, 280, 140 + 240 + 24, 112);           /* dx of the one */
+    ROW("grouped_matmul_acc", TL_BACKWARD, 1, 280, 112 + 140 + 240 + 24, 112); /* that of the other, into it */
+    ROW("grouped_outer", TL_BACKWARD, 1, 280, 140 + 112 + 24, 240);
+    end();
+    begin();
+    x = f32(TL_SHAPE(7, 4)), w = leaf(f32(TL_SHAPE(3, 4, 4)));
+    tl_backward(tl_grouped_matmul(tl_grouped_matmul(x, w, ends, true), w, ends, true), f32(TL_SHAPE(7, 4)), 0);
+    ROW("grouped_outer_acc", TL_BACKWARD, 1, 2 * 7 * 4 * 4, 192 + 112 + 112 + 24, 192); /* dw, into the first dw */
+    end();
+}
+
 static void only_wanted_gradients_are_paid_for(void **state) {
     (void)state;
     begin();
@@ -1201,6 +1222,7 @@ int main(void) {
         TEST(reductions_count_one_per_element),
         TEST(products_cost_2mkn),
         TEST(gradients_of_products_cost_twice_and_add_for_free),
+        TEST(grouped_products_cost_2nkn_whatever_the_groups_are),
         TEST(only_wanted_gradients_are_paid_for),
         TEST(norms_count_their_formula),
         TEST(tokens_count_what_they_fetch),

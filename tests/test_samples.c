@@ -652,8 +652,9 @@ static void results_do_not_depend_on_threads(void **state) {
 
 /* Ops whose blocks and multiply-adds depend on the instruction set: equal except for the order and number of
  * roundings. */
-static const char *const product_ops[] = {"matmul", "matmul_acc", "attention", "attention_grad",
-                                          "linear_cross_entropy"};
+static const char *const product_ops[] = {
+    "matmul",    "matmul_acc",     "grouped_matmul",      "grouped_matmul_acc", "grouped_outer", "grouped_outer_acc",
+    "attention", "attention_grad", "linear_cross_entropy"};
 
 /* One call with its gradients, by the kernels of one set. The gradient of the result is drawn if there is none yet.
  * True: a product was among its ops. */

@@ -85,6 +85,17 @@ struct attr_matmul {
     bool is_timed;
 };
 
+/* grouped_matmul (a dense (N,k), b dense (E,k,n), or (E,n,k) when transpose_b, ends dense (E) i64/i32) -> out (N,n):
+ * row r of group e, ends[e-1] <= r < ends[e], is a[r] op(b[e]); rows from ends[E-1] on are zeros. grouped_outer (a
+ * dense (N,m), b dense (N,n), ends) -> out (E,m,n): out[e] is the sum of a[r]^T b[r] over the rows r of group e, in
+ * their order; zeros for a group without rows. f32 (f64) accumulation. _acc (sum dense, a, b, ends) -> sum itself,
+ * to which the product is added; rows behind the last group stay. ends that fall, or leave [0,N], fail. */
+#define GROUPED_MOST 1024 /* groups */
+struct attr_grouped {
+    bool transpose_b;
+    bool is_fast; /* as in attr_matmul */
+};
+
 /* narrow (x dense (...,C) [, scale f32 ()]) -> [rows] [, transposed] [, scale]: x over a scale, rounded to
  * attr.dtype (f8e4m3, f8e5m2) and held to its range, in f32:
  *      scale = amax(x) / largest + 1e-30, unless it is given,     q = round(x / scale)

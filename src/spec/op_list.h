@@ -72,6 +72,12 @@ OP(KERNEL, cumprod_grad)
 OP(KERNEL, matmul)
 OP(KERNEL, matmul_acc)
 
+/* grouped.c */
+OP(KERNEL, grouped_matmul)
+OP(KERNEL, grouped_matmul_acc)
+OP(KERNEL, grouped_outer)
+OP(KERNEL, grouped_outer_acc)
+
 /* narrow.c */
 OP(KERNEL, narrow)
 OP(KERNEL, matmul_f8)

@@ -1162,6 +1162,100 @@ const struct sample samples_matmul_acc[] = {
     {"another shape", 0, .call = matmul_acc_call, .in = {F(3, 4), F(3, 4), F(4, 5)}, .error = "the sum has another shape than the product"},
     END};
 
+/* ---- grouped.c ---- */
+
+/* The ends of n groups of sorted ids; n[1]: as i32. */
+static tl_tensor *ends_of(const struct sample *s, tl_tensor *ids, int64_t n) {
+    tl_tensor *sorted;
+    if (!tl_sort(ids, 0, false, &sorted, NULL)) return NULL;
+    tl_tensor *number = tl_arange(0, 1, n, tl_dtype_of(ids), tl_device_of(ids)), *ends = tl_searchsorted(sorted, number, true);
+    return s->n[1] ? tl_cast(ends, TL_I32) : ends;
+}
+/* n[0]: b is transposed; n[2]: fewer groups than ids have, so that the last rows have none. */
+CALL(grouped_call) {
+    tl_tensor *ends = ends_of(s, in[2], tl_size(in[1], 0));
+    return one(out, tl_grouped_matmul(in[0], in[1], ends, s->n[0]));
+}
+CALL(grouped_ends_call) { return one(out, tl_grouped_matmul(in[0], in[1], in[2], s->n[0])); }
+/* Two products of the same rows: the second gradient of the rows is added by the product. */
+CALL(grouped_twice) {
+    tl_tensor *ends = ends_of(s, in[2], tl_size(in[1], 0));
+    tl_tensor *gate = tl_grouped_matmul(in[0], in[1], ends, true), *up = tl_grouped_matmul(in[0], in[3], ends, true);
+    return one(out, tl_mul(gate, up));
+}
+/* One matrix used twice: its second gradient is added by the product. */
+CALL(grouped_weight_twice) {
+    tl_tensor *ends = ends_of(s, in[2], tl_size(in[1], 0));
+    tl_tensor *once = tl_grouped_matmul(in[0], in[1], ends, true);
+    return one(out, tl_grouped_matmul(once, in[1], ends, true));
+}
+static int grouped_apply(const struct sample *s, const tl_op *op, tl_tensor **in, int n, tl_tensor **out) {
+    struct attr_grouped at;
+    tl_tensor *input[4];
+    tl_call c;
+    memset(&at, 0, sizeof at);
+    at.transpose_b = s->n[0];
+    for (int i = 0; i < n; i++) input[i] = tl_contiguous(in[i]);
+    if (n == 4) input[0] = s->n[3] ? tl_cast(input[0], TL_F32) : tl_clone(input[0]);
+    if (n == 4 && input[0] == in[0]) input[0] = tl_clone(in[0]);
+    call_begin(&c, op, input, n, ATTR(at));
+    return one(out, op_apply(&c));
+}
+CALL(grouped_matmul_acc_call) {
+    tl_tensor *input[4] = {in[0], in[1], in[2], ends_of(s, in[3], tl_size(in[2], 0))};
+    return grouped_apply(s, &op_grouped_matmul_acc, input, 4, out);
+}
+CALL(grouped_outer_call) {
+    tl_tensor *input[3] = {in[0], in[1], ends_of(s, in[2], 3)};
+    return grouped_apply(s, &op_grouped_outer, input, 3, out);
+}
+CALL(grouped_outer_acc_call) {
+    tl_tensor *input[4] = {in[0], in[1], in[2], ends_of(s, in[3], tl_size(in[0], 0))};
+    return grouped_apply(s, &op_grouped_outer_acc, input, 4, out);
+}
+const struct sample samples_grouped_matmul[] = {
+    {"three groups", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(7, 4), F(3, 4, 5), IDS(3, 7)}, .flops = 8},
+    {"transposed", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(7, 4), F(3, 5, 4), IDS(3, 7)}, .n = {true}},
+    {"ends in i32", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(7, 4), F(3, 5, 4), IDS(3, 7)}, .n = {true, true}},
+    {"groups without rows", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(4, 4), F(9, 4, 5), IDS(9, 4)}},
+    {"rows without a group", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(9, 4), F(2, 5, 4), IDS(4, 9)}, .n = {true}},
+    {"no rows", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(0, 4), F(2, 5, 4), IDS(2, 0)}, .n = {true}},
+    {"no inner elements", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(3, 0), F(2, 0, 5), IDS(2, 3)}},
+    {"permuted, sliced", GRAD | SUM_ORDER, .call = grouped_call, .in = {IN(FLOAT, PERMUTED, 7, 4), IN(FLOAT, SLICED, 3, 4, 5), IDS(3, 7)}},
+    {"large", LARGE | GRAD | SUM_ORDER, .call = grouped_call, .in = {F(300, 72), F(4, 80, 72), IDS(4, 300)}, .n = {true}},
+    {"large, odd sizes", LARGE | GRAD | SUM_ORDER, .call = grouped_call, .in = {F(290, 67), F(5, 67, 141), IDS(5, 290)}},
+    {"wide", LARGE | GRAD | SUM_ORDER, .call = grouped_call, .in = {F(150, 40), F(2, 520, 40), IDS(2, 150)}, .n = {true}},
+    {"inner sizes", 0, .call = grouped_call, .in = {F(7, 4), F(3, 5, 5), IDS(3, 7)}, .error = "(need [m,k] x [k,n])"},
+    {"one matrix", 0, .call = grouped_ends_call, .in = {F(7, 4), F(4, 5), IDS(3, 4)}, .error = "one matrix for each group"},
+    {"ends that leave the rows", CPU_ONLY, .call = grouped_ends_call, .in = {F(2, 4), F(3, 4, 5), RISING(DENSE, 90, 3)}, .error = "(need "},
+    END};
+const struct sample samples_grouped_matmul_acc[] = {
+    {"plain", GRAD, .call = grouped_matmul_acc_call, .in = {F(7, 5), F(7, 4), F(3, 4, 5), IDS(3, 7)}, .flops = 8, .roundings = 2},
+    {"transposed", GRAD, .call = grouped_matmul_acc_call, .in = {F(7, 5), F(7, 4), F(3, 5, 4), IDS(3, 7)}, .n = {true}, .roundings = 2},
+    {"rows without a group", GRAD, .call = grouped_matmul_acc_call, .in = {F(9, 5), F(9, 4), F(2, 5, 4), IDS(4, 9)}, .n = {true}, .roundings = 2},
+    {"into f32", GRAD, DT(TL_F32) | DT(TL_F16) | DT(TL_BF16), .call = grouped_matmul_acc_call, .in = {F(7, 5), F(7, 4), F(3, 5, 4), IDS(3, 7)}, .n = {true, 0, 0, true}},
+    {"by way of two products", GRAD | VIA_BACKWARD | SUM_ORDER, .call = grouped_twice, .in = {F(7, 4), F(3, 5, 4), IDS(3, 7), F(3, 5, 4)}, .roundings = 3},
+    {"large", LARGE | GRAD, .call = grouped_matmul_acc_call, .in = {F(300, 80), F(300, 72), F(4, 72, 80), IDS(4, 300)}, .roundings = 2},
+    {"another shape", 0, .call = grouped_matmul_acc_call, .in = {F(7, 4), F(7, 4), F(3, 4, 5), IDS(3, 7)}, .error = "the sum has another shape than the product"},
+    END};
+const struct sample samples_grouped_outer[] = {
+    {"three groups", GRAD, .call = grouped_outer_call, .in = {F(7, 4), F(7, 5), IDS(3, 7)}, .total_flops = 280}, /* 2 7 4 5 */
+    {"groups without rows", GRAD, .call = grouped_outer_call, .in = {F(2, 4), F(2, 5), IDS(3, 2)}},
+    {"rows without a group", GRAD, .call = grouped_outer_call, .in = {F(9, 4), F(9, 5), IDS(5, 9)}},
+    {"no rows", GRAD, .call = grouped_outer_call, .in = {F(0, 4), F(0, 5), IDS(3, 0)}},
+    {"large", LARGE | GRAD, .call = grouped_outer_call, .in = {F(300, 72), F(300, 80), IDS(3, 300)}},
+    {"large, odd sizes", LARGE | GRAD, .call = grouped_outer_call, .in = {F(290, 67), F(290, 141), IDS(3, 290)}},
+    {"rows", 0, .call = grouped_outer_call, .in = {F(7, 4), F(6, 5), IDS(3, 7)}, .error = "the same number of rows"},
+    END};
+const struct sample samples_grouped_outer_acc[] = {
+    {"plain", GRAD, .call = grouped_outer_acc_call, .in = {F(3, 4, 5), F(7, 4), F(7, 5), IDS(3, 7)}, .total_flops = 280, .roundings = 2},
+    {"groups without rows", GRAD, .call = grouped_outer_acc_call, .in = {F(3, 4, 5), F(2, 4), F(2, 5), IDS(3, 2)}, .roundings = 2},
+    {"into f32", GRAD, DT(TL_F32) | DT(TL_F16) | DT(TL_BF16), .call = grouped_outer_acc_call, .in = {F(3, 4, 5), F(7, 4), F(7, 5), IDS(3, 7)}, .n = {0, 0, 0, true}},
+    {"by way of a weight used twice", GRAD | VIA_BACKWARD | SUM_ORDER, .call = grouped_weight_twice, .in = {F(7, 4), F(3, 4, 4), IDS(3, 7)}, .roundings = 2},
+    {"large", LARGE | GRAD, .call = grouped_outer_acc_call, .in = {F(3, 72, 80), F(300, 72), F(300, 80), IDS(3, 300)}, .roundings = 2},
+    {"another shape", 0, .call = grouped_outer_acc_call, .in = {F(3, 5, 5), F(7, 4), F(7, 5), IDS(3, 7)}, .error = "the sum has another shape than the product"},
+    END};
+
 /* ---- narrow.c ---- */
 
 static int narrowed(tl_tensor *x, tl_tensor *scale, tl_dtype dtype, bool gives_rows, bool gives_transposed, tl_tensor **out) {

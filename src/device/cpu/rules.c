@@ -50,6 +50,18 @@ static uint64_t matmul_workspace(const tl_call *c, const struct target *target) 
     return gemm_workspace_bytes(&s, a->dtype == TL_BF16, out->dtype != TL_F32);
 }
 
+/* That of one product of all rows, which no group exceeds. */
+static uint64_t grouped_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const bool is_outer = c->op->id == OP_ID_grouped_outer || c->op->id == OP_ID_grouped_outer_acc;
+    const int first = c->op->id == OP_ID_grouped_matmul_acc || c->op->id == OP_ID_grouped_outer_acc;
+    const tl_tensor *a = c->input[first], *out = c->output[0];
+    const int64_t n = out->shape[out->rank - 1];
+    if (!out->numel || out->dtype == TL_F64) return 0;
+    const struct gemm_sizes rows = {1, a->shape[0], n, a->shape[1]}, outer = {1, a->shape[1], n, a->shape[0]};
+    return gemm_workspace_bytes(is_outer ? &outer : &rows, a->dtype == TL_BF16, out->dtype != TL_F32);
+}
+
 /* ---- linear_cross_entropy ---- */
 
 /* Bytes of logits that a chunk may have, unless one row is larger. Every chunk packs the whole weight twice, and
@@ -126,6 +138,10 @@ static tl_kernel custom(const tl_op_def *def) { return def->cpu; }
 static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_matmul] = matmul_workspace,
     [OP_ID_matmul_acc] = matmul_workspace,
+    [OP_ID_grouped_matmul] = grouped_workspace,
+    [OP_ID_grouped_matmul_acc] = grouped_workspace,
+    [OP_ID_grouped_outer] = grouped_workspace,
+    [OP_ID_grouped_outer_acc] = grouped_workspace,
     [OP_ID_linear_cross_entropy] = head_workspace,
     [OP_ID_layer_norm_grad] = norm_workspace,
     [OP_ID_rms_norm_grad] = norm_workspace,

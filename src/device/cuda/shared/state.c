@@ -46,6 +46,7 @@ bool cuda_fault_report(struct cuda_state *state, char *error) {
         [FAULT_SCATTER] = "scatter: index",
         [FAULT_INDEX] = "index: index",
         [FAULT_INDEX_PUT] = "index_put: index",
+        [FAULT_GROUPED] = "grouped_matmul: the end of a group, after the one before it,",
     };
     const struct cuda_fault fault = *(volatile struct cuda_fault *)state->fault;
     const long long index = (long long)fault.index, limit = (long long)fault.limit;

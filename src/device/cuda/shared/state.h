@@ -35,6 +35,7 @@ enum cuda_fault_code {
     FAULT_SCATTER,
     FAULT_INDEX,
     FAULT_INDEX_PUT,
+    FAULT_GROUPED,
     FAULT_REPEAT,    /* index: a count, limit: its position */
     FAULT_REMAINDER, /* index: the dividend */
     FAULT_WEIGHT,    /* index: the row */
