@@ -33,6 +33,8 @@ const char help_plan[] =
     "all)\n"
     "  --best               search recipe, checkpointing, micro-batch, and of --devices how many and which layout:\n"
     "                       the fastest, cheapest and smallest plans that fit. What you give is kept, and the step\n"
+    "  --as FRAMEWORK       the memory that another framework needs for this run: pytorch-fsdp, megatron, hf-trainer,\n"
+    "                       llm.c, llmq, and variants of them (an estimate)\n"
     "  --fabric NAME        the network, a row of `tally devices`: p4d, a3-mega, ethernet [the chip's usual one]\n"
     "  --link, --network X  GB/s of one device, one way: inside a node, and between nodes [as inside]\n"
     "  --node N             devices in a node [the network's]\n"
@@ -111,16 +113,15 @@ static void point_begin(const struct sweep *w, const struct settings *s) {
 static void line_print(const struct sweep *w, const struct plan *plan) {
     char a[32], b[32], c[32], d[32];
     const struct plan_run *r = &plan->run;
-    const uint64_t bytes = plan->options.n_devices > 1 ? plan->layout.total_bytes : plan->price.reserved_bytes;
     const double tokens = (double)plan->price.n_tokens * (double)plan->options.layout.dp;
     const struct plan_expectation *e = &plan->expected; /* with --mfu; else the bound, or what several devices reach */
     const bool is_given = plan->options.terms.mfu > 0;
     const double step_s = is_given ? e->step_s : r->step_s, days = is_given ? e->bill.days : r->days;
     const bool is_known = step_s > 0;
     point_begin(w, &plan->settings);
-    printf(" %12s %-12s %12s %9s %11s", bytes_text((double)bytes, a), price_verdict_text(plan_verdict(plan)),
-           is_known ? duration_text(step_s, b) : "-", is_known ? count_text(tokens / step_s, c) : "-",
-           is_known ? duration_text(days * DAY_S, d) : "-");
+    printf(" %12s %-12s %12s %9s %11s", bytes_text((double)plan_needed(plan), a),
+           price_verdict_text(plan_verdict(plan)), is_known ? duration_text(step_s, b) : "-",
+           is_known ? count_text(tokens / step_s, c) : "-", is_known ? duration_text(days * DAY_S, d) : "-");
     if (plan->options.price_per_hour > 0)
         printf(" %12s", is_known ? dollars_text(is_given ? e->bill.money : r->money, a) : "-");
     printf("\n");
@@ -362,7 +363,7 @@ static int plan_one(struct plan_flags *f) {
     static struct plan plan;
     double before = now_s();
     plan_progress_begin(&f->options);
-    bool ok = plan_make(&plan, &f->settings, &f->target, &f->options, !f->is_short);
+    bool ok = plan_make(&plan, &f->settings, &f->target, &f->options, !f->is_short && !f->options.as);
     plan_progress_end();
     if (!ok) return cli_error();
     int code = energy_check(&plan);
@@ -390,6 +391,10 @@ static const struct option_form forms[] = {
      "--vocabulary --context --data --tokenizer --stories --device --recipe --batch --seq --memory-limit --peak "
      "--threads",
      NULL},
+    {"plan --as",
+     PLAN_DEVICE_FLAGS "--as --tokens --price-per-hour --mfu --goodput --pue --carbon --host-power --hardware --json "
+                       "--csv --markdown --full",
+     ""},
     {NULL, NULL, NULL},
 };
 static const struct option_rule rules[] = {
@@ -405,6 +410,10 @@ static const struct option_rule rules[] = {
     {"plan", "--full --csv --markdown", OPTION_BESIDE, "--json"},
     {"plan", "--full --markdown", OPTION_BESIDE, "--csv"},
     {"plan --inference", "--draft-tokens --acceptance", OPTION_WITHOUT, "--draft"},
+    {"plan --as", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
+    {"plan --as", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
+    {"plan --as", "--full --csv --markdown", OPTION_BESIDE, "--json"},
+    {"plan --as", "--full --markdown", OPTION_BESIDE, "--csv"},
     {NULL, NULL, OPTION_BESIDE, NULL},
 };
 /* Networks matter to the limits of growth, which a short plan leaves out. */
@@ -418,6 +427,7 @@ static int flags_check(const struct plan_flags *f) {
                                             : f->is_best     ? 3
                                             : f->has_layouts ? 2
                                             : f->sweeps.n    ? 1
+                                            : f->options.as  ? 5
                                                              : 0];
     int code = plan_flags_check(f, forms, form, rules);
     return code || !f->is_short ? code : plan_flags_check(f, forms, form, short_rules);
@@ -431,6 +441,7 @@ int cmd_plan(int argc, char **argv) {
                                    {"--new-tokens", OPTION_INTEGER, &f.n_new, 1, 1e9, false},
                                    PLAN_DEVICE_OPTIONS(f),
                                    {"--best", OPTION_FLAG, &f.is_best, 0, 0, false},
+                                   {"--as", OPTION_TEXT, &f.options.as, 0, 0, false},
                                    {"--weights", OPTION_TEXT, &f.serve.weights, 0, 0, false},
                                    {"--cache", OPTION_TEXT, &f.serve.cache, 0, 0, false},
                                    {"--page", OPTION_INTEGER, &f.serve.page, 1, 1e6, false},

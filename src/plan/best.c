@@ -228,8 +228,7 @@ static bool row_plan(struct search *h, struct best_row *row) {
         row->fits = false;
         return refused(h);
     }
-    const bool is_many = row->devices > 1;
-    row->bytes = is_many ? h->plan.layout.total_bytes : h->plan.price.reserved_bytes;
+    row->bytes = plan_needed(&h->plan);
     row->step_s = h->plan.expected.step_s;
     row->fits = plan_verdict(&h->plan) != PRICE_TOO_LARGE;
     plan_free(&h->plan);

@@ -17,6 +17,7 @@ struct plan_options {
     double tokens;                                  /* of the whole training; 0: as the settings say */
     double price_per_hour;                          /* of one device; 0: not known */
     struct bill_terms terms;                        /* what else is known of those who pay */
+    const char *as;                                 /* whose memory is asked for (framework.h); NULL: Tally's */
     void (*tell)(enum fit_axis axis, int64_t size); /* before each size that a search prices; NULL: nothing */
 };
 /* Fills in what was left open, and the layout by the settings. False: recorded. */

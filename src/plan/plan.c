@@ -130,11 +130,16 @@ __attribute__((noinline)) static bool try_settings(const struct plan *plan, cons
     return fit_begin(&q, FIT_BATCH, s, &plan->target, &plan->options) && fit_try_steps(&q, s->batch, point);
 }
 
+uint64_t plan_needed(const struct plan *plan) {
+    if (plan->as) return plan->held.total;
+    return plan->options.n_devices > 1 ? plan->layout.total_bytes : plan->price.reserved_bytes;
+}
+
 enum price_verdict plan_verdict(const struct plan *plan) {
     uint64_t limit = plan_target_limit(&plan->target);
-    if (plan->options.n_devices == 1) return plan->price.verdict;
+    if (plan->options.n_devices == 1 && !plan->as) return plan->price.verdict;
     if (!limit) return PRICE_UNKNOWN;
-    return plan->layout.total_bytes > limit ? PRICE_TOO_LARGE : PRICE_FITS;
+    return plan_needed(plan) > limit ? PRICE_TOO_LARGE : PRICE_FITS;
 }
 
 static bool is_too_large(const struct plan *plan) { return plan_verdict(plan) == PRICE_TOO_LARGE; }
@@ -316,6 +321,14 @@ __attribute__((noinline)) static bool price_rank(struct plan *plan) {
     return price_sketch(&plan->price, &rank, plan->target.device, plan_target_limit(&plan->target));
 }
 
+/* What another framework would hold in Tally's place. */
+static bool as_price(struct plan *plan) {
+    if (!plan->options.as) return true;
+    plan->as = framework_find(plan->options.as, settings_choice(&plan->settings, "recipe"));
+    return plan->as &&
+           framework_price(plan->as, &plan->price.config, &plan->settings, &plan->options.layout, &plan->held);
+}
+
 bool plan_make(struct plan *plan, const struct settings *s, const struct plan_target *target,
                const struct plan_options *options, bool has_growth) {
     memset(plan, 0, sizeof *plan);
@@ -323,7 +336,7 @@ bool plan_make(struct plan *plan, const struct settings *s, const struct plan_ta
     plan->target = *target;
     plan->settings = *s;
     if (!price_rank(plan)) return false;
-    if (derive(plan) && (!has_growth || grow(plan))) return true;
+    if (as_price(plan) && derive(plan) && (!has_growth || grow(plan))) return true;
     plan_free(plan);
     return false;
 }

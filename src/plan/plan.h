@@ -7,6 +7,7 @@
 #define PLAN_PLAN_H
 
 #include "plan/fit.h"
+#include "plan/framework.h"
 #include "plan/group.h"
 #include "plan/layout.h"
 #include "plan/plan_target.h"
@@ -71,6 +72,8 @@ struct plan {
     struct plan_run run;
     struct plan_expectation expected;
     struct layout_estimate layout; /* on several devices */
+    const struct framework *as;    /* NULL: Tally itself */
+    struct framework_held held;    /* what it holds on each device */
     bool has_growth;
     struct fit_answer growth[FIT_N_AXES];
     struct plan_scale scale[PLAN_DOUBLINGS]; /* with has_growth: from n_devices on, doubled again and again */
@@ -83,7 +86,9 @@ bool plan_make(struct plan *plan, const struct settings *s, const struct plan_ta
                const struct plan_options *options, bool has_growth);
 void plan_free(struct plan *plan);
 
-/* Whether the run fits: by one device's exact price, or by the bytes on each of several. */
+/* Bytes on each device: of another framework, if it is asked for, or the exact price of one device, or those on each of
+ * several; and whether they fit. */
+uint64_t plan_needed(const struct plan *plan);
 enum price_verdict plan_verdict(const struct plan *plan);
 
 /* Time at the peaks as a share of a step: of a convention's FLOPs, or of those of one dtype. At most 1: a step is never

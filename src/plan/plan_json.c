@@ -227,6 +227,17 @@ static json_t *growth_json(const struct plan *plan) {
     return o;
 }
 
+static json_t *as_json(const struct plan *plan) {
+    const struct framework_held *h = &plan->held;
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", plan->as->name, "title",
+                     plan->as->title, "verdict", price_verdict_text(plan_verdict(plan)), "weights_bytes",
+                     count_json(h->weights), "gradients_bytes", count_json(h->gradients), "states_bytes",
+                     count_json(h->states), "copies_bytes", count_json(h->copies), "activations_bytes",
+                     count_json(h->activations), "loss_bytes", count_json(h->loss), "buffers_bytes",
+                     count_json(h->buffers), "allocator_bytes", count_json(h->overhead), "total_bytes",
+                     count_json(h->total));
+}
+
 json_t *plan_json(const struct plan *plan) {
     const struct price *p = &plan->price;
     json_t *advice = json_array();
@@ -240,6 +251,7 @@ json_t *plan_json(const struct plan *plan) {
                   "is_steady", (int)p->is_steady, "memory", memory_json(plan), "flops", flops_json(plan), "ops",
                   ops_json(plan), "run", run_json(plan), "devices", devices_json(plan), "advice", advice);
     if (root && plan->has_growth) json_object_set_new(root, "growth", growth_json(plan));
+    if (root && plan->as) json_object_set_new(root, "as", as_json(plan));
     if (!root) error_memory(4096, "a plan");
     return root;
 }
