@@ -610,10 +610,22 @@ struct attention_case {
     int64_t B, T, S, H, H_kv, D;
     bool causal, is_low; /* is_low: scores around -200, so that e^-lse is beyond f32 */
     double dropout;
+    int64_t window;
+    enum { NO_MASK, HIDING_MASK, ADDED_MASK } mask; /* (B,1,T,S) of bool; (1,H,T,S), which has a gradient */
+    bool is_spread;                                 /* rows of q, k and v that are not aligned */
 };
+enum { ATTENTION_IN = 5, ATTENTION_MASK = 4 };
 
-/* q, k, v and the gradient of the output. */
-static void attention_draws(const struct attention_case *c, tl_dtype dtype, tl_tensor *in[4]) {
+/* True at random, and where query and key have the same place, so that no query sees nothing. */
+static tl_tensor *hiding_mask(const struct attention_case *c) {
+    tl_tensor *own = tl_ones(TL_SHAPE(c->T, c->S), TL_F32, cpu);
+    own = tl_tril(tl_triu(own, c->S - c->T), c->S - c->T);
+    tl_tensor *kept = tl_cast(tl_bernoulli(TL_SHAPE(c->B, 1, c->T, c->S), 0.7, cpu), TL_F32);
+    return tl_cmp_scalar(tl_add(kept, own), TL_GT, tl_scalar_int(0));
+}
+
+/* q, k, v, the gradient of the output, and the mask, or NULL. */
+static void attention_draws(const struct attention_case *c, tl_dtype dtype, tl_tensor *in[ATTENTION_IN]) {
     const int64_t q_shape[4] = {c->B, c->T, c->H, c->D}, k_shape[4] = {c->B, c->S, c->H_kv, c->D};
     const double middle = c->is_low ? 5 : 0;
     tl_seed(31);
@@ -621,6 +633,20 @@ static void attention_draws(const struct attention_case *c, tl_dtype dtype, tl_t
     in[1] = tl_normal(4, k_shape, -middle, 1, dtype, cpu);
     in[2] = tl_normal(4, k_shape, 0, 1, dtype, cpu);
     in[3] = tl_normal(4, q_shape, 0, 1, dtype, cpu);
+    in[ATTENTION_MASK] = c->mask == HIDING_MASK  ? hiding_mask(c)
+                         : c->mask == ADDED_MASK ? tl_normal(TL_SHAPE(1, c->H, c->T, c->S), 0, 1, dtype, cpu)
+                                                 : NULL;
+}
+
+/* The same numbers in rows that are one element longer. */
+static tl_tensor *spread_rows(tl_tensor *x) {
+    int64_t shape[4];
+    memcpy(shape, tl_shape(x), sizeof shape);
+    shape[3]++;
+    tl_tensor *wide = tl_zeros(4, shape, tl_dtype_of(x), tl_device_of(x)),
+              *part = tl_slice(wide, 3, 0, shape[3] - 1, 1);
+    tl_copy_(part, x);
+    return part;
 }
 
 /* Forward and backward of the same draws, made wider where `dtype` is f64. */
@@ -629,16 +655,20 @@ static bool attention_run(const struct attention_case *c, tl_device *device, tl_
     memset(r, 0, sizeof *r);
     tl_pool_trim(device);
     tl_scope scope = tl_scope_begin();
-    tl_tensor *in[4];
+    tl_tensor *in[ATTENTION_IN];
     attention_draws(c, drawn_in, in);
-    for (int i = 0; i < 4; i++) {
-        tl_tensor *wide = tl_cast(in[i], dtype);
-        in[i] = device == h200 ? tl_empty(4, tl_shape(wide), dtype, h200) : tl_to(wide, device);
-        in[i] = tl_requires_grad(tl_detach(in[i]), i < 3);
+    for (int i = 0; i < ATTENTION_IN; i++) {
+        if (!in[i]) continue;
+        const bool is_float = tl_dtype_of(in[i]) != TL_BOOL;
+        tl_tensor *wide = is_float ? tl_cast(in[i], dtype) : in[i];
+        in[i] = device == h200 ? tl_empty(4, tl_shape(wide), tl_dtype_of(wide), h200) : tl_to(wide, device);
+        if (c->is_spread && i < 3) in[i] = spread_rows(in[i]);
+        in[i] = tl_requires_grad(tl_detach(in[i]), i != 3 && is_float);
     }
     tl_device_sync(device);
     tl_ledger *ledger = tl_ledger_begin("attention");
-    const tl_attention_options options = {.causal = c->causal, .dropout = c->dropout};
+    const tl_attention_options options = {
+        .causal = c->causal, .dropout = c->dropout, .window = c->window, .mask = in[ATTENTION_MASK]};
     tl_tensor *out = tl_attention(in[0], in[1], in[2], &options, NULL);
     tl_backward(out, in[3], 0);
     tl_device_sync(device);
@@ -652,6 +682,7 @@ static bool attention_run(const struct attention_case *c, tl_device *device, tl_
     }
     if (ok) result_add(r, out);
     for (int i = 0; ok && i < 3; i++) result_add(r, tl_grad_of(in[i]));
+    if (ok && c->mask == ADDED_MASK) result_add(r, tl_grad_of(in[ATTENTION_MASK]));
     tl_ledger_free(ledger);
     tl_scope_end(scope);
     return ok;
@@ -701,11 +732,16 @@ static tl_tensor *query_rows(tl_tensor *scores, tl_tensor *x) {
 static tl_tensor *scores_of(tl_tensor *x, tl_tensor *y) { return pair("b t k g d, b s k d -> b k g t s", x, y); }
 static tl_tensor *of_groups(tl_tensor *x) { return tl_einsum("b s k g d -> b s k d", &x, 1); }
 
-static tl_tensor *weights_of(const struct attention_case *c, tl_tensor *scores) {
-    if (c->causal) {
-        tl_tensor *ahead = tl_triu(tl_ones(TL_SHAPE(c->T, c->S), TL_F64, cpu), c->S - c->T + 1);
-        scores = tl_masked_fill(scores, tl_cmp_scalar(ahead, TL_GT, tl_scalar_int(0)), -INFINITY);
-    }
+static tl_tensor *is_positive(tl_tensor *x) { return tl_cmp_scalar(x, TL_GT, tl_scalar_int(0)); }
+
+static tl_tensor *weights_of(const struct attention_case *c, tl_tensor *scores, tl_tensor *mask) {
+    const int64_t offset = c->S - c->T, ahead = c->causal ? 1 : c->window;
+    tl_tensor *all = tl_ones(TL_SHAPE(c->T, c->S), TL_F64, cpu);
+    if (ahead) scores = tl_masked_fill(scores, is_positive(tl_triu(all, offset + ahead)), -INFINITY);
+    if (c->window) scores = tl_masked_fill(scores, is_positive(tl_tril(all, offset - c->window)), -INFINITY);
+    if (c->mask == ADDED_MASK)
+        scores = tl_add(scores, tl_reshape(tl_cast(mask, TL_F64), TL_SHAPE(1, c->H_kv, c->H / c->H_kv, c->T, c->S)));
+    if (c->mask == HIDING_MASK) scores = tl_masked_fill(scores, tl_logical_not(tl_unsqueeze(mask, 1)), -INFINITY);
     return tl_softmax(scores, -1);
 }
 
@@ -730,12 +766,12 @@ static struct expected_error attention_expected_error(const struct attention_cas
     const double r = e.unit * e.unit / 6, scale2 = 1.0 / (double)c->D;
     const int64_t q_shape[5] = {c->B, c->T, c->H_kv, c->H / c->H_kv, c->D};
     tl_scope scope = tl_scope_begin();
-    tl_tensor *in[4];
+    tl_tensor *in[ATTENTION_IN];
     attention_draws(c, dtype, in);
     tl_tensor *mask = mask_drawn(c);
     for (int i = 0; i < 4; i++) in[i] = tl_cast(in[i], TL_F64);
     tl_tensor *q = tl_reshape(in[0], 5, q_shape), *k = in[1], *v = in[2], *g = tl_reshape(in[3], 5, q_shape);
-    tl_tensor *p = weights_of(c, tl_scale(scores_of(q, k), sqrt(scale2))), *p2 = tl_square(p);
+    tl_tensor *p = weights_of(c, tl_scale(scores_of(q, k), sqrt(scale2)), in[ATTENTION_MASK]), *p2 = tl_square(p);
     tl_tensor *kept = dropped(c, mask, p), *kept2 = tl_square(kept);
     tl_tensor *out = query_rows(kept, v), *delta = pair("b t k g d, b t k g d -> b k g t", g, out);
     tl_tensor *dp = dropped(c, mask, scores_of(g, v));
@@ -765,7 +801,7 @@ static struct expected_error attention_expected_error(const struct attention_cas
 static bool is_as_exact_as_expected(const struct results *r, const struct results *exact,
                                     const struct expected_error *expected, const char *device, char *why, size_t size) {
     static const char *const names[4] = {"out", "dq", "dk", "dv"};
-    for (int k = 0; k < exact->n; k++) {
+    for (int k = 0; k < 4; k++) {
         const double error = apart(r, exact, k);
         if (!(error <= 2 * expected->total[k]))
             return snprintf(why, size, "%s of norm %.4g: error %.3g on %s, %.3g expected of 16 bits", names[k],
@@ -777,7 +813,7 @@ static bool is_as_exact_as_expected(const struct results *r, const struct result
 struct attention_reference {
     struct results cpu, exact;
     struct expected_error expected;
-    double least[4]; /* of results that are 0 in exact arithmetic: the magnitude of what is added up. Else 0 */
+    double least[5]; /* of results that are 0 in exact arithmetic: the magnitude of what is added up. Else 0 */
 };
 
 static void attention_reference_make(const struct attention_case *c, tl_dtype dtype, struct attention_reference *r) {
@@ -788,6 +824,8 @@ static void attention_reference_make(const struct attention_case *c, tl_dtype dt
         const double terms = r->expected.largest[k] / r->expected.unit;
         r->least[k] = largest_magnitude(&r->exact, k) < 1e-9 * terms ? terms : 0;
     }
+    /* the mask's gradient is ds, of which dq = scale ds k is a sum: where that is 0, it is too */
+    r->least[4] = r->least[1] * sqrt((double)c->D);
 }
 
 /* At the price of meta, near the cpu's and the exact results, and, unless it is fast, with the same bits again. */
@@ -820,9 +858,10 @@ static int attention_failures(const struct attention_case *c, tl_dtype dtype) {
             attention_holds(c, dtype, is_fast, &reference, why, sizeof why))
             continue;
         failed++;
-        print_message("    %s%s, B %d, T %d, S %d, H %d/%d, D %d%s%s: %s\n", tl_dtype_name(dtype),
-                      is_fast ? ", fast" : "", (int)c->B, (int)c->T, (int)c->S, (int)c->H, (int)c->H_kv, (int)c->D,
-                      c->causal ? ", causal" : "", c->is_low ? ", low" : "", why);
+        print_message("    %s%s, B %d, T %d, S %d, H %d/%d, D %d%s%s, dropout %g, window %d, mask %d: %s\n",
+                      tl_dtype_name(dtype), is_fast ? ", fast" : "", (int)c->B, (int)c->T, (int)c->S, (int)c->H,
+                      (int)c->H_kv, (int)c->D, c->causal ? ", causal" : "", c->is_low ? ", low" : "", c->dropout,
+                      (int)c->window, (int)c->mask, why);
     }
     results_free(&reference.cpu), results_free(&reference.exact);
     return failed;
@@ -840,25 +879,38 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
         const int64_t T = lengths[i], other = lengths[(i + 3) % N];
         const bool is_long = T >= 960;
         const struct attention_case cases[] = {
-            {2, T, T, 2, 2, 64, true, false, 0},
-            {1, T, T, 4, 2, 128, true, false, 0},
-            {1, T, T, 2, 2, 64, false, true, 0},
-            {1, T, T, 2, 2, 64, true, true, 0},
+            {2, T, T, 2, 2, 64, .causal = true},
+            {1, T, T, 4, 2, 128, .causal = true},
+            {1, T, T, 2, 2, 64, .is_low = true},
+            {1, T, T, 2, 2, 64, .causal = true, .is_low = true},
             /* the first ones end here */
-            {2, T, other, 2, 1, 64, false, false, 0},
-            {2, T, T, 2, 2, 64, true, false, 0.2},
-            {2, T, T, 2, 2, 64, false, false, 0},
-            {1, T, other, 2, 2, 32, false, false, 0},
-            {1, T, T, 2, 2, 80, true, false, 0},
-            {1, T, T + 5, 2, 2, 64, true, false, 0},
-            {1, T, T, 2, 1, 20, true, false, 0},
+            {2, T, other, 2, 1, 64, .causal = false},
+            {2, T, T, 2, 2, 64, .causal = true, .dropout = 0.2},
+            {2, T, T, 2, 2, 64, .causal = false},
+            {1, T, other, 2, 2, 32, .causal = false},
+            {1, T, T, 2, 2, 80, .causal = true},
+            {1, T, T + 5, 2, 2, 64, .causal = true},
+            {1, T, T, 2, 1, 20, .causal = true},
             /* as many key heads as half an H200 has SMs, and one more than all */
-            {10, T, T, 14, 7, 40, true, false, 0},
-            {19, T, T, 7, 7, 64, true, false, 0},
-            {1, T, T, 4, 2, 128, true, false, 0.1},
-            {1, T, other, 2, 1, 32, false, true, 0.5},
-            {1, T, T + 5, 2, 2, 96, true, false, 0.3},
-            {1, T, T, 2, 1, 20, true, false, 0.3},
+            {10, T, T, 14, 7, 40, .causal = true},
+            {19, T, T, 7, 7, 64, .causal = true},
+            {1, T, T, 4, 2, 128, .causal = true, .dropout = 0.1},
+            {1, T, other, 2, 1, 32, .is_low = true, .dropout = 0.5},
+            {1, T, T + 5, 2, 2, 96, .causal = true, .dropout = 0.3},
+            {1, T, T, 2, 1, 20, .causal = true, .dropout = 0.3},
+            /* on tensor cores, whatever hides keys */
+            {2, T, T, 2, 1, 64, .causal = true, .window = 30},
+            {1, T, other + T, 2, 2, 64, .window = 70},
+            {2, T, T, 4, 2, 64, .mask = HIDING_MASK},
+            {1, T, T, 2, 2, 96, .causal = true, .mask = ADDED_MASK},
+            {1, T, other, 2, 1, 24, .dropout = 0.2, .mask = ADDED_MASK},
+            {1, T, T, 2, 1, 256, .causal = true, .window = 100},
+            {1, T, T, 2, 1, 200, .causal = true, .dropout = 0.1, .mask = HIDING_MASK},
+            {1, T, other, 2, 2, 160, .mask = ADDED_MASK},
+            {1, T, T, 2, 2, 37, .causal = true},
+            {1, T, T, 2, 2, 129, .causal = true, .dropout = 0.2},
+            {1, T, T, 2, 1, 64, .causal = true, .is_spread = true},
+            {1, T, T, 2, 1, 256, .causal = true, .window = 90, .mask = HIDING_MASK, .is_spread = true},
         };
         for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
             for (int is_f16 = 0; is_f16 < 2; is_f16++) {

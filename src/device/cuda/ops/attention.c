@@ -2,8 +2,8 @@
  *
  * Who does what. The gradient on compute capability 9.0: attention_hopper.cu. cuDNN: forward, and backward elsewhere
  * or of wider heads: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S.
- * device/cuda/shared/attention_rule.h has both rules. Everything else is ours: dropout and first keys of 16-bit
- * operands on tensor cores (attention_tiles.cu), the rest (f32, f64, decoding with a cache, odd heads) without.
+ * device/cuda/shared/attention_rule.h has both rules. Everything else is ours: other calls of 16-bit operands with
+ * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, cards before 8.0) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys

@@ -1,8 +1,21 @@
-/* attention.cuh: what both of our attention kernels ask of a call: which keys a query sees. */
+/* attention.cuh: what our attention kernels share: which keys a query sees, which of them dropout keeps, and powers of
+ * two for exponentials.
+ *
+ * Both instructions for tensor cores (mma, and the warpgroup's wgmma) leave their results alike: of 16 rows and 8
+ * columns, a lane has (row, pair), (row, pair + 1), (row + 8, pair) and (row + 8, pair + 1), in this order.
+ */
 #ifndef CUDA_ATTENTION_CUH
 #define CUDA_ATTENTION_CUH
 
 #include "device/cuda/ops/attention.h"
+#include "device/cuda/shared/common.cuh"
+
+#include "spec/dropout.h"
+
+#define ALL_LANES 0xffffffffu
+#define LOG2_E 1.4426950408889634f
+
+/* ---- What sees what ----------------------------------------------------------------------------------- */
 
 __device__ inline int64_t given_first_key(const attention_call &a, int64_t b, int64_t t) {
     const int64_t at = b * a.first_key_stride[0] + t * a.first_key_stride[1];
@@ -35,6 +48,75 @@ __device__ inline int64_t end_query(const attention_call &a, int64_t b, int64_t 
         else end = middle;
     }
     return end;
+}
+
+/* ---- Lanes -------------------------------------------------------------------------------------------- */
+
+__device__ inline int lane_of() { return (int)threadIdx.x % 32; }
+__device__ inline int lane_row() { return lane_of() / 4; }
+__device__ inline int lane_pair() { return lane_of() % 4 * 2; }
+
+/* 2^x, to 2 units in the last place; 0 of -inf. */
+__device__ inline float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* ---- Dropout ------------------------------------------------------------------------------------------ */
+
+/* The mask of a call: block number first + (row words + s) / 4 has keys s .. s + 3 of row (b H + h) T + t. */
+struct tile_mask {
+    rng_key key;
+    uint64_t first, row_blocks, threshold;
+    float growth; /* of what is kept */
+    bool drops;   /* anything at all */
+};
+__device__ inline tile_mask mask_of(const attention_call &a) {
+    return {dropout_key(a.generator),     a.generator.index / 4,        dropout_row_words(a.S) / 4,
+            rng_threshold(1 - a.dropout), (float)(1 / (1 - a.dropout)), a.dropout > 0};
+}
+
+/* The four keys of a block: bit i, whether the i-th is kept. */
+__device__ inline unsigned keeps_four(const tile_mask &m, uint64_t block) {
+    const rng_block words = rng_block_at(m.key, block);
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) bits |= (unsigned)rng_bernoulli(words.word[i], m.threshold) << i;
+    return bits;
+}
+
+/* Two neighbouring lanes share four keys of two queries, and draw one of the two each. The block that this lane draws
+ * for a result (16 queries, 8 keys) that begins in row `first_row`, at key 0. */
+__device__ inline uint64_t keeps_row(const tile_mask &m, int64_t first_row) {
+    const int64_t row = first_row + lane_row() + lane_of() % 2 * 8;
+    return m.first + (uint64_t)row * m.row_blocks + (uint64_t)(lane_of() % 4 / 2);
+}
+
+/* Of the lane's four elements of such a result at key s: bit i, whether element i is kept. */
+__device__ inline unsigned keeps_queries(const tile_mask &m, uint64_t row, int s) {
+    const int is_odd = lane_of() % 2;
+    if (!m.drops) return 15;
+    const unsigned own = keeps_four(m, row + (uint64_t)(s / 4)), other = __shfl_xor_sync(ALL_LANES, own, 1);
+    const unsigned above = is_odd ? other : own, below = is_odd ? own : other;
+    return (above >> 2 * is_odd & 3) | (below >> 2 * is_odd & 3) << 2;
+}
+
+/* The same of a result (16 keys, 8 queries). Four lanes share four keys, of two queries and 8 keys apart, and draw one
+ * of the four each. */
+__device__ inline unsigned keeps_keys(const tile_mask &m, int64_t first_row, int s) {
+    const int turn = lane_row() % 4;
+    if (!m.drops) return 15;
+    const int64_t row = first_row + lane_pair() + turn % 2;
+    const uint64_t block = (uint64_t)(s / 4 + turn / 2 * 2 + lane_row() / 4);
+    const unsigned own = keeps_four(m, m.first + (uint64_t)row * m.row_blocks + block);
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const unsigned of_i = __shfl_sync(ALL_LANES, own, (lane_of() & ~12) | i << 2);
+        bits |= (of_i >> turn & 1) << i;
+    }
+    return bits;
 }
 
 #endif

@@ -43,9 +43,8 @@ size_t attention_own_workspace(const struct attention_call *call);
 bool attention_own_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_backward(const tl_kernel_args *args, const struct attention_call *call);
 
-/* Attention with dropout or first keys on tensor cores, for the calls that fit: 16-bit dtypes, no mask, heads of up
- * to 128 that are a multiple of 8, rows aligned to 16 bytes. Backward reads delta = rowsum(g out) - g_lse from the
- * workspace, where attention_own_delta writes it. */
+/* Attention on tensor cores with whatever hides or drops keys, for the calls that fit: 16-bit dtypes, heads of up to
+ * 256. Backward reads delta = rowsum(g out) - g_lse from the workspace, where attention_own_delta writes it. */
 bool attention_tiles_fit(const struct attention_call *call, int capability);
 bool attention_tiles_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_delta(const tl_kernel_args *args, const struct attention_call *call);

@@ -193,11 +193,6 @@ template <int N> __device__ inline void registers_fence(float (&c)[N]) {
 PRODUCTS(bf16)
 PRODUCTS(f16)
 
-__device__ inline float exp2_of(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 __device__ inline uint32_t round_two(bf16, float low, float high) {
     uint32_t two;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
@@ -368,7 +363,7 @@ template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, c
             for (int k = 0; k < shape::QUERIES / 32; k++) {
                 const int t = i * shape::QUERIES + 32 * k + lane;
                 const float lse = t < a.T ? ((const float *)a.lse)[first_row + t] : __int_as_float(0x7f800000);
-                shared.lse[at.slot][32 * k + lane] = lse * 1.4426950408889634f;
+                shared.lse[at.slot][32 * k + lane] = lse * LOG2_E;
                 shared.delta[at.slot][32 * k + lane] = t < a.T ? c.delta[first_row + t] : 0;
             }
             if (lane == 0) shared.query[at.slot] = query_job_of<DP>(c, walk, i);

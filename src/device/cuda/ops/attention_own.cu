@@ -22,20 +22,18 @@
 #include "device/cuda/ops/attention.cuh"
 #include "device/cuda/shared/common.cuh"
 
-#include "spec/dropout.h"
-
 __device__ inline float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline double fma_of(double a, double b, double c) { return fma(a, b, c); }
 
 enum { WARPS = 8, WIDEST_HEAD = 1024 };
 
 /* A row of D elements over the lanes of a warp; PER = elements per lane, zeros beyond D. */
-template <class C, int PER> struct lane_row { C x[PER]; };
+template <class C, int PER> struct head_row { C x[PER]; };
 
 template <class T, class C, int PER>
-__device__ inline lane_row<C, PER> row_load(const attention_rows &rows, int64_t b, int64_t t, int64_t h, int64_t D) {
+__device__ inline head_row<C, PER> row_load(const attention_rows &rows, int64_t b, int64_t t, int64_t h, int64_t D) {
     const T *from = (const T *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
-    lane_row<C, PER> row;
+    head_row<C, PER> row;
 #pragma unroll
     for (int j = 0; j < PER; j++) {
         const int64_t d = threadIdx.x % 32 + 32 * j;
@@ -46,7 +44,7 @@ __device__ inline lane_row<C, PER> row_load(const attention_rows &rows, int64_t 
 
 template <class T, class C, int PER>
 __device__ inline void row_store(const attention_rows &rows, int64_t b, int64_t t, int64_t h, int64_t D,
-                                 const lane_row<C, PER> &row, C factor) {
+                                 const head_row<C, PER> &row, C factor) {
     T *to = (T *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
 #pragma unroll
     for (int j = 0; j < PER; j++) {
@@ -55,7 +53,7 @@ __device__ inline void row_store(const attention_rows &rows, int64_t b, int64_t 
     }
 }
 
-template <class C, int PER> __device__ inline C row_dot(const lane_row<C, PER> &a, const lane_row<C, PER> &b) {
+template <class C, int PER> __device__ inline C row_dot(const head_row<C, PER> &a, const head_row<C, PER> &b) {
     C part = 0;
 #pragma unroll
     for (int j = 0; j < PER; j++) part = fma_of(a.x[j], b.x[j], part);
@@ -64,13 +62,13 @@ template <class C, int PER> __device__ inline C row_dot(const lane_row<C, PER> &
 
 /* sum += factor * row */
 template <class C, int PER>
-__device__ inline void row_add(lane_row<C, PER> &sum, C factor, const lane_row<C, PER> &row) {
+__device__ inline void row_add(head_row<C, PER> &sum, C factor, const head_row<C, PER> &row) {
 #pragma unroll
     for (int j = 0; j < PER; j++) sum.x[j] = fma_of(factor, row.x[j], sum.x[j]);
 }
 
-template <class C, int PER> __device__ inline lane_row<C, PER> row_zero() {
-    lane_row<C, PER> row;
+template <class C, int PER> __device__ inline head_row<C, PER> row_zero() {
+    head_row<C, PER> row;
 #pragma unroll
     for (int j = 0; j < PER; j++) row.x[j] = 0;
     return row;
@@ -133,15 +131,15 @@ __global__ void __launch_bounds__(32 * WARPS) attention_forward(attention_call a
     dropout_mask mask = dropout_begin(a);
     for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
         const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H, h_kv = h / (a.H / a.H_kv);
-        const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
-        lane_row<C, PER> sum = row_zero<C, PER>();
+        const head_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
+        head_row<C, PER> sum = row_zero<C, PER>();
         C top = lowest<C>(), weight_sum = 0;
         const int64_t first = first_key(a, b, t), n_keys = visible_keys(a, t);
         for (int64_t s = first; s < n_keys; s++) {
             const bool keeps = !DROPS || dropout_keeps_key(mask, a, item, s, s == first);
             const C score = score_of(a, b, h, t, s, row_dot(q, row_load<T, C, PER>(a.k, b, s, h_kv, a.D)));
             if (score == lowest<C>()) continue; /* the same in all lanes */
-            const lane_row<C, PER> v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
+            const head_row<C, PER> v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
             if (score > top) {
                 const C shrink = exp_of(top - score);
                 top = score;
@@ -179,18 +177,18 @@ __global__ void __launch_bounds__(32 * WARPS)
     const int64_t group = a.H / a.H_kv;
     for (int64_t item = warp_first(); item < a.B * a.H_kv * a.S; item += warp_step()) {
         const int64_t s = item % a.S, h_kv = item / a.S % a.H_kv, b = item / a.S / a.H_kv;
-        const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D),
+        const head_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D),
                                v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
-        lane_row<C, PER> dk = row_zero<C, PER>(), dv = row_zero<C, PER>();
+        head_row<C, PER> dk = row_zero<C, PER>(), dv = row_zero<C, PER>();
         const int64_t first = first_query(a, s), last = end_query(a, b, s);
         for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
             for (int64_t t = first; t < last; t++) {
                 const int64_t row = (b * a.H + h) * a.T + t;
                 const bool keeps = !DROPS || dropout_keeps_query(mask, a, row - t, t, s, t == first);
-                const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
+                const head_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
                 const C score = score_of(a, b, h, t, s, row_dot(q, k));
                 if (score == lowest<C>()) continue;
-                const lane_row<C, PER> g = row_load<T, C, PER>(a.g, b, t, h, a.D);
+                const head_row<C, PER> g = row_load<T, C, PER>(a.g, b, t, h, a.D);
                 const C p = exp_of(score - ((const C *)a.lse)[row]);
                 if (keeps) row_add(dv, p, g);
                 C dp = row_dot(g, v);
@@ -209,13 +207,13 @@ __global__ void __launch_bounds__(32 * WARPS)
     dropout_mask mask = dropout_begin(a);
     for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
         const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H, h_kv = h / (a.H / a.H_kv);
-        const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D), g = row_load<T, C, PER>(a.g, b, t, h, a.D);
+        const head_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D), g = row_load<T, C, PER>(a.g, b, t, h, a.D);
         const C lse = ((const C *)a.lse)[item], own_delta = delta[item];
-        lane_row<C, PER> dq = row_zero<C, PER>();
+        head_row<C, PER> dq = row_zero<C, PER>();
         const int64_t first = first_key(a, b, t), n_keys = visible_keys(a, t);
         for (int64_t s = first; s < n_keys; s++) {
             const bool keeps = !DROPS || dropout_keeps_key(mask, a, item, s, s == first);
-            const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D);
+            const head_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D);
             const C score = score_of(a, b, h, t, s, row_dot(q, k));
             C ds = 0;
             if (score != lowest<C>()) {

@@ -1,158 +1,230 @@
-/* attention_tiles.cu: attention with dropout or first keys on tensor cores, for 16-bit operands.
+/* attention_tiles.cu: attention on tensor cores, for every call of 16 bits that neither cuDNN nor attention_hopper.cu
+ * takes: masks, dropout, first keys, windows, fewer queries than keys, heads of any size up to 256, rows that are not
+ * aligned.
  *
- * cuDNN's dropout draws another mask than the cpu, and our graphs for it have no first keys, so these kernels
- * compute what its kernels do, with the mask of spec/dropout.h, and without the tiles before a block's first key (or
- * behind the last query that sees it). A block of four warps has 64 queries (or 64 keys) and walks the other side in
- * tiles; each warp has 16 rows of them. Scores exist one tile at a time, in registers.
+ * A block of four warps has 64 queries (or 64 keys) and walks the other side in tiles; each warp has 16 rows of them.
+ * Tiles that no query of the block sees are not visited. Scores exist one tile at a time, in registers.
  *
- *   forward   s = scale q k^T; running maximum m and sum l per query; out = sum of p v / (l (1 - dropout))
+ *   forward   s = scale q k^T + mask; running maximum m and sum l per query; out = sum of p v / (l (1 - dropout))
  *   dK, dV    a block of keys, over the tiles of queries that see it: p and dp lie as (keys, queries)
- *   dQ        a block of queries, over its tiles of keys
+ *   dQ        a block of queries, over its tiles of keys; it also writes the mask's gradient, which is ds
  *
  * with p = exp(s - lse), dp = m g v^T, ds = p (dp - delta); m is 0 or 1/(1 - dropout). Sums are in f32; p and ds are
  * rounded to the operands' dtype for the products that sum over them, as cuDNN does. No atomics: the same bits each
- * time. What does not fit (attention_tiles_fit) is done by attention_own.cu.
+ * time.
+ *
+ * While a tile is computed, the next one is copied to shared memory (cp.async). Rows that are not aligned are copied
+ * element by element, so that what is computed does not depend on it. Heads wider than 128 leave no room in registers
+ * for a block's own rows, which stay in shared memory then; dk and dv are made in two halves, by two blocks.
  *
  * mma.m16n8k16 multiplies A (16,16) by B (16,8). With row = lane / 4 and pair = 2 (lane % 4), a lane holds of A the
  * elements (row, pair..), (row + 8, pair..), (row, pair + 8..), (row + 8, pair + 8..), two in each register; of B
  * (pair.., row), (pair + 8.., row); and of the result (row, pair), (row, pair + 1), (row + 8, pair), (row + 8, pair
- * + 1). Two neighbouring results, rounded, thus are an A. A B whose memory has its sums along rows is read as it is,
- * and by ldmatrix.trans where it has them along columns.
+ * + 1). Two neighbouring results, rounded, thus are an A. ldmatrix reads four 8 x 8 parts of an A or of two B's at
+ * once, and turns them where a B has its sums along columns.
  */
 #include "device/cuda/ops/attention.cuh"
 #include "device/cuda/shared/common.cuh"
 
-#include "spec/dropout.h"
-
-enum { TILE = 64, TILE_WARPS = 4, TILE_THREADS = 32 * TILE_WARPS };
+enum { TILE = 64, TILE_WARPS = 4, TILE_THREADS = 32 * TILE_WARPS, WIDEST = 256, STAGES = 2 };
 enum { PAD = 8 }; /* elements behind each row in shared memory, so that eight rows lie in different banks */
-#define ALL_LANES 0xffffffffu
+
+template <int DP> struct tile_shape {
+    enum { ROW = DP + PAD };                /* elements from row to row in shared memory */
+    enum { KEYS = DP > 128 ? 32 : 64 };     /* in a tile that queries walk */
+    enum { QUERIES = DP > 32 ? 32 : 64 };   /* in a tile that keys walk */
+    enum { COLUMNS = DP > 128 ? 128 : DP }; /* of dk and dv that a block has */
+};
 
 /* ---- One instruction each ----------------------------------------------------------------------------- */
 
 template <class T> struct tensor_core;
 template <> struct tensor_core<bf16> {
-    static __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    static __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
                      "{%0,%1,%2,%3};"
                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
     }
 };
 template <> struct tensor_core<f16> {
-    static __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    static __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
                      "{%0,%1,%2,%3};"
                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
     }
 };
 
-/* B (16,8) from 16 rows of 8: lane i < 16 gives the address of row i. */
-__device__ inline void matrix_turned(uint32_t (&b)[2], const uint16_t *row) {
-    const uint32_t address = (uint32_t)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-                 : "=r"(b[0]), "=r"(b[1])
-                 : "r"(address));
+/* Four 8 x 8 parts: lane i gives the address of row i % 8 of part i / 8. */
+__device__ inline void parts_load(uint32_t (&four)[4], const uint16_t *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row)));
+}
+__device__ inline void parts_load_turned(uint32_t (&four)[4], const uint16_t *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row)));
 }
 
+/* 16 bytes to shared memory, later; zeros unless `is_there`. */
+__device__ inline void copy_later(uint16_t *to, const uint16_t *from, bool is_there) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(is_there ? 16 : 0)
+                 : "memory");
+#endif
+}
+__device__ inline void copies_commit() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* Waits until at most PENDING groups are under way. */
+template <int PENDING> __device__ inline void copies_wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+template <class T> __device__ inline uint16_t rounded_bits(float x) {
+    const T rounded = conversion<T>::from(x);
+    uint16_t bits;
+    memcpy(&bits, &rounded, 2);
+    return bits;
+}
 /* Two numbers, rounded, the first in the lower half. */
 template <class T> __device__ inline uint32_t pair_of(float first, float second) {
-    const T low = conversion<T>::from(first), high = conversion<T>::from(second);
-    uint16_t bits[2];
-    memcpy(&bits[0], &low, 2);
-    memcpy(&bits[1], &high, 2);
-    return (uint32_t)bits[1] << 16 | bits[0];
+    return (uint32_t)rounded_bits<T>(second) << 16 | rounded_bits<T>(first);
 }
 
-__device__ inline int lane_of() { return (int)threadIdx.x % 32; }
-__device__ inline int lane_row() { return lane_of() / 4; }
-__device__ inline int lane_pair() { return lane_of() % 4 * 2; }
 __device__ inline int warp_rows() { return (int)threadIdx.x / 32 * 16; } /* the first of the warp's rows in a tile */
 
-/* ---- Tiles and fragments ------------------------------------------------------------------------------ */
+/* ---- Tiles and operands ------------------------------------------------------------------------------- */
 
 __device__ inline uint16_t *row_at(const attention_rows &rows, int64_t b, int64_t t, int64_t h) {
     return (uint16_t *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
 }
 
-/* ROWS rows of a head from `first` on into shared memory; zeros beyond `end` and beyond D. */
-template <int DP, int ROWS>
-__device__ inline void tile_load(uint16_t (&tile)[ROWS][DP + PAD], const attention_rows &rows, int64_t b, int64_t first,
-                                 int64_t h, int64_t end, int64_t D) {
-    for (int i = (int)threadIdx.x; i < ROWS * DP / 8; i += TILE_THREADS) {
-        const int row = i / (DP / 8), column = i % (DP / 8) * 8;
-        uint4 eight = make_uint4(0, 0, 0, 0);
-        if (first + row < end && column < D) eight = *(const uint4 *)(row_at(rows, b, first + row, h) + column);
-        *(uint4 *)&tile[row][column] = eight;
+/* Every row of D begins at a multiple of `bytes`, and is a multiple of it long. */
+__host__ __device__ inline bool is_aligned(const attention_rows &rows, int64_t D, int bytes) {
+    return (uintptr_t)rows.data % (unsigned)bytes == 0 &&
+           (rows.stride_b | rows.stride_t | rows.stride_h | D) % (bytes / 2) == 0;
+}
+
+/* N rows of a head from `first` on into shared memory; zeros beyond `end` and beyond D. */
+template <int DP, int N>
+__device__ inline void tile_load(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
+                                 int64_t end, int64_t D) {
+    enum { ROW = tile_shape<DP>::ROW };
+    if (is_aligned(rows, D, 16)) {
+        for (int i = (int)threadIdx.x; i < N * DP / 8; i += TILE_THREADS) {
+            const int row = i / (DP / 8), column = i % (DP / 8) * 8;
+            const bool is_there = first + row < end && column < D;
+            copy_later(tile + row * ROW + column,
+                       row_at(rows, b, is_there ? first + row : 0, h) + (is_there ? column : 0), is_there);
+        }
+    } else {
+        for (int i = (int)threadIdx.x; i < N * DP; i += TILE_THREADS) {
+            const int row = i / DP, column = i % DP;
+            const bool is_there = first + row < end && column < D;
+            tile[row * ROW + column] = is_there ? row_at(rows, b, first + row, h)[column] : 0;
+        }
     }
 }
 
-/* The warp's 16 rows, beginning with row `first` of a head, as A's: DP / 16 of them, from global memory. */
-template <int DP>
-__device__ inline void fragments_load(uint32_t (&a)[DP / 16][4], const attention_rows &rows, int64_t b, int64_t first,
-                                      int64_t h, int64_t end, int64_t D) {
+/* The warp's 16 rows of a tile, as A's of 16 columns each: in registers, or read each time. */
+template <int DP, bool HOLDS> struct own_rows {
+    const uint16_t *at;
+    __device__ inline void take(const uint16_t *tile) {
+        const int lane = lane_of();
+        at = tile + (warp_rows() + lane % 16) * tile_shape<DP>::ROW + lane / 16 * 8;
+    }
+    __device__ inline void get(uint32_t (&a)[4], int k) const { parts_load(a, at + 16 * k); }
+};
+template <int DP> struct own_rows<DP, true> {
+    uint32_t held[DP / 16][4];
+    __device__ inline void take(const uint16_t *tile) {
+        own_rows<DP, false> rows;
+        rows.take(tile);
 #pragma unroll
-    for (int k = 0; k < DP / 16; k++)
+        for (int k = 0; k < DP / 16; k++) rows.get(held[k], k);
+    }
+    __device__ inline void get(uint32_t (&a)[4], int k) const {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int64_t t = first + lane_row() + i % 2 * 8, d = 16 * k + i / 2 * 8 + lane_pair();
-            a[k][i] = t < end && d < D ? *(const uint32_t *)(row_at(rows, b, t, h) + d) : 0;
-        }
-}
+        for (int i = 0; i < 4; i++) a[i] = held[k][i];
+    }
+};
 
-/* c (16,COLUMNS) = a (16,DP) tile^T: the tile's rows are the columns of the result. */
-template <class T, int DP, int COLUMNS>
-__device__ inline void multiply_rows(float (&c)[COLUMNS / 8][4], const uint32_t (&a)[DP / 16][4],
-                                     const uint16_t (&tile)[COLUMNS][DP + PAD]) {
+/* c (16,N) = own (16,DP) tile^T: the tile's N rows are the columns of the result. */
+template <class T, int DP, int N, class OWN>
+__device__ inline void multiply_rows(float (&c)[N / 8][4], const OWN &own, const uint16_t *tile) {
+    const int lane = lane_of();
+    const uint16_t *at = tile + (lane / 16 * 8 + lane % 8) * tile_shape<DP>::ROW + lane / 8 % 2 * 8;
 #pragma unroll
-    for (int n = 0; n < COLUMNS / 8; n++) {
+    for (int n = 0; n < N / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) c[n][i] = 0;
 #pragma unroll
-        for (int k = 0; k < DP / 16; k++) {
-            const uint16_t *at = &tile[8 * n + lane_row()][16 * k + lane_pair()];
-            const uint32_t b[2] = {*(const uint32_t *)at, *(const uint32_t *)(at + 8)};
-            tensor_core<T>::multiply(c[n], a[k], b);
+    for (int k = 0; k < DP / 16; k++) {
+        uint32_t a[4], b[4];
+        own.get(a, k);
+#pragma unroll
+        for (int n = 0; n < N / 8; n += 2) {
+            parts_load(b, at + 8 * n * tile_shape<DP>::ROW + 16 * k);
+            tensor_core<T>::multiply(c[n], a, b[0], b[1]);
+            tensor_core<T>::multiply(c[n + 1], a, b[2], b[3]);
         }
     }
 }
 
-/* c (16,DP) += p (16,ROWS) tile (ROWS,DP): p, rounded, are the results of multiply_rows. */
-template <class T, int DP, int ROWS>
-__device__ inline void multiply_columns(float (&c)[DP / 8][4], const float (&p)[ROWS / 8][4],
-                                        const uint16_t (&tile)[ROWS][DP + PAD]) {
+/* c (16,COLUMNS) += p (16,N) tile (N,COLUMNS): p, rounded, are the results of multiply_rows. */
+template <class T, int DP, int COLUMNS, int N>
+__device__ inline void multiply_columns(float (&c)[COLUMNS / 8][4], const float (&p)[N / 8][4], const uint16_t *tile) {
+    const int lane = lane_of();
+    const uint16_t *at = tile + lane % 16 * tile_shape<DP>::ROW + lane / 16 * 8;
 #pragma unroll
-    for (int k = 0; k < ROWS / 16; k++) {
+    for (int k = 0; k < N / 16; k++) {
         const uint32_t a[4] = {pair_of<T>(p[2 * k][0], p[2 * k][1]), pair_of<T>(p[2 * k][2], p[2 * k][3]),
                                pair_of<T>(p[2 * k + 1][0], p[2 * k + 1][1]),
                                pair_of<T>(p[2 * k + 1][2], p[2 * k + 1][3])};
 #pragma unroll
-        for (int n = 0; n < DP / 8; n++) {
-            uint32_t b[2];
-            matrix_turned(b, &tile[16 * k + lane_of() % 16][8 * n]);
-            tensor_core<T>::multiply(c[n], a, b);
+        for (int n = 0; n < COLUMNS / 8; n += 2) {
+            uint32_t b[4];
+            parts_load_turned(b, at + 16 * k * tile_shape<DP>::ROW + 8 * n);
+            tensor_core<T>::multiply(c[n], a, b[0], b[1]);
+            tensor_core<T>::multiply(c[n + 1], a, b[2], b[3]);
         }
     }
 }
 
-/* The warp's 16 rows, times a factor for each of the lane's two, into rows of a head from `first` on. */
-template <class T, int DP>
+/* The warp's 16 rows, times a factor for each of the lane's two, into rows of a head from `first` on, columns from
+ * `column` on. */
+template <class T, int COLUMNS>
 __device__ inline void rows_store(const attention_rows &rows, int64_t b, int64_t first, int64_t h, int64_t end,
-                                  int64_t D, const float (&c)[DP / 8][4], float factor, float factor_below) {
+                                  int64_t D, int column, const float (&c)[COLUMNS / 8][4], const float (&factor)[2]) {
+    const bool has_pairs = is_aligned(rows, D, 4);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int64_t t = first + lane_row() + 8 * i;
-        const float f = i ? factor_below : factor;
         if (t >= end) continue;
         uint16_t *to = row_at(rows, b, t, h);
 #pragma unroll
-        for (int n = 0; n < DP / 8; n++)
-            if (8 * n < D) *(uint32_t *)(to + 8 * n + lane_pair()) = pair_of<T>(c[n][2 * i] * f, c[n][2 * i + 1] * f);
+        for (int n = 0; n < COLUMNS / 8; n++) {
+            const int d = column + 8 * n + lane_pair();
+            const float x = c[n][2 * i] * factor[i], y = c[n][2 * i + 1] * factor[i];
+            if (has_pairs) {
+                if (d < D) *(uint32_t *)(to + d) = pair_of<T>(x, y);
+                continue;
+            }
+            if (d < D) to[d] = rounded_bits<T>(x);
+            if (d + 1 < D) to[d + 1] = rounded_bits<T>(y);
+        }
     }
 }
 
@@ -182,62 +254,37 @@ __device__ inline lane_sight sight_of_keys(const attention_call &a, int64_t b, i
     }
     return own;
 }
-__device__ inline bool sees(const lane_sight &own, int i, int at) { return at >= own.from[i] && at < own.to[i]; }
 
-/* ---- Dropout ------------------------------------------------------------------------------------------ */
-
-/* The mask of a call: block number first + (row words + s) / 4 has keys s .. s + 3 of row (b H + h) T + t. */
-struct tile_mask {
-    rng_key key;
-    uint64_t first, row_blocks, threshold;
-    float growth; /* of what is kept */
-    bool drops;   /* anything at all */
-};
-__device__ inline tile_mask mask_of(const attention_call &a) {
-    return {dropout_key(a.generator),     a.generator.index / 4,        dropout_row_words(a.S) / 4,
-            rng_threshold(1 - a.dropout), (float)(1 / (1 - a.dropout)), a.dropout > 0};
-}
-
-/* The four keys of a block: bit i, whether the i-th is kept. */
-__device__ inline unsigned keeps_four(const tile_mask &m, uint64_t block) {
-    const rng_block words = rng_block_at(m.key, block);
-    unsigned bits = 0;
+/* From products to scores in powers of two: lowest where a row of the lane does not see column `at` and what follows.
+ * `is_whole`: every row of the block sees all N columns. */
+template <int N>
+__device__ inline void scores_hide(float (&p)[N / 8][4], const lane_sight &own, int at, float scale, bool is_whole) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) bits |= (unsigned)rng_bernoulli(words.word[i], m.threshold) << i;
-    return bits;
-}
-
-/* Two neighbouring lanes share four keys of two queries, and draw one of the two each. The block that this lane draws
- * for a result (16 queries, 8 keys) that begins in row `first_row`, at key 0. */
-__device__ inline uint64_t keeps_row(const tile_mask &m, int64_t first_row) {
-    const int64_t row = first_row + lane_row() + lane_of() % 2 * 8;
-    return m.first + (uint64_t)row * m.row_blocks + (uint64_t)(lane_of() % 4 / 2);
-}
-
-/* Of the lane's four elements of such a result at key s: bit i, whether element i is kept. */
-__device__ inline unsigned keeps_queries(const tile_mask &m, uint64_t row, int s) {
-    const int is_odd = lane_of() % 2;
-    if (!m.drops) return 15;
-    const unsigned own = keeps_four(m, row + (uint64_t)(s / 4)), other = __shfl_xor_sync(ALL_LANES, own, 1);
-    const unsigned above = is_odd ? other : own, below = is_odd ? own : other;
-    return (above >> 2 * is_odd & 3) | (below >> 2 * is_odd & 3) << 2;
-}
-
-/* The same of a result (16 keys, 8 queries). Four lanes share four keys, of two queries and 8 keys apart, and draw one
- * of the four each. */
-__device__ inline unsigned keeps_keys(const tile_mask &m, int64_t first_row, int s) {
-    const int turn = lane_row() % 4;
-    if (!m.drops) return 15;
-    const int64_t row = first_row + lane_pair() + turn % 2;
-    const uint64_t block = (uint64_t)(s / 4 + turn / 2 * 2 + lane_row() / 4);
-    const unsigned own = keeps_four(m, m.first + (uint64_t)row * m.row_blocks + block);
-    unsigned bits = 0;
+    for (int j = 0; j < N / 8; j++)
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const unsigned of_i = __shfl_sync(ALL_LANES, own, (lane_of() & ~12) | i << 2);
-        bits |= (of_i >> turn & 1) << i;
-    }
-    return bits;
+        for (int i = 0; i < 4; i++) {
+            const int other = at + 8 * j + lane_pair() + i % 2;
+            const bool is_seen = is_whole || (other >= own.from[i / 2] && other < own.to[i / 2]);
+            p[j][i] = is_seen ? scale * p[j][i] : lowest<float>();
+        }
+}
+
+/* Adds the mask to the scores of (16 queries, N keys) or, KEYS_FIRST, (16 keys, N queries). */
+template <int N, bool KEYS_FIRST>
+__device__ inline void scores_mask(float (&p)[N / 8][4], const attention_call &a, int64_t b, int64_t h, int first,
+                                   int at) {
+    const int64_t head = b * a.mask_stride[0] + h * a.mask_stride[1];
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int row = first + lane_row() + i / 2 * 8, column = at + 8 * j + lane_pair() + i % 2;
+            const int t = KEYS_FIRST ? column : row, s = KEYS_FIRST ? row : column;
+            if (t >= a.T || s >= a.S || p[j][i] == lowest<float>()) continue;
+            const float x = load_as<float>(a.mask, head + t * a.mask_stride[2] + s * a.mask_stride[3], a.mask_dtype);
+            if (a.mask_dtype != TL_BOOL) p[j][i] = fmaf(x, LOG2_E, p[j][i]);
+            else if (x == 0) p[j][i] = lowest<float>();
+        }
 }
 
 /* ---- Forward ------------------------------------------------------------------------------------------ */
@@ -252,204 +299,312 @@ __device__ inline float row_sum(float x) {
     return x + __shfl_xor_sync(ALL_LANES, x, 2);
 }
 
+/* Where a block of queries is, and which keys it walks. */
+struct query_block {
+    int64_t head, b, h, h_kv;
+    int begin, first;         /* the block's first query, the warp's */
+    int from, to;             /* the keys that any of them sees */
+    int whole_from, whole_to; /* the keys that all of them see */
+};
+__device__ inline query_block query_block_of(const attention_call &a, int64_t n) {
+    query_block q;
+    q.head = blockIdx.x / n, q.b = q.head / a.H, q.h = q.head % a.H, q.h_kv = q.h / (a.H / a.H_kv);
+    q.begin = (int)(n - 1 - blockIdx.x % n) * TILE, q.first = q.begin + warp_rows(); /* the longest first */
+    const int64_t last = min((int64_t)q.begin + TILE, a.T) - 1;
+    q.from = (int)first_key(a, q.b, q.begin), q.to = (int)visible_keys(a, last);
+    q.whole_from = (int)first_key(a, q.b, last), q.whole_to = (int)visible_keys(a, q.begin);
+    return q;
+}
+
+/* Softmax so far: the largest score and the sum of the weights, of the lane's two rows. */
+struct row_softmax {
+    float top[2], sum[2];
+};
+
+/* Turns scores into weights, brings the sums so far to the new maximum, and drops. */
+template <int N, int DP>
+__device__ inline void weights_of(float (&p)[N / 8][4], row_softmax &r, float (&o)[DP / 8][4], const tile_mask &mask,
+                                  uint64_t mask_row, int at) {
+    float top[2] = {r.top[0], r.top[1]}, shift[2];
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) top[i / 2] = fmaxf(top[i / 2], p[j][i]);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        top[i] = row_max(top[i]);
+        shift[i] = top[i] == lowest<float>() ? 0 : top[i]; /* nothing seen yet: 2^-inf is the 0 we want */
+        const float shrink = exp2_of(r.top[i] - shift[i]);
+        r.top[i] = top[i];
+        r.sum[i] *= shrink;
+#pragma unroll
+        for (int j = 0; j < DP / 8; j++) o[j][2 * i] *= shrink, o[j][2 * i + 1] *= shrink;
+    }
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        const unsigned keeps = keeps_queries(mask, mask_row, at + 8 * j);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float weight = exp2_of(p[j][i] - shift[i / 2]);
+            r.sum[i / 2] += weight;
+            p[j][i] = keeps >> i & 1 ? weight : 0;
+        }
+    }
+}
+
+/* Two tiles of N rows, of x and y, stage after stage. */
+template <int DP, int N> struct tile_ring {
+    uint16_t *memory;
+    static const int ELEMENTS = N * tile_shape<DP>::ROW;
+    __device__ inline uint16_t *first(int i) const { return memory + i % STAGES * 2 * ELEMENTS; }
+    __device__ inline uint16_t *second(int i) const { return first(i) + ELEMENTS; }
+    __device__ inline void load(int i, const attention_rows &x, const attention_rows &y, int64_t b, int64_t at,
+                                int64_t h, int64_t end, int64_t D) const {
+        tile_load<DP, N>(first(i), x, b, at, h, end, D);
+        tile_load<DP, N>(second(i), y, b, at, h, end, D);
+        copies_commit();
+    }
+    /* Tile i is there, and tile i + 1 may be under way. */
+    static __device__ inline void wait() {
+        copies_wait<1>();
+        __syncthreads();
+    }
+};
+
 template <class T, int DP> __global__ void __launch_bounds__(TILE_THREADS) tiles_forward(attention_call a, int64_t n) {
-    __shared__ __align__(16) uint16_t k[TILE][DP + PAD], v[TILE][DP + PAD];
-    const int64_t head = blockIdx.x / n, b = head / a.H, h = head % a.H, h_kv = h / (a.H / a.H_kv);
-    const int begin = (int)(n - 1 - blockIdx.x % n) * TILE, first = begin + warp_rows(); /* the longest first */
-    const int end = (int)visible_keys(a, min((int64_t)begin + TILE, a.T) - 1);
+    enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 128, OWN = TILE * tile_shape<DP>::ROW };
+    extern __shared__ __align__(16) uint16_t memory[];
+    const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : OWN)};
+    const query_block at = query_block_of(a, n);
     const tile_mask mask = mask_of(a);
-    const uint64_t mask_row = keeps_row(mask, head * a.T + first);
-    const float scale = (float)a.scale;
-    const lane_sight own = sight_of_queries(a, b, first);
-    uint32_t q[DP / 16][4];
-    fragments_load<DP>(q, a.q, b, first, h, a.T, a.D);
-    float o[DP / 8][4] = {}, top[2] = {lowest<float>(), lowest<float>()}, sum[2] = {0, 0};
-    for (int s0 = (int)first_key(a, b, begin) / TILE * TILE; s0 < end; s0 += TILE) {
+    const uint64_t mask_row = keeps_row(mask, at.head * a.T + at.first);
+    const lane_sight own = sight_of_queries(a, at.b, at.first);
+    own_rows<DP, HOLDS> q;
+    tile_load<DP, TILE>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    q.take(memory);
+    if (HOLDS) __syncthreads(); /* the ring begins in the same place */
+    float o[DP / 8][4] = {};
+    row_softmax r = {{lowest<float>(), lowest<float>()}, {0, 0}};
+    const int begin = at.from / N * N;
+    if (begin < at.to) ring.load(0, a.k, a.v, at.b, begin, at.h_kv, a.S, a.D);
+    for (int i = 0, s = begin; s < at.to; i++, s += N) {
+        if (s + N < at.to) ring.load(i + 1, a.k, a.v, at.b, s + N, at.h_kv, a.S, a.D);
+        else copies_commit();
+        ring.wait();
+        float p[N / 8][4];
+        multiply_rows<T, DP, N>(p, q, ring.first(i));
+        scores_hide<N>(p, own, s, (float)a.scale * LOG2_E, s >= at.whole_from && s + N <= at.whole_to);
+        if (a.mask) scores_mask<N, false>(p, a, at.b, at.h, at.first, s);
+        weights_of<N, DP>(p, r, o, mask, mask_row, s);
+        multiply_columns<T, DP, DP, N>(o, p, ring.second(i));
         __syncthreads();
-        tile_load<DP, TILE>(k, a.k, b, s0, h_kv, a.S, a.D);
-        tile_load<DP, TILE>(v, a.v, b, s0, h_kv, a.S, a.D);
-        __syncthreads();
-        float p[TILE / 8][4], tile_top[2] = {top[0], top[1]}, shift[2];
-        multiply_rows<T, DP, TILE>(p, q, k);
-#pragma unroll
-        for (int j = 0; j < TILE / 8; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int s = s0 + 8 * j + lane_pair() + i % 2;
-                p[j][i] = sees(own, i / 2, s) ? scale * p[j][i] : lowest<float>();
-                tile_top[i / 2] = fmaxf(tile_top[i / 2], p[j][i]);
-            }
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            tile_top[i] = row_max(tile_top[i]);
-            /* nothing seen yet: exp(-inf) is the 0 we want */
-            shift[i] = tile_top[i] == lowest<float>() ? 0 : tile_top[i];
-            const float shrink = exp_of(top[i] - shift[i]);
-            top[i] = tile_top[i];
-            sum[i] *= shrink;
-#pragma unroll
-            for (int j = 0; j < DP / 8; j++) o[j][2 * i] *= shrink, o[j][2 * i + 1] *= shrink;
-        }
-#pragma unroll
-        for (int j = 0; j < TILE / 8; j++) {
-            const unsigned keeps = keeps_queries(mask, mask_row, s0 + 8 * j);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float weight = exp_of(p[j][i] - shift[i / 2]);
-                sum[i / 2] += weight;
-                p[j][i] = keeps >> i & 1 ? weight : 0;
-            }
-        }
-        multiply_columns<T, DP, TILE>(o, p, v);
     }
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const float total = row_sum(sum[i]);
-        const int64_t t = first + lane_row() + 8 * i;
+        const float total = row_sum(r.sum[i]);
+        const int64_t t = at.first + lane_row() + 8 * i;
         factor[i] = total == 0 ? 0 : mask.growth / total;
         if (t < a.T && lane_pair() == 0)
-            ((float *)a.lse)[head * a.T + t] = total == 0 ? lowest<float>() : top[i] + log_of(total);
+            ((float *)a.lse)[at.head * a.T + t] =
+                total == 0 ? lowest<float>() : r.top[i] * (1 / LOG2_E) + log_of(total);
     }
-    rows_store<T, DP>(a.out, b, first, h, a.T, a.D, o, factor[0], factor[1]);
+    rows_store<T, DP>(a.out, at.b, at.first, at.h, a.T, a.D, 0, o, factor);
 }
 
 /* ---- Backward ----------------------------------------------------------------------------------------- */
 
+/* p of a score and its lse, both in powers of two. */
+__device__ inline float weight_of(float score, float lse) {
+    return score == lowest<float>() ? 0 : exp2_of(score - lse);
+}
+
 template <class T, int DP>
 __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, const float *delta, int64_t n) {
-    enum { QUERIES = DP > 32 ? 32 : 64 }; /* wide heads leave registers for half a tile of scores */
-    __shared__ __align__(16) uint16_t q[QUERIES][DP + PAD], g[QUERIES][DP + PAD];
+    enum { N = tile_shape<DP>::QUERIES, COLUMNS = tile_shape<DP>::COLUMNS, HOLDS = DP <= 64 };
+    enum { OWN = TILE * tile_shape<DP>::ROW };
+    extern __shared__ __align__(16) uint16_t memory[];
+    const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : 2 * OWN)};
     const int64_t head = blockIdx.x / n, b = head / a.H_kv, h_kv = head % a.H_kv, group = a.H / a.H_kv;
     const int begin = (int)(blockIdx.x % n) * TILE, first = begin + warp_rows(); /* the longest first */
-    const int first_t = (int)first_query(a, begin) / QUERIES * QUERIES;
-    const int end_t = (int)end_query(a, b, min((int64_t)begin + TILE, a.S) - 1);
+    const int64_t last = min((int64_t)begin + TILE, a.S) - 1;
+    const int column = (int)blockIdx.y * COLUMNS;
+    const int from = (int)first_query(a, begin) / N * N, to = (int)end_query(a, b, last);
+    const int whole_from = (int)first_query(a, last), whole_to = (int)end_query(a, b, begin);
+    const int n_tiles = to > from ? (to - from + N - 1) / N : 0, n_all = n_tiles * (int)group;
     const tile_mask mask = mask_of(a);
     const lane_sight own = sight_of_keys(a, b, first);
-    const float scale = (float)a.scale;
-    uint32_t k[DP / 16][4], v[DP / 16][4];
-    fragments_load<DP>(k, a.k, b, first, h_kv, a.S, a.D);
-    fragments_load<DP>(v, a.v, b, first, h_kv, a.S, a.D);
-    float dk[DP / 8][4] = {}, dv[DP / 8][4] = {};
-    for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
-        for (int t0 = first_t; t0 < end_t; t0 += QUERIES) {
-            __syncthreads();
-            tile_load<DP, QUERIES>(q, a.q, b, t0, h, a.T, a.D);
-            tile_load<DP, QUERIES>(g, a.g, b, t0, h, a.T, a.D);
-            __syncthreads();
-            const int64_t row = (b * a.H + h) * a.T;
-            float p[QUERIES / 8][4], ds[QUERIES / 8][4];
-            multiply_rows<T, DP, QUERIES>(p, k, q);
-            multiply_rows<T, DP, QUERIES>(ds, v, g);
+    own_rows<DP, HOLDS> k, v;
+    tile_load<DP, TILE>(memory, a.k, b, begin, h_kv, a.S, a.D);
+    tile_load<DP, TILE>(memory + OWN, a.v, b, begin, h_kv, a.S, a.D);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    k.take(memory), v.take(memory + OWN);
+    if (HOLDS) __syncthreads();
+    float dk[COLUMNS / 8][4] = {}, dv[COLUMNS / 8][4] = {};
+    if (n_all) ring.load(0, a.q, a.g, b, from, h_kv * group, a.T, a.D);
+    for (int i = 0; i < n_all; i++) {
+        const int64_t h = h_kv * group + i / n_tiles, row = (b * a.H + h) * a.T;
+        const int t0 = from + i % n_tiles * N, next = i + 1;
+        if (next < n_all)
+            ring.load(next, a.q, a.g, b, from + next % n_tiles * N, h_kv * group + next / n_tiles, a.T, a.D);
+        else copies_commit();
+        ring.wait();
+        float p[N / 8][4], ds[N / 8][4];
+        multiply_rows<T, DP, N>(p, k, ring.first(i));
+        multiply_rows<T, DP, N>(ds, v, ring.second(i));
+        scores_hide<N>(p, own, t0, (float)a.scale * LOG2_E, t0 >= whole_from && t0 + N <= whole_to);
+        if (a.mask) scores_mask<N, true>(p, a, b, h, first, t0);
 #pragma unroll
-            for (int j = 0; j < QUERIES / 8; j++) {
-                const unsigned keeps = keeps_keys(mask, row + t0 + 8 * j, first);
+        for (int j = 0; j < N / 8; j++) {
+            const unsigned keeps = keeps_keys(mask, row + t0 + 8 * j, first);
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int t = t0 + 8 * j + lane_pair() + i % 2;
-                    const bool is_seen = sees(own, i / 2, t);
-                    const float weight = is_seen ? exp_of(scale * p[j][i] - ((const float *)a.lse)[row + t]) : 0;
-                    const float dp = keeps >> i & 1 ? mask.growth * ds[j][i] : 0;
-                    p[j][i] = keeps >> i & 1 ? weight : 0;
-                    ds[j][i] = is_seen ? weight * (dp - delta[row + t]) : 0;
-                }
+            for (int e = 0; e < 4; e++) {
+                const int64_t t = min((int64_t)t0 + 8 * j + lane_pair() + e % 2, a.T - 1);
+                const float weight = weight_of(p[j][e], ((const float *)a.lse)[row + t] * LOG2_E);
+                const float dp = keeps >> e & 1 ? mask.growth * ds[j][e] : 0;
+                p[j][e] = keeps >> e & 1 ? weight : 0;
+                ds[j][e] = weight == 0 ? 0 : weight * (dp - delta[row + t]);
             }
-            multiply_columns<T, DP, QUERIES>(dv, p, g);
-            multiply_columns<T, DP, QUERIES>(dk, ds, q);
         }
-    rows_store<T, DP>(a.dk, b, first, h_kv, a.S, a.D, dk, scale, scale);
-    rows_store<T, DP>(a.dv, b, first, h_kv, a.S, a.D, dv, mask.growth, mask.growth);
+        multiply_columns<T, DP, COLUMNS, N>(dv, p, ring.second(i) + column);
+        multiply_columns<T, DP, COLUMNS, N>(dk, ds, ring.first(i) + column);
+        __syncthreads();
+    }
+    const float scale[2] = {(float)a.scale, (float)a.scale}, growth[2] = {mask.growth, mask.growth};
+    rows_store<T, COLUMNS>(a.dk, b, first, h_kv, a.S, a.D, column, dk, scale);
+    rows_store<T, COLUMNS>(a.dv, b, first, h_kv, a.S, a.D, column, dv, growth);
+}
+
+/* ds of (16 queries, N keys) is the gradient of the mask there. */
+template <int N>
+__device__ inline void mask_gradient(const attention_call &a, const float (&ds)[N / 8][4], int64_t head, int first,
+                                     int at) {
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int64_t t = first + lane_row() + i / 2 * 8, s = at + 8 * j + lane_pair() + i % 2;
+            if (t < a.T && s < a.S) store_as<float>(a.dmask, (head * a.T + t) * a.S + s, a.mask_dtype, ds[j][i]);
+        }
 }
 
 template <class T, int DP>
 __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, const float *delta, int64_t n) {
-    __shared__ __align__(16) uint16_t k[TILE][DP + PAD], v[TILE][DP + PAD];
-    const int64_t head = blockIdx.x / n, b = head / a.H, h = head % a.H, h_kv = h / (a.H / a.H_kv);
-    const int begin = (int)(n - 1 - blockIdx.x % n) * TILE, first = begin + warp_rows(); /* the longest first */
-    const int end = (int)visible_keys(a, min((int64_t)begin + TILE, a.T) - 1);
-    const int64_t row = head * a.T + first;
+    enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 64, OWN = TILE * tile_shape<DP>::ROW };
+    extern __shared__ __align__(16) uint16_t memory[];
+    const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : 2 * OWN)};
+    query_block at = query_block_of(a, n);
+    if (a.dmask) at.from = 0, at.to = (int)a.S; /* its zeros are written too */
+    const int64_t row = at.head * a.T + at.first;
     const tile_mask mask = mask_of(a);
     const uint64_t mask_row = keeps_row(mask, row);
-    const float scale = (float)a.scale;
-    const lane_sight own = sight_of_queries(a, b, first);
-    uint32_t q[DP / 16][4], g[DP / 16][4];
-    fragments_load<DP>(q, a.q, b, first, h, a.T, a.D);
-    fragments_load<DP>(g, a.g, b, first, h, a.T, a.D);
+    const lane_sight own = sight_of_queries(a, at.b, at.first);
+    own_rows<DP, HOLDS> q, g;
+    tile_load<DP, TILE>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
+    tile_load<DP, TILE>(memory + OWN, a.g, at.b, at.begin, at.h, a.T, a.D);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    q.take(memory), g.take(memory + OWN);
+    if (HOLDS) __syncthreads();
     float dq[DP / 8][4] = {}, lse[2], own_delta[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const bool is_there = first + lane_row() + 8 * i < a.T;
-        lse[i] = is_there ? ((const float *)a.lse)[row + lane_row() + 8 * i] : 0;
+        const bool is_there = at.first + lane_row() + 8 * i < a.T;
+        lse[i] = is_there ? ((const float *)a.lse)[row + lane_row() + 8 * i] * LOG2_E : 0;
         own_delta[i] = is_there ? delta[row + lane_row() + 8 * i] : 0;
     }
-    for (int s0 = (int)first_key(a, b, begin) / TILE * TILE; s0 < end; s0 += TILE) {
-        __syncthreads();
-        tile_load<DP, TILE>(k, a.k, b, s0, h_kv, a.S, a.D);
-        tile_load<DP, TILE>(v, a.v, b, s0, h_kv, a.S, a.D);
-        __syncthreads();
-        float p[TILE / 8][4], ds[TILE / 8][4];
-        multiply_rows<T, DP, TILE>(p, q, k);
-        multiply_rows<T, DP, TILE>(ds, g, v);
+    const int begin = at.from / N * N;
+    if (begin < at.to) ring.load(0, a.k, a.v, at.b, begin, at.h_kv, a.S, a.D);
+    for (int i = 0, s = begin; s < at.to; i++, s += N) {
+        if (s + N < at.to) ring.load(i + 1, a.k, a.v, at.b, s + N, at.h_kv, a.S, a.D);
+        else copies_commit();
+        ring.wait();
+        float p[N / 8][4], ds[N / 8][4];
+        multiply_rows<T, DP, N>(p, q, ring.first(i));
+        multiply_rows<T, DP, N>(ds, g, ring.second(i));
+        scores_hide<N>(p, own, s, (float)a.scale * LOG2_E, s >= at.whole_from && s + N <= at.whole_to);
+        if (a.mask) scores_mask<N, false>(p, a, at.b, at.h, at.first, s);
 #pragma unroll
-        for (int j = 0; j < TILE / 8; j++) {
-            const unsigned keeps = keeps_queries(mask, mask_row, s0 + 8 * j);
+        for (int j = 0; j < N / 8; j++) {
+            const unsigned keeps = keeps_queries(mask, mask_row, s + 8 * j);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const bool is_seen = sees(own, i / 2, s0 + 8 * j + lane_pair() + i % 2);
-                const float weight = is_seen ? exp_of(scale * p[j][i] - lse[i / 2]) : 0;
-                const float dp = keeps >> i & 1 ? mask.growth * ds[j][i] : 0;
-                ds[j][i] = is_seen ? weight * (dp - own_delta[i / 2]) : 0;
+            for (int e = 0; e < 4; e++) {
+                const float dp = keeps >> e & 1 ? mask.growth * ds[j][e] : 0;
+                const float weight = weight_of(p[j][e], lse[e / 2]);
+                ds[j][e] = weight == 0 ? 0 : weight * (dp - own_delta[e / 2]);
             }
         }
-        multiply_columns<T, DP, TILE>(dq, ds, k);
+        if (a.dmask) mask_gradient<N>(a, ds, at.head, at.first, s);
+        multiply_columns<T, DP, DP, N>(dq, ds, ring.first(i));
+        __syncthreads();
     }
-    rows_store<T, DP>(a.dq, b, first, h, a.T, a.D, dq, scale, scale);
+    const float scale[2] = {(float)a.scale, (float)a.scale};
+    rows_store<T, DP>(a.dq, at.b, at.first, at.h, a.T, a.D, 0, dq, scale);
 }
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
 static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 
-template <class T, int DP> static void forward_launch(const attention_call &a, const void *, cudaStream_t stream) {
-    const int64_t n = tiles_of(a.T);
-    tiles_forward<T, DP><<<(unsigned)(n * a.B * a.H), TILE_THREADS, 0, stream>>>(a, n);
+/* Bytes of shared memory: n_own tiles of the block's own rows, and the ring of tiles of n rows, which may take the
+ * place of the first once they are in registers. */
+static int shared_bytes(int DP, int n_own, int n, bool holds) {
+    const int own = n_own * TILE, ring = STAGES * 2 * n;
+    return 2 * (DP + PAD) * (holds ? (own > ring ? own : ring) : own + ring);
 }
 
-template <class T, int DP>
-static void backward_launch(const attention_call &a, const void *delta, cudaStream_t stream) {
+template <class KERNEL> static bool prepare(const tl_kernel_args *args, KERNEL kernel, int bytes) {
+    return cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), args->op,
+                      args->error);
+}
+
+template <class T, int DP> static bool forward_launch(const tl_kernel_args *args, const attention_call &a) {
+    const int64_t n = tiles_of(a.T);
+    const int bytes = shared_bytes(DP, 1, tile_shape<DP>::KEYS, DP <= 128);
+    if (!prepare(args, tiles_forward<T, DP>, bytes)) return false;
+    tiles_forward<T, DP><<<(unsigned)(n * a.B * a.H), TILE_THREADS, (size_t)bytes, stream_of(args)>>>(a, n);
+    return true;
+}
+
+template <class T, int DP> static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
     const int64_t n_keys = tiles_of(a.S), n_queries = tiles_of(a.T);
-    tiles_keys<T, DP><<<(unsigned)(n_keys * a.B * a.H_kv), TILE_THREADS, 0, stream>>>(a, (const float *)delta, n_keys);
-    tiles_queries<T, DP>
-        <<<(unsigned)(n_queries * a.B * a.H), TILE_THREADS, 0, stream>>>(a, (const float *)delta, n_queries);
+    const float *delta = (const float *)args->workspace;
+    const int key_bytes = shared_bytes(DP, 2, tile_shape<DP>::QUERIES, DP <= 64);
+    const int query_bytes = shared_bytes(DP, 2, tile_shape<DP>::KEYS, DP <= 64);
+    if (!prepare(args, tiles_keys<T, DP>, key_bytes) || !prepare(args, tiles_queries<T, DP>, query_bytes)) return false;
+    const dim3 key_blocks((unsigned)(n_keys * a.B * a.H_kv), DP / tile_shape<DP>::COLUMNS);
+    tiles_keys<T, DP><<<key_blocks, TILE_THREADS, (size_t)key_bytes, stream_of(args)>>>(a, delta, n_keys);
+    tiles_queries<T, DP><<<(unsigned)(n_queries * a.B * a.H), TILE_THREADS, (size_t)query_bytes, stream_of(args)>>>(
+        a, delta, n_queries);
+    return true;
 }
 
 /* By the head size, rounded up. */
 template <class T, bool BACKWARD> static bool launch(const tl_kernel_args *args, const attention_call &a) {
-    void (*const by_size[3])(const attention_call &, const void *,
-                             cudaStream_t) = {BACKWARD ? backward_launch<T, 32> : forward_launch<T, 32>,
-                                              BACKWARD ? backward_launch<T, 64> : forward_launch<T, 64>,
-                                              BACKWARD ? backward_launch<T, 128> : forward_launch<T, 128>};
-    by_size[a.D <= 32 ? 0 : a.D <= 64 ? 1 : 2](a, args->workspace, stream_of(args));
-    return true;
-}
-
-/* Every row of eight begins at a multiple of 16 bytes. */
-static bool is_aligned(const attention_rows &rows) {
-    return (uintptr_t)rows.data % 16 == 0 && (rows.stride_b | rows.stride_t | rows.stride_h) % 8 == 0;
+    bool (*const by_size[4])(const tl_kernel_args *,
+                             const attention_call &) = {BACKWARD ? backward_launch<T, 32> : forward_launch<T, 32>,
+                                                        BACKWARD ? backward_launch<T, 64> : forward_launch<T, 64>,
+                                                        BACKWARD ? backward_launch<T, 128> : forward_launch<T, 128>,
+                                                        BACKWARD ? backward_launch<T, 256> : forward_launch<T, 256>};
+    return by_size[a.D <= 32 ? 0 : a.D <= 64 ? 1 : a.D <= 128 ? 2 : 3](args, a);
 }
 
 extern "C" {
 
 bool attention_tiles_fit(const attention_call *a, int capability) {
-    const bool is_wanted = a->dropout > 0 || a->first_key;
-    const bool fits_kind = is_wanted && !a->mask && (a->dtype == TL_BF16 || a->dtype == TL_F16);
     const bool is_empty = a->B == 0 || a->T == 0 || a->S == 0 || a->H == 0 || a->D == 0;
-    if (capability < 80 || !fits_kind || is_empty || a->D > 128 || a->D % 8) return false;
+    const bool is_16_bit = a->dtype == TL_BF16 || a->dtype == TL_F16;
+    if (capability < 80 || !is_16_bit || is_empty || a->D > WIDEST) return false;
     const int64_t n = tiles_of(a->T > a->S ? a->T : a->S);
     const bool fits_int = a->T < INT32_MAX - TILE && a->S < INT32_MAX - TILE;
-    const bool fits_grid = fits_int && a->B * a->H <= INT32_MAX / n;
-    return fits_grid && is_aligned(a->q) && is_aligned(a->k) && is_aligned(a->v) && is_aligned(a->out) &&
-           is_aligned(a->g) && is_aligned(a->dq) && is_aligned(a->dk) && is_aligned(a->dv);
+    /* tiles of one key head's queries are counted in an int */
+    return fits_int && a->B * a->H <= INT32_MAX / n && a->H / a->H_kv <= INT32_MAX / (2 * n);
 }
 
 bool attention_tiles_forward(const tl_kernel_args *args, const attention_call *call) {
