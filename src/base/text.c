@@ -228,3 +228,18 @@ const char *duration_text(double s, char *buffer) {
         }
     return number_print(buffer, 32, "%.3g ns", s * 1e9), buffer;
 }
+
+bool text_choice(const char **at, const char *end, const char **choice, size_t *length) {
+    if (*at >= end) return false;
+    *choice = *at;
+    while (*at < end && **at != '|') ++*at;
+    *length = (size_t)(*at - *choice);
+    *at += *at < end;
+    return true;
+}
+
+struct text_quoted text_quoted(char c) {
+    struct text_quoted q = {"'\\''"};
+    if (c != '\'') q.at[0] = c, q.at[1] = 0;
+    return q;
+}

@@ -56,6 +56,14 @@ const char *amount_text(double value, char *buffer);
 const char *dollars_text(double value, char *buffer);
 const char *duration_text(double s, char *buffer);
 
+/* The next of "one|two|three" between *at and end, which it then stands behind. False: there are no more. */
+bool text_choice(const char **at, const char *end, const char **choice, size_t *length);
+/* A character of a text in a shell's single quotes: a quote ends them, and begins them again after one of its own. */
+struct text_quoted {
+    char at[5];
+};
+struct text_quoted text_quoted(char c);
+
 /* The known word nearest to `word`, or NULL when none is near. */
 const char *text_nearest(const char *word, const char *const *known, int n_known);
 /* The hint after an unknown word: `, did you mean "near"?`, without quotes for a flag (--near); "" for

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/help.h"
 #include "cli/options.h"
 #include "plan/hardware.h"
@@ -41,12 +42,8 @@ static bool values_each(const struct command *command, const struct help_option 
         for (int i = 0; is_any && (h = hardware_at(i)); i++) each(h->name, (int)strlen(h->name), context);
         return true;
     }
-    for (const char *at = o->values.at, *end = at + o->values.n; at < end;) {
-        int n = 0;
-        while (at + n < end && at[n] != '|') n++;
-        each(at, n, context);
-        at += n + 1;
-    }
+    const char *at = o->values.at, *end = at + o->values.n, *choice;
+    for (size_t n; text_choice(&at, end, &choice, &n);) each(choice, (int)n, context);
     return o->values.n > 0;
 }
 
@@ -67,11 +64,7 @@ static int clause(struct help_words w) {
 /* A text in single quotes: ' ends them, and begins them again after a quote of its own. zsh reads ":" as the end of a
  * name, so that one inside it has a backslash. */
 static void quoted(const char *text, int n, bool has_colons) {
-    for (int i = 0; i < n; i++) {
-        if (text[i] == '\'') printf("'\\''");
-        else if (text[i] == ':' && has_colons) printf("\\:");
-        else putchar(text[i]);
-    }
+    for (int i = 0; i < n; i++) printf("%s%s", text[i] == ':' && has_colons ? "\\" : "", text_quoted(text[i]).at);
 }
 
 /* ---- bash ---- */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "step/settings.h"
 
 static int spaces(const char *at) { return (int)strspn(at, " "); }
@@ -149,14 +150,12 @@ static int usage_words(struct help_words usage, const char *name, char words[HEL
     for (; at < end && (is_lower(*at) || *at == '|'); at++) {
     }
     if (at < end && !strchr(" ]", *at)) return n;
-    while (from < at && n < HELP_WORDS - 1) {
-        int length = 0;
-        while (from + length < at && from[length] != '|') length++;
-        snprintf(words[n], sizeof words[n], "%.*s", length, from);
+    const char *word;
+    for (size_t length; n < HELP_WORDS - 1 && text_choice(&from, at, &word, &length);) {
+        snprintf(words[n], sizeof words[n], "%.*s", (int)length, word);
         bool is_new = length > 0;
         for (int i = 0; i < n; i++) is_new = is_new && strcmp(words[i], words[n]) != 0;
         n += is_new;
-        from += length + 1;
     }
     return n;
 }

@@ -15,7 +15,7 @@
 /* A bound at the share of the peak that published runs of about this size reach on this chip. */
 static void expected_say(struct answer *a, const struct peak *machine, double params, const char *what, double bound) {
     const struct mfu_row *row = mfu_find(machine->chip, params);
-    const double mfu = row ? row->mfu : layout_typical_share(machine->chip);
+    const double mfu = row ? row->mfu : mfu_roofline_share(machine->chip, params) / MFU_TO_ROOFLINE;
     char name[32], shown[32], size[32];
     snprintf(name, sizeof name, "expected_%s", what);
     if (row)

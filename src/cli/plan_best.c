@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/plan_options.h"
 #include "cli/sheet.h"
@@ -25,10 +26,7 @@ static void word_put(struct growing *g, const char *word) {
         return;
     }
     growing_text(g, " '");
-    for (; *word; word++) {
-        if (*word == '\'') growing_text(g, "'\\''");
-        else growing_put(g, word, 1);
-    }
+    for (; *word; word++) growing_text(g, text_quoted(*word).at);
     growing_text(g, "'");
 }
 
@@ -57,6 +55,27 @@ static bool is_written(const struct settings *given, const char *name, const jso
     return strcmp(name, "dp") && settings_is_given(given, name) && !json_equal(value, usual);
 }
 
+static void real_put(struct growing *g, const char *flag, double value) {
+    char number[NUMBER_TEXT];
+    if (!(value > 0)) return;
+    number_shortest(number, value);
+    growing_print(g, " %s %s", flag, number);
+}
+
+/* What a plan was told beside the settings: its chips, and of several devices the network and the schedule. */
+static void options_put(struct growing *g, const struct plan_flags *f, int64_t devices) {
+    if (f->hardware) growing_text(g, " --hardware"), word_put(g, f->hardware);
+    if (devices == 1) return;
+    growing_print(g, " --devices %" PRId64, devices);
+    if (f->schedule) growing_text(g, " --schedule"), word_put(g, f->schedule);
+    if (f->options.layout.chunks > 1) growing_print(g, " --chunks %" PRId64, f->options.layout.chunks);
+    if (f->fabric) growing_text(g, " --fabric"), word_put(g, f->fabric);
+    real_put(g, "--link", f->link);
+    real_put(g, "--network", f->between);
+    if (f->node) growing_print(g, " --node %" PRId64, f->node);
+    if (f->options.layout.has_rings) growing_text(g, " --rings");
+}
+
 /* A command of a row: `tally plan` that plans it alone, or `tally train` that runs it. memory_free it. */
 static char *command_of(const struct plan_flags *f, const struct best_row *row, bool is_train) {
     static struct settings s, usual;
@@ -76,7 +95,7 @@ static char *command_of(const struct plan_flags *f, const struct best_row *row, 
         else if (is_device || is_written(&f->settings, at->name, value, json_object_get(defaults, at->name)))
             flag_put(&g, at->name, value);
     }
-    if (!is_train && row->devices > 1) growing_print(&g, " --devices %" PRId64, row->devices);
+    if (!is_train) options_put(&g, f, row->devices);
     free(text), free(none);
     json_decref(values), json_decref(defaults);
     return g.at;

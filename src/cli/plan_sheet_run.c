@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "cli/cli.h"
 #include "cli/plan_sheet.h"
+#include "plan/mfu.h"
 #include "step/recipe.h"
 
 /* Memory that is a reserve, and not the driver's figure. */
@@ -162,8 +163,9 @@ static void time_of_many(struct sheet *s, const struct plan *plan) {
     char computing[80] = "", a[32], b[32];
     if (!(e->bound_s > 0)) return;
     if (!(plan->time.predicted_s > 0))
-        number_print(computing, sizeof computing, " (products at %.0f %% of the peak)",
-                     100 * layout_typical_share(plan->target.chip));
+        number_print(
+            computing, sizeof computing, " (ops at %.0f %% of their roofline)",
+            100 * mfu_roofline_share(plan->target.chip, (double)tl_model_config_parameters(&plan->price.config)));
     sheet_line(s, SHEET_DETAIL, "a step: computing %s%s, waiting %s, with %s of communication hidden",
                duration_text(e->compute_s, a), computing, e->exposed_s > 0 ? duration_text(e->exposed_s, b) : "0 s",
                e->hidden_s > 0 ? duration_text(e->hidden_s, (char[32]){0}) : "0 s");

@@ -1,6 +1,7 @@
 #include "plan/best.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,13 +31,12 @@ struct search {
 static bool choice_set(struct settings *s, const char *name, int n) {
     const struct setting_row *row = NULL;
     for (int i = 0; (row = settings_row(i)) && strcmp(row->name, name);) i++;
-    const char *at = row ? row->kind : NULL;
-    for (; at && n > 0; n--) at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL;
+    const char *at = row ? row->kind : "", *end = at + strlen(at), *choice = NULL;
     char value[64];
-    if (!at) return false;
-    const size_t length = strcspn(at, "|");
-    if (length >= sizeof value) return false;
-    memcpy(value, at, length), value[length] = 0;
+    size_t length = 0;
+    for (int i = 0; i <= n; i++)
+        if (!text_choice(&at, end, &choice, &length)) return false;
+    snprintf(value, sizeof value, "%.*s", (int)length, choice);
     return settings_set(s, name, value);
 }
 
@@ -69,12 +69,8 @@ void best_apply(const struct best_row *row, struct settings *s, struct plan_opti
 
 static bool row_add(struct search *h, const struct best_row *row) {
     struct best *b = h->best;
-    if (b->n == b->room) {
-        const int room = 2 * b->room + 64;
-        struct best_row *rows = memory_resize(b->rows, (size_t)room * sizeof *rows);
-        if (!rows) return error_memory((size_t)room * sizeof *rows, "plans");
-        b->rows = rows, b->room = room;
-    }
+    if (!memory_grow((void **)&b->rows, &b->room, (size_t)b->n, sizeof *b->rows))
+        return error_memory(2 * b->room * sizeof *b->rows, "plans");
     b->rows[b->n++] = *row;
     return true;
 }

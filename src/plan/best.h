@@ -26,7 +26,8 @@ struct best_row {
 
 struct best {
     struct best_row *rows; /* those that were planned and are best, the fastest first */
-    int n, room;
+    int n;
+    size_t room;
     int fastest, cheapest, smallest; /* rows; -1: nothing fits */
     int n_tried;
 };

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "plan/mfu.h"
 #include "step/buckets.h"
 #include "step/mesh.h"
 #include "step/recipe.h"
@@ -319,7 +320,8 @@ static struct layout_work work_find(const struct price *p, const struct predict_
     const tl_ledger *ledger = p->kind[KIND_STEP].ledger;
     const struct predict_shape shape = predict_shape_of(&p->config, p->settings.seq);
     double flops[TL_PHASE_COUNT] = {0}, all = 0;
-    struct layout_work work = {.is_known = m->bandwidth > 0};
+    struct layout_work work = {.is_known = m->bandwidth > 0,
+                               .parameters = (double)tl_model_config_parameters(&p->config)};
     for (size_t i = 0; i < ledger->n_rows; i++) {
         const struct ledger_row *row = &ledger->rows[i];
         bool has_dtype = row->key.dtype < TL_DTYPE_COUNT, is_update = row->key.phase == TL_UPDATE;
@@ -389,18 +391,6 @@ static double pipeline_bubble(const struct pipeline *p, struct stage_seconds s) 
     return all > 0 ? 1 - sum_of(p, s) / all : 0;
 }
 
-/* Rounded so that the median error is 0 in half of the published runs (tests/published_runs.h); the other half is the
- * check. Chips without such runs have the lower one. */
-double layout_typical_share(const struct hardware *chip) {
-    static const struct {
-        const char *chip;
-        double share;
-    } typical[] = {{"A100", 0.6}, {"H100", 0.5}, {"H200", 0.5}};
-    for (size_t i = 0; chip && i < sizeof typical / sizeof *typical; i++)
-        if (!strncmp(chip->name, typical[i].chip, strlen(typical[i].chip))) return typical[i].share;
-    return 0.5;
-}
-
 /* A share of the communication of an axis hides behind `window` seconds of computation. */
 static void expose_share(struct layout_estimate *e, int axis, double share, double window) {
     double all = share * e->axis[axis].expected_s, hidden = fmin(LAYOUT_OVERLAP * all, window);
@@ -440,7 +430,7 @@ static void seconds_divide(struct layout_seconds *s, double parts) {
 
 static double own_seconds(const struct layout_work *work, const struct plan_target *target) {
     if (work->steps.predicted_s > 0) return work->steps.predicted_s;
-    return work->steps.roofline_s / layout_typical_share(target->chip);
+    return work->steps.roofline_s / mfu_roofline_share(target->chip, work->parameters);
 }
 
 static struct stage_seconds own_stages(const struct pipeline *p, const struct plan_target *target) {

@@ -69,8 +69,6 @@ extern const char *const layout_axis_names[LAYOUT_AXES];
 
 /* Share of communication that hides behind computation, in expectations. */
 #define LAYOUT_OVERLAP 0.8
-/* Share of a chip's dense peak that long trainings reach in products, in expectations (docs/planning.md). */
-double layout_typical_share(const struct hardware *chip);
 
 /* Seconds of a step of the whole model on one device: the parts that sharding of states divides, and the rest. */
 struct layout_work {
@@ -78,6 +76,7 @@ struct layout_work {
         double compute_s, memory_s;     /* the two lower bounds: at peaks, at the fastest memory */
         double roofline_s, predicted_s; /* 0: not known */
     } steps, update;
+    double parameters;       /* of the whole model */
     double forward, weights; /* F and W as shares of F + B, by FLOPs */
     bool is_known;           /* the seconds are: of no dtype that the step needs the peak is missing */
 };

@@ -43,12 +43,8 @@ static struct priced *price_of(struct hunt *h, int which, bool is_several) {
 }
 
 static bool row_add(struct layouts *all, const struct layouts_row *row) {
-    if ((all->n & (all->n - 1)) == 0) { /* full at every power of two */
-        size_t room = all->n ? 2 * (size_t)all->n : 1;
-        struct layouts_row *more = realloc(all->rows, room * sizeof *more);
-        if (!more) return error_memory(room * sizeof *more, "layouts");
-        all->rows = more;
-    }
+    if (!memory_grow((void **)&all->rows, &all->room, (size_t)all->n, sizeof *all->rows))
+        return error_memory(2 * all->room * sizeof *all->rows, "layouts");
     all->rows[all->n++] = *row;
     all->n_fit += row->fits;
     return true;
@@ -232,6 +228,6 @@ bool layouts_sketch(struct layouts *all, const struct settings *s, const struct 
 }
 
 void layouts_free(struct layouts *all) {
-    free(all->rows);
+    memory_free(all->rows);
     *all = (struct layouts){0};
 }

@@ -15,6 +15,7 @@ struct layouts_row {
 struct layouts {
     struct layouts_row *rows; /* those that fit, the fastest first, then the others */
     int n, n_fit;
+    size_t room;
     int64_t sequences; /* of a step, over all devices */
     double tokens;     /* the same */
 };

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#define FOUNDRY "llm-foundry, scripts/train/benchmarking, bf16"
+#define MAXTEXT "MaxText, README.md of 2024"
+#define FOUNDRY "llm-foundry's benchmarks, bf16"
 
 const struct mfu_row mfu_rows[] = {
     {"A100", 125e6, 0.446, 20, FOUNDRY},
@@ -28,6 +29,16 @@ const struct mfu_row mfu_rows[] = {
     {"H100", 175e9, 0.445, 2, "Megatron-core, README: 47 % on 96 GPUs, 42 % on 4608"},
     {"H100", 405e9, 0.41, 3, "Llama team 2024, table 4"},
     {"TPU v4", 540e9, 0.462, 1, "Chowdhery et al. 2022, section 4.1"},
+    {"TPU v5p", 32e9, 0.715, 1, MAXTEXT},
+    {"TPU v5p", 64e9, 0.703, 1, MAXTEXT},
+    {"TPU v5p", 128e9, 0.686, 2, MAXTEXT},
+    {"TPU v5p", 256e9, 0.688, 1, MAXTEXT},
+    {"TPU v5p", 512e9, 0.640, 1, MAXTEXT},
+    {"TPU v5p", 1.1e12, 0.645, 4, MAXTEXT},
+    {"TPU v5e", 16e9, 0.587, 6, MAXTEXT},
+    {"TPU v5e", 32e9, 0.639, 6, MAXTEXT},
+    {"TPU v5e", 64e9, 0.554, 6, MAXTEXT},
+    {"TPU v5e", 128e9, 0.539, 6, MAXTEXT},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -37,9 +48,15 @@ const struct mfu_row *mfu_find(const struct hardware *chip, double parameters) {
     if (!(parameters > 0)) parameters = 7e9;
     for (const struct mfu_row *r = mfu_rows; chip && r->chip; r++) {
         const double distance = fabs(log(r->parameters / parameters));
-        if (strncmp(chip->name, r->chip, strlen(r->chip)) || distance >= nearest) continue;
+        const char *name = strncmp(chip->name, "H200", 4) ? chip->name : "H100"; /* the same units at the same clock */
+        if (strncmp(name, r->chip, strlen(r->chip)) || distance >= nearest) continue;
         nearest = distance;
         best = r;
     }
     return best;
+}
+
+double mfu_roofline_share(const struct hardware *chip, double parameters) {
+    const struct mfu_row *row = mfu_find(chip, parameters);
+    return row ? MFU_TO_ROOFLINE * row->mfu : 0.5;
 }

@@ -11,6 +11,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "tensor/dtype.h"
+#include "plan/mfu.h"
 #include "step/recipe.h"
 #include "step/trainer.h"
 
@@ -93,7 +94,8 @@ static double expected_step(const struct plan *plan, double parts) {
     if (mfu > 0) return plan->time.peak > 0 ? palm / (mfu * plan->time.peak) : 0;
     if (plan->options.n_devices > 1) return plan->layout.expected_s;
     if (plan->time.predicted_s > 0) return plan->time.predicted_s;
-    return plan->time.roofline_s / layout_typical_share(plan->target.chip);
+    return plan->time.roofline_s /
+           mfu_roofline_share(plan->target.chip, (double)tl_model_config_parameters(&plan->price.config));
 }
 
 /* A step by a given share, by measurements, or by what published runs reach; and the bill for all of them. */
@@ -107,6 +109,7 @@ static void expected_find(struct plan *plan) {
     if (!(e->step_s > 0)) return;
     if (plan->time.peak > 0) e->mfu = (double)plan->convention[PLAN_PALM] / parts / e->step_s / plan->time.peak;
     e->has_range = !(o->terms.mfu > 0) && !(plan->time.predicted_s > 0);
+    if (e->has_range) e->row = mfu_find(plan->target.chip, (double)tl_model_config_parameters(&plan->price.config));
     const double s = plan->run.steps * e->step_s, bounded = fmax(BILL_SHORTEST * s, plan->run.steps * least);
     e->bill = bill_of(&o->terms, o->price_per_hour, watts, n, s);
     e->least = bill_of(&o->terms, o->price_per_hour, watts, n, bounded);

@@ -10,6 +10,7 @@
 #include "plan/framework.h"
 #include "plan/group.h"
 #include "plan/layout.h"
+#include "plan/mfu.h"
 #include "plan/plan_target.h"
 
 /* Useful FLOPs of a step, by various authors' rules; all but the last leave out recomputation. */
@@ -57,6 +58,7 @@ struct plan_expectation {
     double step_s, mfu;            /* mfu: by PaLM's rule; 0: not known */
     struct bill bill, least, most; /* nine of ten published runs lie between the last two */
     bool has_range;                /* it rests on published runs, not on a given share or on measurements */
+    const struct mfu_row *row;     /* those of this chip and about this size; NULL: there are none */
 };
 
 struct plan {

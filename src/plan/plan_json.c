@@ -120,6 +120,10 @@ static json_t *expected_json(const struct plan *plan) {
                              "days", known(b->days), "device_hours", known(b->device_hours), "money", known(b->money),
                              "energy_kwh", known(b->energy_kwh), "co2_kg", known(b->co2_kg));
     if (!json || !e->has_range) return json;
+    if (e->row)
+        json_object_set_new(json, "published",
+                            json_pack("{s:f, s:f, s:I, s:s}", "mfu", e->row->mfu, "parameters", e->row->parameters,
+                                      "rows", (json_int_t)e->row->n, "source", e->row->source));
     json_object_set_new(json, "days_range", range_json(e->least.days, e->most.days));
     json_object_set_new(json, "money_range", range_json(e->least.money, e->most.money));
     return json;

@@ -1,57 +1,24 @@
 /* roofline_svg.c: the picture. Axes are logarithmic; labels are placed one by one where they overlap neither points
  * nor other labels; colours follow the reader's light or dark scheme. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/growing.h"
+#include "base/memory.h"
 #include "base/number.h"
 #include "plan/roofline.h"
 
 enum { WIDTH = 1060, HEIGHT = 680, LEFT = 84, RIGHT = 24, TOP = 64, BOTTOM = 96, MOST_LABELS = 600 };
-
-struct text { /* that grows */
-    char *at;
-    size_t n, room;
-    bool ok;
-};
-
-static void put(struct text *t, const char *format, ...) TL_PRINTF(2, 3);
-static void put(struct text *t, const char *format, ...) {
-    va_list arguments;
-    for (int turn = 0; t->ok && turn < 2; turn++) {
-        va_start(arguments, format);
-        int n = number_vprint(t->at ? t->at + t->n : NULL, t->room - t->n, format, arguments);
-        va_end(arguments);
-        if (n >= 0 && t->n + (size_t)n < t->room) {
-            t->n += (size_t)n;
-            return;
-        }
-        size_t room = 2 * t->room + (size_t)(n < 0 ? 0 : n) + 4096;
-        char *larger = realloc(t->at, room);
-        if (!larger) t->ok = error_memory(room, "a picture");
-        else t->at = larger, t->room = room;
-    }
-}
-
-/* Escapes <, > and & of names from files. */
-static void put_escaped(struct text *t, const char *s) {
-    for (; *s; s++) {
-        if (*s == '<') put(t, "&lt;");
-        else if (*s == '>') put(t, "&gt;");
-        else if (*s == '&') put(t, "&amp;");
-        else put(t, "%c", *s);
-    }
-}
 
 struct box {
     double x0, y0, x1, y1;
 };
 
 struct picture {
-    struct text t;
+    struct growing t;
     const struct roofline *r;
     double x0, x1, y0, y1; /* log10 of the ends of the axes */
     struct box taken[MOST_LABELS];
@@ -98,8 +65,9 @@ static bool place(const struct picture *p, double x, double y, double w, double 
 
 /* ---- Parts ---- */
 
-static void style_put(struct text *t) {
-    put(t,
+static void style_put(struct growing *t) {
+    growing_print(
+        t,
         "<style>\n"
         "text{font:12px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#24292f}\n"
         ".bg{fill:#fff}.grid{stroke:#d8dee4;stroke-width:1}.axis{stroke:#57606a;stroke-width:1.2}.faint{fill:#57606a}\n"
@@ -124,25 +92,29 @@ static void rate_text(double rate, char *text, size_t size) {
 }
 
 static void axes_put(struct picture *p) {
-    struct text *t = &p->t;
+    struct growing *t = &p->t;
     for (int e = (int)ceil(p->x0 - 1e-9); e <= p->x1 + 1e-9; e++) {
         double x = x_of(p, pow(10, e));
-        put(t, "<line class=\"grid\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>", x, TOP, x, HEIGHT - BOTTOM);
-        put(t, "<text class=\"faint\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", x, HEIGHT - BOTTOM + 18,
-            pow(10, e));
+        growing_print(t, "<line class=\"grid\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>", x, TOP, x,
+                      HEIGHT - BOTTOM);
+        growing_print(t, "<text class=\"faint\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", x,
+                      HEIGHT - BOTTOM + 18, pow(10, e));
     }
     for (int e = (int)ceil(p->y0 - 1e-9); e <= p->y1 + 1e-9; e++) {
         double y = y_of(p, pow(10, e));
         char text[32];
         rate_text(pow(10, e), text, sizeof text);
-        put(t, "<line class=\"grid\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>", LEFT, y, WIDTH - RIGHT, y);
-        put(t, "<text class=\"faint\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8, y + 4, text);
+        growing_print(t, "<line class=\"grid\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>", LEFT, y, WIDTH - RIGHT,
+                      y);
+        growing_print(t, "<text class=\"faint\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8, y + 4,
+                      text);
     }
-    put(t, "<path class=\"axis\" fill=\"none\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, HEIGHT - BOTTOM, WIDTH - RIGHT);
-    put(t, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">arithmetic intensity, FLOP per byte</text>\n",
-        (LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 38);
-    put(t, "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">FLOP/s</text>\n",
-        (TOP + HEIGHT - BOTTOM) / 2);
+    growing_print(t, "<path class=\"axis\" fill=\"none\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, HEIGHT - BOTTOM,
+                  WIDTH - RIGHT);
+    growing_print(t, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">arithmetic intensity, FLOP per byte</text>\n",
+                  (LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 38);
+    growing_print(t, "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">FLOP/s</text>\n",
+                  (TOP + HEIGHT - BOTTOM) / 2);
 }
 
 /* The dtypes whose peaks are roofs here: those of the points, and f32. */
@@ -157,10 +129,10 @@ static bool is_roof(const struct roofline *r, int dtype) {
 static void label_put(struct picture *p, const char *class, double x, double y, bool is_end, const char *label) {
     double w = 6.6 * (double)strlen(label), left = is_end ? x - w : x;
     take(p, (struct box){left, y - 12, left + w, y + 4});
-    put(&p->t, "<text class=\"small %s\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", class, x, y,
-        is_end ? "end" : "start");
-    put_escaped(&p->t, label);
-    put(&p->t, "</text>\n");
+    growing_print(&p->t, "<text class=\"small %s\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", class, x, y,
+                  is_end ? "end" : "start");
+    growing_html(&p->t, label);
+    growing_print(&p->t, "</text>\n");
 }
 
 static void roofs_put(struct picture *p) {
@@ -171,16 +143,17 @@ static void roofs_put(struct picture *p) {
         if (!is_roof(r, d)) continue;
         double peak = r->known.peak[d], ridge = peak / r->known.bandwidth;
         highest = fmax(highest, peak);
-        put(&p->t, "<path class=\"roof\" d=\"M%.1f %.1fH%.1f\"/>\n", x_of(p, ridge), y_of(p, peak), x_of(p, right));
+        growing_print(&p->t, "<path class=\"roof\" d=\"M%.1f %.1fH%.1f\"/>\n", x_of(p, ridge), y_of(p, peak),
+                      x_of(p, right));
         rate_text(peak, rate, sizeof rate);
         number_print(label, sizeof label, "%s: %sFLOP/s, ridge %.3g", tl_dtype_name((tl_dtype)d), rate, ridge);
         label_put(p, "", WIDTH - RIGHT - 4, y_of(p, peak) - 7, true, label);
     }
-    put(&p->t, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x_of(p, left), y_of(p, left * r->known.bandwidth),
-        x_of(p, highest / r->known.bandwidth), y_of(p, highest));
+    growing_print(&p->t, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x_of(p, left),
+                  y_of(p, left * r->known.bandwidth), x_of(p, highest / r->known.bandwidth), y_of(p, highest));
     if (r->known.fastest > 1.05 * r->known.bandwidth)
-        put(&p->t, "<path class=\"cache\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x_of(p, left),
-            y_of(p, left * r->known.fastest), x_of(p, highest / r->known.fastest), y_of(p, highest));
+        growing_print(&p->t, "<path class=\"cache\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x_of(p, left),
+                      y_of(p, left * r->known.fastest), x_of(p, highest / r->known.fastest), y_of(p, highest));
     number_print(label, sizeof label, "slope: memory %.4g GB/s%s", r->known.bandwidth / 1e9,
                  r->known.fastest > 1.05 * r->known.bandwidth ? ", dashed: caches" : "");
     label_put(p, "faint", LEFT + 10, TOP + 16, false, label);
@@ -193,17 +166,20 @@ static const char *class_of(const struct roofline_point *p) {
 }
 
 /* A circle for training, a square for the standard set, a diamond for inference: colour is not the only difference. */
-static void mark_put(struct text *t, const struct roofline_point *q, double x, double y) {
+static void mark_put(struct growing *t, const struct roofline_point *q, double x, double y) {
     if (q->set == ROOFLINE_STANDARD)
-        put(t, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"8\" height=\"8\">", class_of(q), x - 4, y - 4);
+        growing_print(t, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"8\" height=\"8\">", class_of(q), x - 4,
+                      y - 4);
     else if (q->set == ROOFLINE_INFERENCE)
-        put(t, "<path class=\"%s\" d=\"M%.1f %.1fl5.5 5.5 -5.5 5.5 -5.5 -5.5z\">", class_of(q), x, y - 5.5);
-    else put(t, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\">", class_of(q), x, y);
-    put(t, "<title>");
-    put_escaped(t, q->name);
-    put(t, " %s %s: %.4g FLOP/B, %.4g GFLOP/s, %.1f %% of the roof</title>", tl_dtype_name(q->dtype),
-        tl_phase_name((tl_phase)q->phase), q->intensity, q->rate / 1e9, 100 * q->rate / q->roof);
-    put(t, q->set == ROOFLINE_STANDARD ? "</rect>\n" : q->set == ROOFLINE_INFERENCE ? "</path>\n" : "</circle>\n");
+        growing_print(t, "<path class=\"%s\" d=\"M%.1f %.1fl5.5 5.5 -5.5 5.5 -5.5 -5.5z\">", class_of(q), x, y - 5.5);
+    else growing_print(t, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\">", class_of(q), x, y);
+    growing_print(t, "<title>");
+    growing_html(t, q->name);
+    growing_print(t, " %s %s: %.4g FLOP/B, %.4g GFLOP/s, %.1f %% of the roof</title>", tl_dtype_name(q->dtype),
+                  tl_phase_name((tl_phase)q->phase), q->intensity, q->rate / 1e9, 100 * q->rate / q->roof);
+    growing_print(t, q->set == ROOFLINE_STANDARD    ? "</rect>\n"
+                     : q->set == ROOFLINE_INFERENCE ? "</path>\n"
+                                                    : "</circle>\n");
 }
 
 /* Points that take next to no time are in the table alone. */
@@ -233,10 +209,11 @@ static void points_put(struct picture *p) {
             double cx = fmin(fmax(x, b.x0), b.x1), cy = fmin(fmax(y, b.y0), b.y1);
             take(p, b);
             if (hypot(cx - x, cy - y) > 13)
-                put(&p->t, "<line class=\"lead\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", x, y, cx, cy);
-            put(&p->t, "<text class=\"small\" x=\"%.1f\" y=\"%.1f\">", b.x0 + 2, b.y1 - 3);
-            put_escaped(&p->t, q->name);
-            put(&p->t, "</text>\n");
+                growing_print(&p->t, "<line class=\"lead\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", x, y, cx,
+                              cy);
+            growing_print(&p->t, "<text class=\"small\" x=\"%.1f\" y=\"%.1f\">", b.x0 + 2, b.y1 - 3);
+            growing_html(&p->t, q->name);
+            growing_print(&p->t, "</text>\n");
         }
         mark_put(&p->t, q, x, y);
     }
@@ -256,7 +233,7 @@ static void legend_put(struct picture *p) {
     for (int i = 0; i < 5; i++) {
         struct roofline_point q = {.set = rows[i].set, .phase = rows[i].phase, .dtype = TL_F32, .roof = 1};
         mark_put(&p->t, &q, x + 6, HEIGHT - 26);
-        put(&p->t, "<text x=\"%.1f\" y=\"%d\">%s</text>\n", x + 18, HEIGHT - 22, rows[i].words);
+        growing_print(&p->t, "<text x=\"%.1f\" y=\"%d\">%s</text>\n", x + 18, HEIGHT - 22, rows[i].words);
         x += 48 + 6.6 * (double)strlen(rows[i].words);
     }
 }
@@ -283,34 +260,35 @@ static void range_find(struct picture *p) {
 }
 
 char *roofline_svg(const struct roofline *r, const char *title) {
-    struct picture *p = calloc(1, sizeof *p);
-    if (!p) {
-        error_memory(sizeof *p, "a picture");
-        return NULL;
-    }
+    struct picture *p = memory_new(sizeof *p);
+    if (!p) return error_memory(sizeof *p, "a picture"), NULL;
+    memset(p, 0, sizeof *p);
     p->r = r;
-    p->t.ok = true;
     range_find(p);
-    put(&p->t,
+    growing_print(
+        &p->t,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",
         WIDTH, HEIGHT, WIDTH, HEIGHT);
-    put(&p->t, "<title>");
-    put_escaped(&p->t, title);
-    put(&p->t, "</title>\n");
+    growing_print(&p->t, "<title>");
+    growing_html(&p->t, title);
+    growing_print(&p->t, "</title>\n");
     style_put(&p->t);
-    put(&p->t, "<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n<text class=\"title\" x=\"%d\" y=\"30\">", WIDTH,
-        HEIGHT, LEFT);
-    put_escaped(&p->t, title);
-    put(&p->t, "</text>\n<text class=\"faint\" x=\"%d\" y=\"49\">", LEFT);
-    put_escaped(&p->t, r->machine.machine);
-    put(&p->t, ", %s; measured %s</text>\n", r->machine.device, r->machine.date);
+    growing_print(&p->t, "<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n<text class=\"title\" x=\"%d\" y=\"30\">",
+                  WIDTH, HEIGHT, LEFT);
+    growing_html(&p->t, title);
+    growing_print(&p->t, "</text>\n<text class=\"faint\" x=\"%d\" y=\"49\">", LEFT);
+    growing_html(&p->t, r->machine.machine);
+    growing_print(&p->t, ", %s; measured %s</text>\n", r->machine.device, r->machine.date);
     axes_put(p);
     roofs_put(p);
     points_put(p);
     legend_put(p);
-    put(&p->t, "</svg>\n");
-    char *svg = p->t.ok ? p->t.at : NULL;
-    if (!svg) free(p->t.at);
-    free(p);
+    growing_print(&p->t, "</svg>\n");
+    char *svg = p->t.at;
+    if (p->t.is_broken) {
+        error_memory(p->t.room, "a picture");
+        memory_free(svg), svg = NULL;
+    }
+    memory_free(p);
     return svg;
 }

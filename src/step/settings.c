@@ -65,11 +65,10 @@ static void *field(const struct settings *s, const struct setting *row) { return
 
 /* The place of `text` among the choices; -1: it is none of them. */
 static int choice_find(const char *choices, const char *text, size_t length) {
-    for (int i = 0; *choices; i++) {
-        size_t n = strcspn(choices, "|");
-        if (n == length && !memcmp(choices, text, n)) return i;
-        choices += n + (choices[n] == '|');
-    }
+    const char *end = choices + strlen(choices), *choice;
+    size_t n;
+    for (int i = 0; text_choice(&choices, end, &choice, &n); i++)
+        if (n == length && !memcmp(choice, text, n)) return i;
     return -1;
 }
 
@@ -153,11 +152,10 @@ static struct meant choice_meant(const struct setting *row, const char *value) {
     struct meant m;
     text_copy(lower, sizeof lower, value);
     for (char *at = lower; *at; at++) *at = text_lower(*at);
-    for (const char *at = row->choices; *at && n < 16; n++) {
-        size_t length = strcspn(at, "|");
-        snprintf(known[n], sizeof known[n], "%.*s", (int)length, at);
+    const char *at = row->choices, *end = at + strlen(at), *choice;
+    for (size_t length; n < 16 && text_choice(&at, end, &choice, &length); n++) {
+        snprintf(known[n], sizeof known[n], "%.*s", (int)length, choice);
         names[n] = known[n];
-        at += length + (at[length] == '|');
     }
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (!strcmp(aliases[i][1], lower) && choice_find(row->choices, aliases[i][0], strlen(aliases[i][0])) >= 0)

@@ -46,10 +46,13 @@ def rival(r, sequences, devices):
 
 def check(model, chip, sequences, seq, devices):
     base = ["--model", model, "--device", chip, "--seq", seq]
-    best = ask("--best", *base, "--batch", sequences, *(["--devices", devices] if devices > 1 else []))
+    joined = ["--fabric", "ethernet", "--link", "7", "--rings"] if devices > 1 else []
+    best = ask("--best", *base, "--batch", sequences, *(["--devices", devices, *joined] if devices > 1 else []))
     if best is None or best["fastest"] is None:
         assert model == "llama-3-8b" and chip != "H200", "nothing fits"
         return
+    for row in best["pareto"]:
+        assert row["devices"] == 1 or " ".join(joined) in row["plan"], row
     won = {}
     for name in ("fastest", "cheapest", "smallest"):
         row = best[name]
@@ -64,6 +67,7 @@ def check(model, chip, sequences, seq, devices):
     r = random.Random(f"{model} {chip}")
     for _ in range(max(RIVALS // len(CASES), 12)):
         flags = rival(r, sequences, devices)
+        flags += joined if "--devices" in flags else []
         plan = ask(*base, *flags, "--short")
         if plan is None or plan["answer"]["verdict"] == "too large":
             continue
