@@ -286,13 +286,27 @@ static int fit_run(struct plan_flags *f) {
 }
 
 #define FIT_FLAGS PLAN_DEVICE_FLAGS "--tokens --tokens-per-parameter --price-per-hour --days --money --hardware --json "
+#define FIT_UNREAD PLAN_UNREAD "--steps --seed --seed-data "
 static const struct option_form forms[] = {
-    {"fit", FIT_FLAGS "--unit", ""},
-    {"fit model", FIT_FLAGS "--family", "--model"},
-    {"fit devices", "--hardware --json", "--dp --tp --cp --pp --sp --pp-chunks --shard-group --schedule"},
+    {"fit", FIT_FLAGS "--unit", FIT_UNREAD},
+    {"fit model", FIT_FLAGS "--family", FIT_UNREAD "--model"},
+    {"fit devices", "--hardware --json",
+     FIT_UNREAD "--dp --tp --cp --pp --sp --pp-chunks --shard-group --schedule --overlap --peak"},
     {NULL, NULL, NULL},
 };
+#define CONDITIONAL(form)                                                        \
+    {form, "--momentum --nesterov --muon-steps", OPTION_WITHOUT, "--optimizer"}, \
+        {form, "--checkpoint-k", OPTION_WITHOUT, "--checkpointing"}, {           \
+        form, "--pp-chunks", OPTION_WITHOUT, "--pp"                              \
+    }
 static const struct option_rule rules[] = {
+    CONDITIONAL("fit"),
+    CONDITIONAL("fit model"),
+    CONDITIONAL("fit devices"),
+    {"fit", "--sp --shard --shard-group --overlap", OPTION_WITHOUT, "--devices"},
+    {"fit model", "--sp --shard --shard-group --overlap", OPTION_WITHOUT, "--devices"},
+    {"fit", "--peak", OPTION_WITHOUT, "--money --days --tokens --tokens-per-parameter --json"},
+    {"fit model", "--peak", OPTION_WITHOUT, "--money --days --tokens --tokens-per-parameter --json"},
     {"fit", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
     {"fit", "--tokens", OPTION_BESIDE, "--tokens-per-parameter"},
     {"fit", "--price-per-hour", OPTION_WITHOUT, "--money --days --tokens --tokens-per-parameter --json"},

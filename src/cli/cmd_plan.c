@@ -21,8 +21,9 @@ const char help_plan[] =
     "\n"
     "Shows what a training run needs before it runs, the answer first. Tally runs the trainer's own steps on meta,\n"
     "which has shapes but no data, under the device's memory rules. Bytes, FLOPs and the verdict are exact for one\n"
-    "device; times follow from the data sheet. The settings are those of `tally train` (`tally train --settings`).\n"
-    "Models of 50 million parameters and more have defaults that fit them; the plan names them.\n"
+    "device; times follow from the data sheet. The settings are those of `tally train` (`tally train --settings`);\n"
+    "those that change no figure, such as --lr, are refused but for --best, --price and --config. Models of 50\n"
+    "million parameters and more have defaults that fit them; the plan names them.\n"
     "\n"
     "  --device NAME        cpu or this, or a chip of `tally devices`: H200, A100-80, 'RTX 4090'\n"
     "  --devices N          devices that share the work; --batch is that of all of them [dp x tp x cp x pp]\n"
@@ -378,11 +379,12 @@ static int plan_one(struct plan_flags *f) {
 
 static const struct option_form forms[] = {
     {"plan",
-     PLAN_DEVICE_FLAGS "--tokens --price-per-hour --mfu --goodput --pue --carbon --host-power --short --price "
+     PLAN_DEVICE_FLAGS "--tokens --price-per-hour --mfu --goodput --pue --carbon --host-power --short "
                        "--hardware --json --csv --markdown --full --svg",
-     ""},
-    {"plan --sweep", PLAN_DEVICE_FLAGS "--sweep --tokens --price-per-hour --mfu --hardware --json", ""},
-    {"plan --layouts", PLAN_DEVICE_FLAGS "--layouts --all --price-per-hour --hardware --json", ""},
+     PLAN_UNREAD},
+    {"plan --sweep", PLAN_DEVICE_FLAGS "--sweep --tokens --price-per-hour --mfu --hardware --json", PLAN_UNREAD},
+    {"plan --layouts", PLAN_DEVICE_FLAGS "--layouts --all --price-per-hour --hardware --json",
+     PLAN_UNREAD "--sp --steps --seed --seed-data --sample-tokens --prompt"},
     {"plan --best", PLAN_DEVICE_FLAGS "--best --price-per-hour --hardware --json --csv --markdown", ""},
     {"plan --inference",
      "--weights --cache --page --prefill-chunk --latency --draft --draft-tokens --acceptance "
@@ -394,10 +396,29 @@ static const struct option_form forms[] = {
     {"plan --as",
      PLAN_DEVICE_FLAGS "--as --tokens --price-per-hour --mfu --goodput --pue --carbon --host-power --hardware --json "
                        "--csv --markdown --full",
+     PLAN_UNREAD},
+    {"plan --price",
+     PLAN_DEVICE_FLAGS "--tokens --price-per-hour --mfu --goodput --pue --carbon --host-power --short --price "
+                       "--hardware --json --csv --markdown --full --svg",
      ""},
     {NULL, NULL, NULL},
 };
+#define CONDITIONAL(form)                                                        \
+    {form, "--momentum --nesterov --muon-steps", OPTION_WITHOUT, "--optimizer"}, \
+        {form, "--checkpoint-k", OPTION_WITHOUT, "--checkpointing"}, {           \
+        form, "--pp-chunks", OPTION_WITHOUT, "--pp"                              \
+    }
 static const struct option_rule rules[] = {
+    CONDITIONAL("plan"),
+    CONDITIONAL("plan --sweep"),
+    CONDITIONAL("plan --as"),
+    CONDITIONAL("plan --layouts"),
+    {"plan --sweep", "--shard --shard-group --overlap", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
+    {"plan --as", "--shard --shard-group --overlap", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
+    {"plan --best", "--shard --shard-group --overlap", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
+    {"plan --price", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
+    {"plan --price", "--full --csv --markdown", OPTION_BESIDE, "--json"},
+    {"plan --price", "--full --markdown", OPTION_BESIDE, "--csv"},
     {"plan", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
     {"plan --sweep", "--schedule --chunks", OPTION_WITHOUT, "--pp"},
     {"plan --sweep", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
@@ -418,7 +439,8 @@ static const struct option_rule rules[] = {
 };
 /* Networks matter to the limits of growth, which a short plan leaves out. */
 static const struct option_rule short_rules[] = {
-    {"plan", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices"},
+    {"plan", "--rings --fabric --node --link --network --shard --shard-group --overlap", OPTION_WITHOUT, "--devices"},
+    {"plan --price", "--rings --fabric --node --link --network", OPTION_WITHOUT, "--devices"},
     {NULL, NULL, OPTION_BESIDE, NULL},
 };
 
@@ -428,6 +450,7 @@ static int flags_check(const struct plan_flags *f) {
                                             : f->has_layouts ? 2
                                             : f->sweeps.n    ? 1
                                             : f->options.as  ? 5
+                                            : f->price_file  ? 6
                                                              : 0];
     int code = plan_flags_check(f, forms, form, rules);
     return code || !f->is_short ? code : plan_flags_check(f, forms, form, short_rules);

@@ -178,7 +178,7 @@ static bool flag_next(const char **at, char flag[48]) {
     return n > 0;
 }
 
-static bool lists(const char *flags, const char *wanted) {
+bool options_list(const char *flags, const char *wanted) {
     char flag[48];
     while (flag_next(&flags, flag))
         if (near_same(flag, wanted)) return true;
@@ -203,8 +203,8 @@ static int rule_refuse(const struct option_rule *rule, const char *flag) {
 }
 
 static bool reads(const struct option_form *form, const char *flag) {
-    return !form->flags || lists(form->flags, flag) ||
-           (form->but && settings_has_flag(flag) && !lists(form->but, flag));
+    return !form->flags || options_list(form->flags, flag) ||
+           (form->but && settings_has_flag(flag) && !options_list(form->but, flag));
 }
 
 static int form_refuse(const struct option_form *forms, const struct option_form *form, const char *given) {

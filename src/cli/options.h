@@ -52,6 +52,8 @@ struct option_rule {
     enum option_relation relation;
     const char *other; /* ... beside this option, or without any of these */
 };
+/* Whether a list of flags, divided by blanks, has this one. */
+bool options_list(const char *flags, const char *flag);
 /* 0, or EXIT_USAGE after a message that says which form reads the option, or what it lacks. `rules`: NULL if none. */
 int options_check(const struct option_form *forms, const struct option_form *form, const struct option_rule *rules,
                   const struct options_given *given);

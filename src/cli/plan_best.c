@@ -92,6 +92,7 @@ static char *command_of(const struct plan_flags *f, const struct best_row *row, 
         const json_t *value = json_object_get(values, at->name);
         const bool is_device = !strcmp(at->name, "device");
         if (is_device && is_train) growing_text(&g, f->target.chip ? " --device cuda" : " --device cpu");
+        else if (!is_train && !plan_reads(at->name)) continue;
         else if (is_device || is_written(&f->settings, at->name, value, json_object_get(defaults, at->name)))
             flag_put(&g, at->name, value);
     }

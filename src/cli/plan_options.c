@@ -42,12 +42,32 @@ int plan_flags_read(struct plan_flags *f, const char *command, const struct opti
     return code;
 }
 
+bool plan_reads(const char *setting) {
+    char flag[64];
+    snprintf(flag, sizeof flag, "--%.60s", setting);
+    return !options_list(PLAN_UNREAD, flag);
+}
+
+/* A setting that is swept has the sweep's values. */
+static int sweeps_check(const struct plan_flags *f) {
+    for (int i = 0; i < f->sweeps.n; i++) {
+        char flag[48];
+        snprintf(flag, sizeof flag, "--%.*s", (int)strcspn(f->sweeps.at[i], "="), f->sweeps.at[i]);
+        if (!given_has(&f->given, flag)) continue;
+        fprintf(stderr, "tally plan: %s has no effect beside --sweep %s (see `tally plan --help`)\n", flag,
+                f->sweeps.at[i]);
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
 /* A file of settings says as much as flags do, and so does a sweep. */
 int plan_flags_check(const struct plan_flags *f, const struct option_form *forms, const struct option_form *form,
                      const struct option_rule *rules) {
     struct options_given given = f->given;
     const struct settings *s = &f->settings;
     int code = options_check(forms, form, NULL, &given);
+    if (!code) code = sweeps_check(f);
     if (code) return code;
     char swept[TEXTS_MOST][48];
     for (int i = 0; i < f->sweeps.n; i++) {

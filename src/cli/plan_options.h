@@ -44,6 +44,17 @@ struct plan_flags {
 /* The same, for the forms that read them. */
 #define PLAN_DEVICE_FLAGS "--devices --schedule --chunks --rings --fabric --node --link --network "
 
+/* Settings of a run that change no figure of a plan: they are refused. The price that `plan --price` writes and the
+ * commands of `plan --best` have them all, and so may a file of settings. */
+#define PLAN_UNREAD                                                                                                  \
+    "--out --stories --accept-changes --matmul-precision --fast --graphs --lr --warmup --min-lr --decay-share "      \
+    "--beta1 --beta2 "                                                                                               \
+    "--eps --weight-decay --groups --muon-momentum --muon-scale --clip --on-nonfinite --seed-init --seed-dropout "   \
+    "--seed-sample --sampling --eval-every --eval-batches --sample-every --temperature --top-k --top-p --log-every " \
+    "--save-every --save-best --keep "
+/* Whether a plan of one run reads a setting. */
+bool plan_reads(const char *setting);
+
 /* Reads the arguments of `command`: flags of `table` (which point into *f), --config FILE, and settings. 0,
  * or the exit code. */
 int plan_flags_read(struct plan_flags *f, const char *command, const struct option *table, int argc, char **argv,
