@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
+#include "plan/framework.h"
 #include "plan/hardware.h"
 #include "plan/network.h"
 #include "step/settings.h"
@@ -44,6 +45,15 @@ static json_t *networks(void) {
     return list;
 }
 
+/* Each name once: a framework may have a row for each of several recipes. */
+static json_t *framework_names(void) {
+    json_t *list = json_array();
+    for (int i = 0; i < n_frameworks; i++)
+        if (!i || strcmp(frameworks[i].name, frameworks[i - 1].name))
+            json_array_append_new(list, json_string(frameworks[i].name));
+    return list;
+}
+
 static json_t *settings(void) {
     json_t *all = json_object();
     const struct setting_row *row;
@@ -55,8 +65,9 @@ static json_t *settings(void) {
 
 static int cmd_choices(int argc, char **argv) {
     (void)argc, (void)argv;
-    return cli_json(json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", tl_version(), "models", models(), "chips",
-                              chips(), "networks", networks(), "settings", settings()));
+    return cli_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", tl_version(), "models", models(), "chips",
+                              chips(), "networks", networks(), "frameworks", framework_names(), "settings",
+                              settings()));
 }
 
 int main(int argc, char **argv) {

@@ -94,7 +94,7 @@
     const usual = {model: "llama-3-8b", config: "", recipe: "bf16", seq: "8192", batch: "1", accum: "1",
         optimizer: "adamw",
         checkpointing: "full", device: "H200 SXM", price: "3", tokens: "1T", devices: "1", tp: "1", cp: "1", pp: "1",
-        sp: false, shard: "none", fabric: ""};
+        sp: false, shard: "none", fabric: "", as: ""};
     let state = {...usual}, choices, quick, deep, napkin;
 
     const isMany = (s) => s.devices !== "1";
@@ -111,6 +111,7 @@
             if (s.shard !== "none") args.push("--shard", s.shard);
             if (s.fabric) args.push("--fabric", s.fabric);
         }
+        if (s.as) args.push("--as", s.as);
         if (s.tokens) args.push("--tokens", s.tokens);
         if (s.price) args.push("--price-per-hour", s.price);
         return args;
@@ -227,6 +228,8 @@
                 field("optimizer", "Optimizer", select("optimizer", choicesOf("optimizer")))),
             el("fieldset", {}, el("legend", {}, "Chip and run"),
                 field("device", "Chip", select("device", chips)),
+                field("as", "Memory of", select("as", [{value: "", text: "Tally"}, ...named(choices.frameworks)]),
+                    "another framework's is an estimate"),
                 field("tokens", "Tokens", text("tokens"), "of the whole run: 300B, 15T"),
                 field("price", "$ per hour", text("price", {inputmode: "decimal"}), "for one device")),
             el("fieldset", {}, el("legend", {}, "Devices"),
@@ -284,12 +287,13 @@
         quick.stop();
         if (s.model === CONFIG && !s.config.trim())
             return problem("Paste a config.json, as Hugging Face's models have one.");
-        const answer = await quick.ask([...args, "--short", "--json"], files(s));
+        const answer = await quick.ask([...args, ...s.as ? [] : ["--short"], "--json"], files(s));
         if (!answer || own !== serial) return;
         if (answer.code) return problem(answer.err);
         const result = JSON.parse(answer.out), took = performance.now() - began;
         $("problem").hidden = true;
         show(result, s, args);
+        if (s.as) return say(`Planned in ${duration(took / 1000)}.`); // limits of growth are those of Tally
         say(`Planned in ${duration(took / 1000)}. Looking for limits of growth …`, true);
         later = setTimeout(() => grow(own, s, args, took), 150);
     }
@@ -317,6 +321,15 @@
 
     /* What one device holds, from the bottom of the bar up: [name, bytes, colour, what it is]. */
     function partsOf(r) {
+        if (r.as)
+            return [["weights", r.as.weights_bytes, "var(--parameter)"],
+                ["gradients", r.as.gradients_bytes, "var(--gradient)"],
+                ["master copy and moments", r.as.states_bytes, "var(--optimizer)"],
+                ["copies in use", r.as.copies_bytes, "var(--communication)"],
+                ["activations", r.as.activations_bytes, "var(--activation)"],
+                ["logits, loss, recomputed", r.as.loss_bytes, "var(--temporary)"],
+                ["buffers", r.as.buffers_bytes, "var(--workspace)"],
+                ["allocator and driver", r.as.allocator_bytes, null]].filter((p) => big(p[1]) > 0);
         if (r.devices.devices > 1) {
             const d = r.devices;
             return [["weights", d.weights_bytes, "var(--parameter)"], ["gradients", d.gradients_bytes,
@@ -331,16 +344,16 @@
         if (unused > 0n) parts.push(["rounding, gaps, unused", unused.toString(), null]);
         return parts;
     }
-    const needOf = (r) => r.devices.devices > 1 ? r.devices.total_bytes : r.memory.reserved_bytes;
+    const needOf = (r) => r.as ? r.as.total_bytes : r.devices.devices > 1 ? r.devices.total_bytes : r.memory.reserved_bytes;
     function verdictOf(r) {
         const need = big(needOf(r)), limit = r.memory.limit_bytes && big(r.memory.limit_bytes);
         const each = r.devices.devices > 1 ? " on each device" : "";
         if (!limit) return ["warn", `Needs ${bytes(need)}${each}; the chip's memory is unknown`];
-        const isLarge = r.devices.devices > 1 ? need > limit : r.memory.verdict === "too large";
+        const isLarge = r.as || r.devices.devices > 1 ? need > limit : r.memory.verdict === "too large";
         if (isLarge)
             return ["bad", `Too large: needs ${bytes(need)}${each} of ${bytes(limit)}, ` +
                 `${bytes(need - limit)} too much`];
-        if (r.devices.devices === 1 && r.memory.verdict === "fits tightly")
+        if (!r.as && r.devices.devices === 1 && r.memory.verdict === "fits tightly")
             return ["warn", `Fits tightly: the pool would take ${bytes(need)} of ${bytes(limit)}, ` +
                 "and has to release unused segments"];
         return ["good", `Fits: ${bytes(need)}${each} of ${bytes(limit)}, ${bytes(limit - need)} to spare`];
@@ -507,6 +520,7 @@
             `${m.heads} heads; ${exact(String(r.step_tokens * r.devices.layout.dp))} tokens in a step on ${chips}` +
             (r.devices.is_estimate ? "; memory and times on several devices are estimates" : "");
         const notes = [];
+        if (r.as) notes.push(`Memory is an estimate of what ${r.as.title} holds; times are those of the model.`);
         if (!r.device.has_kernels) notes.push("Tally does not run on this chip: CUDA's memory rules are assumed.");
         else if (r.device.origin === "assumed")
             notes.push("This chip has no target of its own: the memory rules of the H200 are assumed.");
@@ -530,7 +544,8 @@
                 copyButton("Copy link", () => location.href))),
             s.model === CONFIG ? el("p", {class: "soft"}, `${CONFIG} is the text in the form; the link contains it.`)
                 : null,
-            el("div", {id: "growth"}, el("h2", {}, "What breaks first"), el("p", {class: "soft"}, "Searching …")),
+            el("div", {id: "growth"}, el("h2", {}, "What breaks first"), el("p", {class: "soft"},
+                s.as ? "Limits of growth are searched for Tally's own memory." : "Searching …")),
             el("h2", {}, "Where it goes"), modulesShow(r), opsShow(r), outputShow(s, args)].flat().filter(Boolean));
         [...$("result").querySelectorAll("details")].forEach((d, i) => { d.open = opened.length ? opened[i]
             : i === 0; });

@@ -85,6 +85,9 @@ def question(number):
         args.append("--short")
     if r.random() < 0.9:
         args.append("--json")
+    if "--short" in args and r.random() < 0.12:  # many are refused
+        args.remove("--short")
+        args += ["--as", r.choice("pytorch-fsdp megatron hf-trainer hf-trainer llm.c llmq jax".split())]
     return {"args": args, "files": {"config.json": json.dumps(CONFIG)} if model == "config.json" else {}}
 
 
