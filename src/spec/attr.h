@@ -57,7 +57,8 @@ struct attr_compare { tl_compare relation; };
 /* sum, max (x any) -> out: over the axes whose bit is set. The output has them with size 1 (keep) or without. sum of
  * integers and bool is i64; sum of a 16-bit float is done in f32 and rounded once (is_wide: not at all). The reduced
  * elements of one output are cut, in row-major order, into chunks of REDUCE_CHUNK; each chunk is summed by itself
- * and the chunk sums are added in order. When `workspace` is given it has room for one f64 per (output, chunk). */
+ * and the chunk sums are added in order. When `workspace` is given it has room for one f64 per (output, chunk). On cuda
+ * chunks may be several times as long, and many chunk sums are added in another fixed order. */
 #define REDUCE_CHUNK 4096
 struct attr_reduce {
     uint32_t axes;
@@ -174,7 +175,8 @@ struct attr_attention {
 };
 
 /* item (x, one element) -> no output; the value goes to host memory as f64 and i64.
- * nonzero (x any) -> (n, rank) i64 in row-major order; n was counted before. */
+ * nonzero (x any) -> (n, rank) i64 in row-major order; n was counted before. On cuda the workspace has one int64 for
+ * each SELECT_TILE elements (device/cuda/shared/limits.h). */
 struct attr_item {
     double *f64;
     int64_t *i64;
@@ -249,7 +251,7 @@ struct attr_multinomial {
  * |x|, NaN wins.
  * logsumexp (x any) -> x's dtype: attr_reduce. log sum e^x, shifted by the maximum; of no elements -inf. argmax to
  * logsumexp work in f64 (i64) on chunks of REDUCE_CHUNK, joined in order; when there is more than one, `workspace`
- * has FOLD_STATE_BYTES for each (output, chunk). */
+ * has FOLD_STATE_BYTES for each (output, chunk). On cuda many states are joined in a fixed tree. */
 #define FOLD_STATE_BYTES 16
 struct attr_var {
     struct attr_reduce over;
@@ -343,7 +345,8 @@ struct attr_sort {
 struct attr_search { bool right; };
 
 /* unique (sorted dense (n), order dense (n) i64) -> values (m), inverse (n) i64, counts (m) i64; m was counted before.
- * inverse[order[i]] is the number of the value of sorted[i]. NaN equals nothing. */
+ * inverse[order[i]] is the number of the value of sorted[i]. NaN equals nothing. On cuda the workspace has m int64, and
+ * one for each SELECT_TILE elements. */
 struct attr_unique { int64_t n; };
 
 /* ---- elementwise.c, scalar.c ----

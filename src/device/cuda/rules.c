@@ -112,6 +112,20 @@ static uint64_t multinomial_workspace(const tl_call *c, const struct target *tar
     return (uint64_t)rows * (uint64_t)p->shape[p->rank - 1] * MULTINOMIAL_BYTES(a->has_replacement);
 }
 
+/* One count for each tile; unique also begins of runs. */
+static uint64_t tiles_bytes(const tl_tensor *x) {
+    return ((uint64_t)x->numel + SELECT_TILE - 1) / SELECT_TILE * sizeof(int64_t);
+}
+static uint64_t nonzero_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    return tiles_bytes(c->input[0]);
+}
+static uint64_t unique_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const struct attr_unique *a = c->attr;
+    return tiles_bytes(c->input[0]) + (uint64_t)a->n * sizeof(int64_t);
+}
+
 static tl_kernel custom(const tl_op_def *def) { return def->cuda; }
 
 static const workspace_rule workspace[OP_COUNT] = {
@@ -128,6 +142,8 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_attention] = attention_workspace,
     [OP_ID_attention_grad] = attention_grad_workspace,
     [OP_ID_multinomial] = multinomial_workspace,
+    [OP_ID_nonzero] = nonzero_workspace,
+    [OP_ID_unique] = unique_workspace,
 };
 
 const struct device_rules cuda_rules = {

@@ -21,7 +21,8 @@ __device__ inline f16 converted(float x, f16 *) { return __float2half_rn(x); }
 __device__ inline float converted(bf16 x, float *) { return __bfloat162float(x); }
 __device__ inline float converted(f16 x, float *) { return __half2float(x); }
 
-template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, O *to, const A *from) {
+template <class O, class A>
+__global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, int tail, O *to, const A *from) {
     const bool constant = g.stride[1][g.rank - 1] == 0;
     FOR_EACH(i, g.numel) {
         int64_t at[2];
@@ -36,29 +37,44 @@ template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_packs(
         }
         *(pack<O> *)(to + at[0]) = y;
     }
+    if (has_tail_element(tail)) {
+        int64_t at[2];
+        tail_offsets(g, threadIdx.x, at);
+        to[at[0]] = converted(from[at[1]], (O *)nullptr);
+    }
 }
 
-/* Same dtype, any strides: no conversion to look up. */
-template <class T> __global__ void __launch_bounds__(BLOCK) copy_same(geometry<2> g, T *to, const T *from) {
-    FOR_EACH(i, g.numel) {
-        int64_t at[2];
-        offsets_of(g, i, at);
-        to[at[0]] = from[at[1]];
+/* Any strides. */
+template <class O, class A>
+__global__ void __launch_bounds__(BLOCK) copy_singles(geometry<2> g, int64_t n_threads, O *to, const A *from) {
+    FOR_EACH(i, n_threads) {
+        int64_t at[PACK][2];
+        A x[PACK];
+#pragma unroll
+        for (int j = 0; j < PACK; j++) {
+            if (single_at(i, j) >= g.numel) continue;
+            offsets_of(g, single_at(i, j), at[j]);
+            x[j] = from[at[j][1]];
+        }
+#pragma unroll
+        for (int j = 0; j < PACK; j++)
+            if (single_at(i, j) < g.numel) to[at[j][0]] = converted(x[j], (O *)nullptr);
     }
 }
 
 template <class O, class A>
-static bool launch_packs(const geometry<2> &g, const tl_operand *to, const tl_operand *from, cudaStream_t stream) {
-    const geometry<2> packs = geometry_in_packs(g);
-    copy_packs<O, A><<<blocks_for(packs.numel), BLOCK, 0, stream>>>(packs, (O *)to->data, (const A *)from->data);
-    return true;
-}
-
-template <class T>
-static bool launch_same(bool packs, const geometry<2> &g, const tl_operand *to, const tl_operand *from,
+static bool launch_copy(bool packs, const geometry<2> &g, const tl_operand *to, const tl_operand *from,
                         cudaStream_t stream) {
-    if (packs) return launch_packs<T, T>(g, to, from, stream);
-    copy_same<T><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, (T *)to->data, (const T *)from->data);
+    O *out = (O *)to->data;
+    const A *in = (const A *)from->data;
+    if (packs) {
+        const geometry<2> steps = geometry_in_packs(g);
+        copy_packs<O, A>
+            <<<blocks_for(steps.numel), BLOCK, 0, stream>>>(steps, (int)(g.numel - steps.numel * PACK), out, in);
+    } else {
+        const int64_t n_threads = single_threads(g.numel);
+        copy_singles<O, A><<<blocks_for(n_threads), BLOCK, 0, stream>>>(g, n_threads, out, in);
+    }
     return true;
 }
 
@@ -129,21 +145,21 @@ bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_ope
     if (t == TL_F4E2M1) return copy_into_f4(args, to, from);
     const int element_bytes[2] = {dtype_bytes(t), dtype_bytes(f)};
     void *const data[2] = {to->data, from->data};
-    const bool packs = f != TL_F4E2M1 && geometry_packs<2>(g, element_bytes, data);
+    const bool packs = f != TL_F4E2M1 && geometry_packs<2>(g, element_bytes, data, true);
     if (t == f) switch (dtype_bytes(t)) {
         case 8:
-            return launch_same<uint64_t>(packs, g, to, from, stream);
+            return launch_copy<uint64_t, uint64_t>(packs, g, to, from, stream);
         case 4:
-            return launch_same<uint32_t>(packs, g, to, from, stream);
+            return launch_copy<uint32_t, uint32_t>(packs, g, to, from, stream);
         case 2:
-            return launch_same<uint16_t>(packs, g, to, from, stream);
+            return launch_copy<uint16_t, uint16_t>(packs, g, to, from, stream);
         default:
-            return launch_same<uint8_t>(packs, g, to, from, stream);
+            return launch_copy<uint8_t, uint8_t>(packs, g, to, from, stream);
         }
-    if (packs && t == TL_BF16 && f == TL_F32) return launch_packs<bf16, float>(g, to, from, stream);
-    if (packs && t == TL_F32 && f == TL_BF16) return launch_packs<float, bf16>(g, to, from, stream);
-    if (packs && t == TL_F16 && f == TL_F32) return launch_packs<f16, float>(g, to, from, stream);
-    if (packs && t == TL_F32 && f == TL_F16) return launch_packs<float, f16>(g, to, from, stream);
+    if (t == TL_BF16 && f == TL_F32) return launch_copy<bf16, float>(packs, g, to, from, stream);
+    if (t == TL_F32 && f == TL_BF16) return launch_copy<float, bf16>(packs, g, to, from, stream);
+    if (t == TL_F16 && f == TL_F32) return launch_copy<f16, float>(packs, g, to, from, stream);
+    if (t == TL_F32 && f == TL_F16) return launch_copy<float, f16>(packs, g, to, from, stream);
     if (dtype_is_float(f)) copy_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     else copy_any<int64_t><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     return true;
@@ -238,6 +254,8 @@ static void cut_axes(const tl_operand *places, const tl_operand *g, geometry<2> 
             part->size[0] = 1;
             part->stride[0][0] = part->stride[1][0] = 0;
         }
+    geometry_divides(turns);
+    geometry_divides(apart);
 }
 
 template <class C> static void unview_launch(const tl_kernel_args *args, const tl_operand *places) {

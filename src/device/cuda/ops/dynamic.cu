@@ -1,49 +1,56 @@
 /* dynamic.cu: nonzero: the indices of elements that are not 0. */
-#include "device/cuda/shared/prefix_scan.cuh"
+#include "device/cuda/shared/select.cuh"
 
-enum { EACH = 8 }; /* elements of a thread, side by side */
-
-/* One block, so that positions come out in order without a second pass. The indices of a position follow from x's
- * shape. */
-__global__ void __launch_bounds__(1024)
-    nonzero_all(geometry<1> g, const void *x, tl_dtype dtype, int rank, geometry<1> shape, int64_t n, int64_t *out,
-                struct cuda_fault *fault) {
-    __shared__ int64_t room[32];
-    int64_t before = 0;
-    for (int64_t tile = 0; tile < g.numel; tile += (int64_t)blockDim.x * EACH) {
-        const int64_t first = tile + (int64_t)threadIdx.x * EACH;
-        unsigned found = 0;
-        for (int j = 0; j < EACH && first + j < g.numel; j++) {
-            int64_t at[1];
-            offsets_of(g, first + j, at);
-            found |= (unsigned)(load_as<double>(x, at[0], dtype) != 0) << j;
-        }
-        int64_t all;
-        int64_t place = before + block_scan((int64_t)__popc(found), sum_of(), room, &all) - __popc(found);
-        for (int j = 0; j < EACH; j++) {
-            if (!(found >> j & 1)) continue;
-            int64_t rest = first + j;
-            for (int axis = rank - 1; axis >= 0 && place < n; axis--) {
-                out[place * rank + axis] = rest % shape.size[axis];
-                rest /= shape.size[axis];
-            }
-            place++;
-        }
-        before += all;
+/* TRUTH: x is bool. */
+template <bool TRUTH> struct nonzero_source {
+    geometry<1> g, shape; /* x, and its own axes, nothing merged */
+    const void *x;
+    tl_dtype dtype;
+    int rank;
+    int64_t n, *out;
+    __device__ bool holds(int64_t i) const {
+        int64_t at[1];
+        offsets_of(g, i, at);
+        return TRUTH ? ((const uint8_t *)x)[at[0]] != 0 : load_as<double>(x, at[0], dtype) != 0;
     }
-    if (before != n && threadIdx.x == 0) fault_raise(fault, FAULT_COUNT, n, before);
+    __device__ void put(int64_t i, int64_t number, bool is_found) const {
+        if (!is_found || number >= n) return;
+        int64_t *to = out + number * rank;
+        if (shape.numel <= INT32_MAX) {
+            uint32_t rest = (uint32_t)i;
+            for (int axis = rank - 1; axis >= 0; axis--) {
+                const uint32_t next = (__umulhi(rest, shape.magic[axis]) + rest) >> shape.shift[axis];
+                to[axis] = rest - next * (uint32_t)shape.size[axis];
+                rest = next;
+            }
+            return;
+        }
+        for (int axis = rank - 1; axis >= 0; axis--) {
+            to[axis] = i % shape.size[axis];
+            i /= shape.size[axis];
+        }
+    }
+};
+
+template <bool TRUTH> static bool nonzero(const tl_kernel_args *args, const geometry<1> &g) {
+    const tl_operand *x = &args->in[0];
+    nonzero_source<TRUTH> source = {};
+    source.g = g;
+    source.shape.rank = source.rank = x->rank;
+    source.shape.numel = g.numel;
+    for (int i = 0; i < x->rank; i++) source.shape.size[i] = x->shape[i];
+    geometry_divides(&source.shape);
+    source.x = x->data;
+    source.dtype = x->dtype;
+    source.n = ((const struct attr_nonzero *)args->attr)->n;
+    source.out = (int64_t *)args->out[0].data;
+    return select_all(args, source, g.numel, source.n, (int64_t *)args->workspace, args->workspace_bytes);
 }
 
 extern "C" bool cuda_nonzero(const tl_kernel_args *args) {
-    const tl_operand *x = &args->in[0];
-    const tl_operand *const list[1] = {x};
+    const tl_operand *const list[1] = {&args->in[0]};
     if (!operands_known(args)) return false;
     const geometry<1> g = geometry_of<1>(list);
     if (g.numel == 0) return true;
-    geometry<1> shape = {}; /* x's own, nothing merged */
-    for (int i = 0; i < x->rank; i++) shape.size[i] = x->shape[i];
-    nonzero_all<<<1, 1024, 0, stream_of(args)>>>(g, x->data, x->dtype, x->rank, shape,
-                                                 ((const struct attr_nonzero *)args->attr)->n,
-                                                 (int64_t *)args->out[0].data, fault_of(args));
-    return true;
+    return list[0]->dtype == TL_BOOL ? nonzero<true>(args, g) : nonzero<false>(args, g);
 }

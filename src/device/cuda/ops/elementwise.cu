@@ -62,7 +62,7 @@ template <class F> static bool binary_wrapped(const tl_kernel_args *args, F f) {
 
 /* Truth, 0 or 1: computed in the type of the inputs. */
 template <class F> static bool truth_of(const tl_kernel_args *args) {
-    return unary_in<true>(args, compute_of(args->in[0].dtype), F());
+    return unary_in<true, true>(args, compute_of(args->in[0].dtype), F());
 }
 template <class F> static bool truth_of_both(const tl_kernel_args *args) {
     return binary_in<true, false>(args, compute_of_both(args->in[0].dtype, args->in[1].dtype), F());
@@ -135,14 +135,14 @@ struct f_softplus {
     }
 };
 
-template <class C>
-__global__ void __launch_bounds__(BLOCK) compare_any(geometry<3> g, operands<3> o, tl_compare relation) {
-    FOR_EACH(i, g.numel) {
-        int64_t at[3];
-        offsets_of(g, i, at);
-        const C a = load_as<C>(o.data[1], at[1], o.dtype[1]), b = load_as<C>(o.data[2], at[2], o.dtype[2]);
-        ((bool *)o.data[0])[at[0]] = holds(a, relation, b);
-    }
+/* Two tensors of one dtype, or false. */
+static bool compare_try_packs(const geometry<3> &g, const operands<3> &o, f_holds f, cudaStream_t stream) {
+    const tl_dtype t = o.dtype[1];
+    if (o.dtype[2] != t || !can_pack(g, o, true)) return false;
+    if (t == TL_F32) return binary_pack_launch<bool, float, float>(g, o, f, stream);
+    if (t == TL_BF16) return binary_pack_launch<bool, bf16, bf16>(g, o, f, stream);
+    if (t == TL_F16) return binary_pack_launch<bool, f16, f16>(g, o, f, stream);
+    return t == TL_BOOL && binary_pack_launch<bool, bool, bool>(g, o, f, stream);
 }
 
 template <class C> __global__ void __launch_bounds__(BLOCK) where_any(geometry<4> g, operands<4> o) {
@@ -154,8 +154,13 @@ template <class C> __global__ void __launch_bounds__(BLOCK) where_any(geometry<4
     }
 }
 
-/* Eight at a time, both choices of the result's dtype: dropout, whose other choice is one zero. */
-template <class T> __global__ void __launch_bounds__(BLOCK) where_packs(geometry<4> g, operands<4> o) {
+/* Both choices of the result's dtype: dropout, whose other choice is one zero. */
+template <class T> __device__ inline T where_one(const operands<4> &o, const int64_t (&at)[4]) {
+    const int from = ((const uint8_t *)o.data[1])[at[1]] ? 2 : 3;
+    return conversion<T>::from(value_of<float>(((const T *)o.data[from])[at[from]]));
+}
+
+template <class T> __global__ void __launch_bounds__(BLOCK) where_packs(geometry<4> g, int tail, operands<4> o) {
     const int last = g.rank - 1;
     FOR_EACH(i, g.numel) {
         int64_t at[4];
@@ -169,20 +174,47 @@ template <class T> __global__ void __launch_bounds__(BLOCK) where_packs(geometry
         y.narrow(a);
         row_store((T *)o.data[0] + at[0], 0, y);
     }
+    if (has_tail_element(tail)) {
+        int64_t at[4];
+        tail_offsets(g, threadIdx.x, at);
+        ((T *)o.data[0])[at[0]] = where_one<T>(o, at);
+    }
 }
 
-template <class T> static bool where_pack_launch(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
-    const geometry<4> packs = geometry_in_packs(g);
-    where_packs<T><<<blocks_for(packs.numel), BLOCK, 0, stream>>>(packs, o);
+template <class T>
+__global__ void __launch_bounds__(BLOCK) where_singles(geometry<4> g, int64_t n_threads, operands<4> o) {
+    FOR_EACH(i, n_threads) {
+        int64_t at[PACK][4];
+        T y[PACK];
+#pragma unroll
+        for (int j = 0; j < PACK; j++) {
+            if (single_at(i, j) >= g.numel) continue;
+            offsets_of(g, single_at(i, j), at[j]);
+            y[j] = where_one<T>(o, at[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < PACK; j++)
+            if (single_at(i, j) < g.numel) ((T *)o.data[0])[at[j][0]] = y[j];
+    }
+}
+
+template <class T> static bool where_launch(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
+    if (can_pack(g, o, true)) {
+        const geometry<4> steps = geometry_in_packs(g);
+        where_packs<T><<<blocks_for(steps.numel), BLOCK, 0, stream>>>(steps, (int)(g.numel - steps.numel * PACK), o);
+    } else {
+        const int64_t n_threads = single_threads(g.numel);
+        where_singles<T><<<blocks_for(n_threads), BLOCK, 0, stream>>>(g, n_threads, o);
+    }
     return true;
 }
 
-static bool where_try_packs(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
+static bool where_try(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
     const tl_dtype t = o.dtype[0];
-    if (o.dtype[2] != t || o.dtype[3] != t || !can_pack(g, o)) return false;
-    if (t == TL_F32) return where_pack_launch<float>(g, o, stream);
-    if (t == TL_BF16) return where_pack_launch<bf16>(g, o, stream);
-    return t == TL_F16 && where_pack_launch<f16>(g, o, stream);
+    if (o.dtype[2] != t || o.dtype[3] != t) return false;
+    if (t == TL_F32) return where_launch<float>(g, o, stream);
+    if (t == TL_BF16) return where_launch<bf16>(g, o, stream);
+    return t == TL_F16 && where_launch<f16>(g, o, stream);
 }
 
 extern "C" {
@@ -202,25 +234,12 @@ bool cuda_softplus(const tl_kernel_args *args) {
 }
 
 bool cuda_compare(const tl_kernel_args *args) {
-    if (!operands_known(args)) return false;
-    const tl_compare relation = ((const struct attr_compare *)args->attr)->relation;
+    const f_holds f = {((const struct attr_compare *)args->attr)->relation};
     const tl_operand *const list[3] = {&args->out[0], &args->in[0], &args->in[1]};
     const geometry<3> g = geometry_of<3>(list);
-    const operands<3> o = operands_of<3>(list);
-    if (g.numel == 0) return true;
-    const unsigned blocks = blocks_for(g.numel);
-    switch (compute_of_both(o.dtype[1], o.dtype[2])) {
-    case COMPUTE_F64:
-        compare_any<double><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o, relation);
-        break;
-    case COMPUTE_F32:
-        compare_any<float><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o, relation);
-        break;
-    case COMPUTE_I64:
-        compare_any<int64_t><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o, relation);
-        break;
-    }
-    return true;
+    if (operands_known(args) && g.numel > 0 && compare_try_packs(g, operands_of<3>(list), f, stream_of(args)))
+        return true;
+    return binary_in<true, false>(args, compute_of_both(list[1]->dtype, list[2]->dtype), f);
 }
 
 bool cuda_where(const tl_kernel_args *args) {
@@ -228,7 +247,7 @@ bool cuda_where(const tl_kernel_args *args) {
     const tl_operand *const list[4] = {&args->out[0], &args->in[0], &args->in[1], &args->in[2]};
     const geometry<4> g = geometry_of<4>(list);
     const operands<4> o = operands_of<4>(list);
-    if (g.numel == 0 || where_try_packs(g, o, stream_of(args))) return true;
+    if (g.numel == 0 || where_try(g, o, stream_of(args))) return true;
     const unsigned blocks = blocks_for(g.numel);
     switch (compute_of(o.dtype[0])) {
     case COMPUTE_F64:

@@ -1,10 +1,13 @@
 /* elementwise.cuh: the functors and the walks of elementwise.cu and scalar.cu.
  *
- * An op is a functor on numbers; two walks apply it:
- *   packs   eight elements per thread with 128-bit accesses, for the dtype combinations that training uses, when the
- *           innermost axis is dense (or constant) in every operand: dense tensors and broadcast rows alike
- *   any     one element per thread, dtypes looked up at run time: everything else
- * Both compute in the same type with the same functor, so they agree to the bit.
+ * An op is a functor on numbers; three walks apply it:
+ *   packs    eight elements per thread with 128-bit accesses, for the dtype combinations that training uses, when the
+ *            innermost axis is dense (or constant) in every operand: dense tensors and broadcast rows alike. What is
+ *            left at the end of a single axis is done one by one
+ *   singles  eight elements per thread, each with its own access, any strides and lengths; dtypes are looked up at run
+ *            time: everything else that computes in f32
+ *   any      one element per thread, dtypes looked up likewise: f64 and integers
+ * All compute in the same type with the same functor, so they agree to the bit.
  */
 #ifndef CUDA_ELEMENTWISE_CUH
 #define CUDA_ELEMENTWISE_CUH
@@ -59,6 +62,11 @@ template <class C> __device__ inline bool holds(C a, tl_compare relation, C b) {
         return a >= b;
     }
 }
+
+struct f_holds {
+    tl_compare relation;
+    template <class C> __device__ C operator()(C a, C b) const { return C(holds(a, relation, b)); }
+};
 
 /* fmod has the dividend's sign; if the divisor's differs, the divisor is added. An integer divisor of 0 is recorded
  * as a fault. */
@@ -138,7 +146,7 @@ template <class T> __device__ inline void pack_widen(const void *data, int64_t a
 }
 
 template <class O, class A, class F>
-__global__ void __launch_bounds__(BLOCK) unary_packs(geometry<2> g, operands<2> o, F f) {
+__global__ void __launch_bounds__(BLOCK) unary_packs(geometry<2> g, int tail, operands<2> o, F f) {
     FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
@@ -149,10 +157,15 @@ __global__ void __launch_bounds__(BLOCK) unary_packs(geometry<2> g, operands<2> 
         y.narrow(a);
         row_store((O *)o.data[0] + at[0], 0, y);
     }
+    if (has_tail_element(tail)) {
+        int64_t at[2];
+        tail_offsets(g, threadIdx.x, at);
+        ((O *)o.data[0])[at[0]] = conversion<O>::from(f(value_of<float>(((const A *)o.data[1])[at[1]])));
+    }
 }
 
 template <class O, class A, class B, class F>
-__global__ void __launch_bounds__(BLOCK) binary_packs(geometry<3> g, operands<3> o, F f) {
+__global__ void __launch_bounds__(BLOCK) binary_packs(geometry<3> g, int tail, operands<3> o, F f) {
     FOR_EACH(i, g.numel) {
         int64_t at[3];
         offsets_of(g, i, at);
@@ -163,6 +176,99 @@ __global__ void __launch_bounds__(BLOCK) binary_packs(geometry<3> g, operands<3>
         row_pack<O> y;
         y.narrow(a);
         row_store((O *)o.data[0] + at[0], 0, y);
+    }
+    if (has_tail_element(tail)) {
+        int64_t at[3];
+        tail_offsets(g, threadIdx.x, at);
+        const float a = value_of<float>(((const A *)o.data[1])[at[1]]);
+        const float b = value_of<float>(((const B *)o.data[2])[at[2]]);
+        ((O *)o.data[0])[at[0]] = conversion<O>::from(f(a, b));
+    }
+}
+
+/* Elements of one operand (`which` of N) at PACK places, n of which are there: the dtype is looked up once for all. */
+template <int N>
+__device__ inline void singles_load(const operands<N> &o, int which, const int64_t (&at)[PACK][N], int n,
+                                    float (&x)[PACK]) {
+    const void *data = o.data[which];
+#define LOAD_ALL(value) _Pragma("unroll") for (int j = 0; j < PACK; j++) if (j < n) x[j] = value
+    switch (o.dtype[which]) {
+    case TL_F32:
+        LOAD_ALL(((const float *)data)[at[j][which]]);
+        break;
+    case TL_BF16:
+        LOAD_ALL(__bfloat162float(((const bf16 *)data)[at[j][which]]));
+        break;
+    case TL_F16:
+        LOAD_ALL(__half2float(((const f16 *)data)[at[j][which]]));
+        break;
+    default:
+        LOAD_ALL(load_as<float>(data, at[j][which], o.dtype[which]));
+        break;
+    }
+#undef LOAD_ALL
+}
+template <int N>
+__device__ inline void singles_store(const operands<N> &o, const int64_t (&at)[PACK][N], int n,
+                                     const float (&y)[PACK]) {
+#define STORE_ALL(T) \
+    _Pragma("unroll") for (int j = 0; j < PACK; j++) if (j < n)((T *)o.data[0])[at[j][0]] = conversion<T>::from(y[j])
+    switch (o.dtype[0]) {
+    case TL_F32:
+        STORE_ALL(float);
+        break;
+    case TL_BF16:
+        STORE_ALL(bf16);
+        break;
+    case TL_F16:
+        STORE_ALL(f16);
+        break;
+    case TL_BOOL:
+        STORE_ALL(bool);
+        break;
+    default:
+#pragma unroll
+        for (int j = 0; j < PACK; j++)
+            if (j < n) store_as<float>(o.data[0], at[j][0], o.dtype[0], y[j]);
+        break;
+    }
+#undef STORE_ALL
+}
+
+/* The places of thread i's elements; how many there are. */
+template <int N> __device__ inline int singles_places(const geometry<N> &g, int64_t i, int64_t (&at)[PACK][N]) {
+    int n = 0;
+#pragma unroll
+    for (int j = 0; j < PACK; j++)
+        if (single_at(i, j) < g.numel) {
+            offsets_of(g, single_at(i, j), at[j]);
+            n = j + 1;
+        }
+    return n;
+}
+
+template <class F>
+__global__ void __launch_bounds__(BLOCK) unary_singles(geometry<2> g, int64_t n_threads, operands<2> o, F f) {
+    FOR_EACH(i, n_threads) {
+        int64_t at[PACK][2];
+        const int n = singles_places(g, i, at);
+        float a[PACK] = {};
+        singles_load(o, 1, at, n, a);
+        for (int j = 0; j < PACK; j++) a[j] = f(a[j]);
+        singles_store(o, at, n, a);
+    }
+}
+
+template <class F>
+__global__ void __launch_bounds__(BLOCK) binary_singles(geometry<3> g, int64_t n_threads, operands<3> o, F f) {
+    FOR_EACH(i, n_threads) {
+        int64_t at[PACK][3];
+        const int n = singles_places(g, i, at);
+        float a[PACK] = {}, b[PACK] = {};
+        singles_load(o, 1, at, n, a);
+        singles_load(o, 2, at, n, b);
+        for (int j = 0; j < PACK; j++) a[j] = f(a[j], b[j]);
+        singles_store(o, at, n, a);
     }
 }
 
@@ -177,50 +283,64 @@ template <int N> static operands<N> operands_of(const tl_operand *const *list) {
     return o;
 }
 
-template <int N> static bool can_pack(const geometry<N> &g, const operands<N> &o) {
+template <int N> static bool can_pack(const geometry<N> &g, const operands<N> &o, bool has_tail = false) {
     int element_bytes[N];
     for (int n = 0; n < N; n++) element_bytes[n] = dtype_bytes(o.dtype[n]);
-    return geometry_packs<N>(g, element_bytes, o.data);
+    return geometry_packs<N>(g, element_bytes, o.data, has_tail);
 }
 
-template <class T, class F>
-static void unary_pack_launch(geometry<2> g, const operands<2> &o, F f, cudaStream_t stream) {
-    unary_packs<T, T, F><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, o, f);
+template <class O, class A, class F>
+static bool unary_pack_launch(const geometry<2> &g, const operands<2> &o, F f, cudaStream_t stream) {
+    const geometry<2> steps = geometry_in_packs(g);
+    unary_packs<O, A, F>
+        <<<blocks_for(steps.numel), BLOCK, 0, stream>>>(steps, (int)(g.numel - steps.numel * PACK), o, f);
+    return true;
+}
+
+/* TRUTH: also floats with a result of bool. False: no such combination. */
+template <bool TRUTH, class F>
+static bool unary_try_packs(const geometry<2> &g, const operands<2> &o, F f, cudaStream_t stream) {
+    const tl_dtype y = o.dtype[0], a = o.dtype[1];
+    if (!can_pack(g, o, true)) return false;
+    if (y == TL_F32 && a == TL_F32) return unary_pack_launch<float, float>(g, o, f, stream);
+    if (y == TL_BF16 && a == TL_BF16) return unary_pack_launch<bf16, bf16>(g, o, f, stream);
+    if (y == TL_F16 && a == TL_F16) return unary_pack_launch<f16, f16>(g, o, f, stream);
+    if constexpr (TRUTH) {
+        if (y == TL_BOOL && a == TL_F32) return unary_pack_launch<bool, float>(g, o, f, stream);
+        if (y == TL_BOOL && a == TL_BF16) return unary_pack_launch<bool, bf16>(g, o, f, stream);
+        if (y == TL_BOOL && a == TL_F16) return unary_pack_launch<bool, f16>(g, o, f, stream);
+    }
+    return false;
 }
 
 /* WITH_INTEGERS: whether the op exists for integers (its functor then takes int64_t). `compute`: the type that it
  * computes in. */
-template <bool WITH_INTEGERS, class F> static bool unary_in(const tl_kernel_args *args, enum compute compute, F f) {
+template <bool WITH_INTEGERS, bool TRUTH, class F>
+static bool unary_in(const tl_kernel_args *args, enum compute compute, F f) {
     if (!operands_known(args)) return false;
     const tl_operand *const list[2] = {&args->out[0], &args->in[0]};
     const geometry<2> g = geometry_of<2>(list);
     const operands<2> o = operands_of<2>(list);
     const cudaStream_t stream = stream_of(args);
-    if (g.numel == 0) return true;
-    const tl_dtype t = o.dtype[0];
-    if (t == o.dtype[1] && (t == TL_F32 || t == TL_BF16 || t == TL_F16) && can_pack(g, o)) {
-        const geometry<2> packs = geometry_in_packs(g);
-        if (t == TL_F32) unary_pack_launch<float>(packs, o, f, stream);
-        else if (t == TL_BF16) unary_pack_launch<bf16>(packs, o, f, stream);
-        else unary_pack_launch<f16>(packs, o, f, stream);
-        return true;
-    }
+    if (g.numel == 0 || unary_try_packs<TRUTH>(g, o, f, stream)) return true;
     const unsigned blocks = blocks_for(g.numel);
+    const int64_t n_threads = single_threads(g.numel);
     if (compute == COMPUTE_F64) unary_any<double, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
-    else if (compute == COMPUTE_F32) unary_any<float, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
+    else if (compute == COMPUTE_F32) unary_singles<F><<<blocks_for(n_threads), BLOCK, 0, stream>>>(g, n_threads, o, f);
     else if constexpr (WITH_INTEGERS) unary_any<int64_t, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
-    else return cuda_refuse_dtype(args, t);
+    else return cuda_refuse_dtype(args, o.dtype[0]);
     return true;
 }
 
 template <bool WITH_INTEGERS, class F> static bool unary(const tl_kernel_args *args, F f) {
-    return unary_in<WITH_INTEGERS>(args, compute_of(args->out[0].dtype), f);
+    return unary_in<WITH_INTEGERS, false>(args, compute_of(args->out[0].dtype), f);
 }
 
 template <class O, class A, class B, class F>
 static bool binary_pack_launch(const geometry<3> &g, const operands<3> &o, F f, cudaStream_t stream) {
-    const geometry<3> packs = geometry_in_packs(g);
-    binary_packs<O, A, B, F><<<blocks_for(packs.numel), BLOCK, 0, stream>>>(packs, o, f);
+    const geometry<3> steps = geometry_in_packs(g);
+    binary_packs<O, A, B, F>
+        <<<blocks_for(steps.numel), BLOCK, 0, stream>>>(steps, (int)(g.numel - steps.numel * PACK), o, f);
     return true;
 }
 
@@ -229,7 +349,7 @@ static bool binary_pack_launch(const geometry<3> &g, const operands<3> &o, F f, 
 template <bool MIXED, class F>
 static bool binary_try_packs(const geometry<3> &g, const operands<3> &o, F f, cudaStream_t stream) {
     const tl_dtype y = o.dtype[0], a = o.dtype[1], b = o.dtype[2];
-    if ((y != TL_F32 && y != TL_BF16 && y != TL_F16) || !can_pack(g, o)) return false;
+    if ((y != TL_F32 && y != TL_BF16 && y != TL_F16) || !can_pack(g, o, true)) return false;
     if (y == TL_F32 && a == TL_F32 && b == TL_F32) return binary_pack_launch<float, float, float>(g, o, f, stream);
     if (y == TL_BF16 && a == TL_BF16 && b == TL_BF16) return binary_pack_launch<bf16, bf16, bf16>(g, o, f, stream);
     if (y == TL_F16 && a == TL_F16 && b == TL_F16) return binary_pack_launch<f16, f16, f16>(g, o, f, stream);
@@ -251,8 +371,9 @@ static bool binary_in(const tl_kernel_args *args, enum compute compute, F f) {
     const cudaStream_t stream = stream_of(args);
     if (g.numel == 0 || binary_try_packs<MIXED>(g, o, f, stream)) return true;
     const unsigned blocks = blocks_for(g.numel);
+    const int64_t n_threads = single_threads(g.numel);
     if (compute == COMPUTE_F64) binary_any<double, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
-    else if (compute == COMPUTE_F32) binary_any<float, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
+    else if (compute == COMPUTE_F32) binary_singles<F><<<blocks_for(n_threads), BLOCK, 0, stream>>>(g, n_threads, o, f);
     else if constexpr (WITH_INTEGERS) binary_any<int64_t, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
     else return cuda_refuse_dtype(args, o.dtype[0]);
     return true;

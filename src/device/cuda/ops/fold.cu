@@ -1,9 +1,11 @@
 /* fold.cu: reductions whose partial result is more than one number, and running sums and products.
  *
- * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A block (a warp for
- * short ones) reduces a chunk to a *state* of two numbers, in f64 (i64 for integers); the states of an output are
- * joined in order, and the last one is finished into the result. With one chunk the group finishes itself; otherwise
- * states go through the workspace. Trees and orders depend on the shape alone.
+ * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A group of threads
+ * reduces a chunk to a *state* of two numbers, in f64 (i64 for integers): a block; a warp for short ones; or, where
+ * neighbours in memory belong to different outputs, the threads of a block that have the same column. The states of an
+ * output are joined in order, many of them in a fixed tree, and the last one is finished into the result. With one
+ * chunk the group finishes itself; otherwise states go through the workspace. Trees and orders depend on the shape
+ * alone.
  */
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
@@ -27,14 +29,23 @@ struct folding {
     state *states; /* (output, chunk), or NULL: one chunk each */
 };
 
+/* Reading an element: of a known type, or of one that is looked up (T is any_dtype). */
+struct any_dtype {};
+template <class C, class T> __device__ inline C element_of(const folding &fold, int64_t at, T *) {
+    return value_of<C>(((const T *)fold.x)[at]);
+}
+template <class C> __device__ inline C element_of(const folding &fold, int64_t at, any_dtype *) {
+    return load_as<C>(fold.x, at, fold.x_dtype);
+}
+
 /* The elements of one chunk: element i of n, the first of which is element `first` of its output. */
-template <class C> struct chunk_of {
+template <class C, class T> struct chunk_of {
     const folding &fold;
     int64_t base, first, n;
     __device__ C at(int64_t i) const {
-        int64_t offset[1];
-        offsets_of(fold.reduced, first + i, offset);
-        return load_as<C>(fold.x, base + offset[0], fold.x_dtype);
+        int64_t offset[1] = {(first + i) * fold.reduced.stride[0][0]};
+        if (fold.reduced.rank > 1) offsets_of(fold.reduced, first + i, offset);
+        return element_of<C>(fold, base + offset[0], (T *)nullptr);
     }
 };
 
@@ -42,20 +53,91 @@ __device__ inline void write_real(const folding &fold, int which, int64_t output
     store_as<double>(fold.out[which], output, fold.out_dtype[which], value);
 }
 
+/* Groups: `thread` of n, and reduce(), which gives the same result to all of them. X may be any plain struct. */
+template <class X> __device__ inline X shuffle_xor(X x, int distance) {
+    static_assert(sizeof(X) % 4 == 0, "in words");
+    X other;
+    for (int k = 0; k < (int)(sizeof(X) / 4); k++)
+        ((uint32_t *)&other)[k] = __shfl_xor_sync(0xFFFFFFFFu, ((const uint32_t *)&x)[k], distance);
+    return other;
+}
+struct warp_group {
+    int thread, n;
+    template <class X, class F> __device__ X reduce(X x, F f) const {
+        for (int distance = 16; distance > 0; distance /= 2) x = f(x, shuffle_xor(x, distance));
+        return x;
+    }
+};
+struct block_group {
+    int thread, n;
+    template <class X, class F> __device__ X reduce(X x, F f) const {
+        __shared__ X of_warp[32];
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+        x = warp_group().reduce(x, f);
+        if (n_warps == 1) return x;
+        __syncthreads(); /* an earlier call may still be reading */
+        if (lane == 0) of_warp[warp] = x;
+        __syncthreads();
+        x = of_warp[0];
+        for (int w = 1; w < n_warps; w++) x = f(x, of_warp[w]);
+        return x;
+    }
+};
+enum { COLUMN_THREADS = 256, LEAST_WIDTH = 8 };
+struct column_group {
+    int thread, n, column, width;
+    template <class X, class F> __device__ X reduce(X x, F f) const {
+        __shared__ X parts[COLUMN_THREADS];
+        if (n == 1) return x;
+        __syncthreads();
+        parts[thread * width + column] = x;
+        __syncthreads();
+        x = parts[column];
+        for (int k = 1; k < n; k++) x = f(x, parts[k * width + column]);
+        return x;
+    }
+};
+
 /* F: element (its type), chunk() by all threads of the group, join() and finish() by one thread. */
-template <class F> __global__ void __launch_bounds__(256) fold_chunks(folding fold, F f) {
-    typedef typename F::element C;
-    const int64_t n_items = fold.n_outputs * fold.n_chunks;
-    for (int64_t item = blockIdx.x; item < n_items; item += gridDim.x) {
+template <class T, class F, class G>
+__device__ inline state fold_one(const folding &fold, const F &f, const G &group, int64_t output, int64_t chunk) {
+    int64_t base[1];
+    offsets_of(fold.kept, output, base);
+    const int64_t first = chunk * REDUCE_CHUNK, n = min((int64_t)REDUCE_CHUNK, fold.n_reduced - first);
+    return f.chunk(chunk_of<typename F::element, T>{fold, base[0], first, n}, group);
+}
+template <class F>
+__device__ inline void fold_put(const folding &fold, const F &f, int64_t output, int64_t chunk, state s) {
+    if (fold.states) fold.states[output * fold.n_chunks + chunk] = s;
+    else f.finish(fold, output, s);
+}
+
+template <class T, class F> __global__ void __launch_bounds__(256) fold_chunks(folding fold, F f) {
+    const block_group group = {(int)threadIdx.x, (int)blockDim.x};
+    for (int64_t item = blockIdx.x; item < fold.n_outputs * fold.n_chunks; item += gridDim.x) {
         const int64_t output = item / fold.n_chunks, chunk = item - output * fold.n_chunks;
-        int64_t base[1];
-        offsets_of(fold.kept, output, base);
-        const int64_t first = chunk * REDUCE_CHUNK;
-        const chunk_of<C> x = {fold, base[0], first, min((int64_t)REDUCE_CHUNK, fold.n_reduced - first)};
-        const state s = f.chunk(x);
-        if (threadIdx.x != 0) continue;
-        if (fold.states) fold.states[item] = s;
-        else f.finish(fold, output, s);
+        const state s = fold_one<T>(fold, f, group, output, chunk);
+        if (threadIdx.x == 0) fold_put(fold, f, output, chunk, s);
+    }
+}
+
+template <class T, class F> __global__ void __launch_bounds__(256) fold_warps(folding fold, F f) {
+    const warp_group group = {(int)threadIdx.x % 32, 32};
+    const int64_t step = (int64_t)gridDim.x * 8;
+    for (int64_t output = blockIdx.x * (int64_t)8 + threadIdx.x / 32; output < fold.n_outputs; output += step) {
+        const state s = fold_one<T>(fold, f, group, output, 0);
+        if (group.thread == 0) fold_put(fold, f, output, 0, s);
+    }
+}
+
+/* `width` outputs side by side; blockIdx.y counts chunks. Columns beyond the last repeat it, and write nothing. */
+template <class T, class F>
+__global__ void __launch_bounds__(COLUMN_THREADS) fold_columns(folding fold, int width, F f) {
+    const column_group group = {(int)threadIdx.x / width, COLUMN_THREADS / width, (int)threadIdx.x % width, width};
+    for (int64_t first = blockIdx.x * (int64_t)width; first < fold.n_outputs; first += gridDim.x * (int64_t)width) {
+        const int64_t output = min(first + group.column, fold.n_outputs - 1);
+        const state s = fold_one<T>(fold, f, group, output, blockIdx.y);
+        if (group.thread == 0 && first + group.column == output) fold_put(fold, f, output, blockIdx.y, s);
     }
 }
 
@@ -71,38 +153,118 @@ template <class F> __global__ void __launch_bounds__(BLOCK) fold_join(folding fo
     }
 }
 
-template <class F> static bool run_fold(const tl_kernel_args *args, F f) {
+enum { IN_ORDER = 16 }; /* states that one thread joins */
+
+/* Many states: a block per output. Each thread joins a run of neighbours, then runs are joined in a tree. */
+template <class F> __global__ void __launch_bounds__(BLOCK) fold_join_block(folding fold, F f) {
+    __shared__ state states[BLOCK];
+    __shared__ int64_t counts[BLOCK];
+    const int64_t run = (fold.n_chunks + BLOCK - 1) / BLOCK;
+    for (int64_t output = blockIdx.x; output < fold.n_outputs; output += gridDim.x) {
+        const state *part = fold.states + output * fold.n_chunks;
+        int64_t n = 0;
+        state total = part[0];
+        for (int64_t chunk = threadIdx.x * run; chunk < min(fold.n_chunks, (threadIdx.x + 1) * run); chunk++) {
+            const int64_t n_part = min((int64_t)REDUCE_CHUNK, fold.n_reduced - chunk * REDUCE_CHUNK);
+            if (n) f.join(total, n, part[chunk], n_part);
+            else total = part[chunk];
+            n += n_part;
+        }
+        states[threadIdx.x] = total;
+        counts[threadIdx.x] = n;
+        __syncthreads();
+        for (int distance = 1; distance < BLOCK; distance *= 2) {
+            const int other = threadIdx.x + distance;
+            if (threadIdx.x % (2 * distance) == 0 && counts[other]) {
+                f.join(states[threadIdx.x], counts[threadIdx.x], states[other], counts[other]);
+                counts[threadIdx.x] += counts[other];
+            }
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) f.finish(fold, output, states[0]);
+        __syncthreads();
+    }
+}
+
+/* Outputs that a block has side by side: one thread each for short reductions; fewer where there would be few
+ * blocks. */
+static int column_width(const folding &fold) {
+    if (fold.n_reduced <= 16) return COLUMN_THREADS;
+    int width = 32;
+    while (width > LEAST_WIDTH && (fold.n_outputs + width - 1) / width * fold.n_chunks < 264) width /= 2;
+    return width;
+}
+
+template <class T, class F> static void fold_launch(const tl_kernel_args *args, const folding &fold, F f) {
+    const cudaStream_t stream = stream_of(args);
+    const int64_t kept_inner = fold.kept.stride[0][fold.kept.rank - 1],
+                  reduced_inner = fold.reduced.stride[0][fold.reduced.rank - 1];
+    const bool side_by_side = kept_inner == 1 && reduced_inner != 1 &&
+                              fold.kept.size[fold.kept.rank - 1] >= LEAST_WIDTH && fold.n_chunks <= 65535;
+    if (side_by_side || fold.n_reduced <= 16) {
+        const int width = column_width(fold);
+        const dim3 grid(capped((fold.n_outputs + width - 1) / width), (unsigned)fold.n_chunks);
+        fold_columns<T, F><<<grid, COLUMN_THREADS, 0, stream>>>(fold, width, f);
+    } else if (fold.n_reduced <= 512) {
+        fold_warps<T, F><<<capped((fold.n_outputs + 7) / 8), 256, 0, stream>>>(fold, f);
+    } else {
+        fold_chunks<T, F><<<capped(fold.n_outputs * fold.n_chunks), 256, 0, stream>>>(fold, f);
+    }
+    if (fold.n_chunks > IN_ORDER) fold_join_block<F><<<capped(fold.n_outputs), BLOCK, 0, stream>>>(fold, f);
+    else if (fold.states) fold_join<F><<<blocks_for(fold.n_outputs), BLOCK, 0, stream>>>(fold, f);
+}
+
+/* False: it cannot begin (args->error says why), or there is nothing to do (is_empty). */
+static bool fold_begin(folding *fold, const tl_kernel_args *args, bool *is_empty) {
+    *is_empty = false;
     if (!operands_known(args)) return false;
     const tl_operand *x = &args->in[0];
-    folding fold;
-    fold.x = x->data;
-    fold.x_dtype = x->dtype;
+    fold->x = x->data;
+    fold->x_dtype = x->dtype;
     for (int j = 0; j < args->n_out && j < 2; j++) {
-        fold.out[j] = args->out[j].data;
-        fold.out_dtype[j] = args->out[j].dtype;
+        fold->out[j] = args->out[j].data;
+        fold->out_dtype[j] = args->out[j].dtype;
     }
-    axes_split(x, ((const struct attr_reduce *)args->attr)->axes, &fold.kept, &fold.reduced);
-    fold.n_outputs = fold.kept.numel;
-    fold.n_reduced = fold.reduced.numel;
-    fold.n_chunks = fold.n_reduced ? (fold.n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK : 1; /* an empty one */
-    fold.states = fold.n_chunks > 1 ? (state *)args->workspace : nullptr;
-    if (fold.n_outputs == 0) return true;
-    const size_t need = (size_t)(fold.n_outputs * fold.n_chunks) * sizeof(state);
-    if (fold.states && args->workspace_bytes < need) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need,
-                 args->workspace_bytes);
-        return false;
-    }
-    const int threads = fold.n_reduced <= 256 ? 32 : 256;
-    fold_chunks<F><<<capped(fold.n_outputs * fold.n_chunks), threads, 0, stream_of(args)>>>(fold, f);
-    if (fold.states) fold_join<F><<<blocks_for(fold.n_outputs), BLOCK, 0, stream_of(args)>>>(fold, f);
+    axes_split(x, ((const struct attr_reduce *)args->attr)->axes, &fold->kept, &fold->reduced);
+    fold->n_outputs = fold->kept.numel;
+    fold->n_reduced = fold->reduced.numel;
+    fold->n_chunks = fold->n_reduced ? (fold->n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK : 1; /* an empty one */
+    fold->states = fold->n_chunks > 1 ? (state *)args->workspace : nullptr;
+    *is_empty = fold->n_outputs == 0;
+    const size_t need = (size_t)(fold->n_outputs * fold->n_chunks) * sizeof(state);
+    if (*is_empty || !fold->states || args->workspace_bytes >= need) return !*is_empty;
+    snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need,
+             args->workspace_bytes);
+    return false;
+}
+
+/* Elements of any dtype. */
+template <class F> static bool run_fold(const tl_kernel_args *args, F f) {
+    folding fold;
+    bool is_empty;
+    if (!fold_begin(&fold, args, &is_empty)) return is_empty;
+    fold_launch<any_dtype>(args, fold, f);
     return true;
 }
 
-template <class C, class F, class M> __device__ inline C chunk_reduce(const chunk_of<C> &x, F f, C zero, M map) {
+/* Elements of a float dtype of at most 32 bits: its type is known, where it is a common one. */
+template <class F> static bool run_fold_typed(const tl_kernel_args *args, F f) {
+    folding fold;
+    bool is_empty;
+    if (!fold_begin(&fold, args, &is_empty)) return is_empty;
+    if (fold.x_dtype == TL_F32) fold_launch<float>(args, fold, f);
+    else if (fold.x_dtype == TL_BF16) fold_launch<bf16>(args, fold, f);
+    else if (fold.x_dtype == TL_F16) fold_launch<f16>(args, fold, f);
+    else fold_launch<any_dtype>(args, fold, f);
+    return true;
+}
+
+template <class C, class T, class G, class F, class M>
+__device__ inline C chunk_reduce(const chunk_of<C, T> &x, const G &group, F f, C zero, M map) {
     C part = zero;
-    for (int64_t i = threadIdx.x; i < x.n; i += blockDim.x) part = f(part, map(x.at(i)));
-    return block_reduce(part, f, zero);
+#pragma unroll 4
+    for (int64_t i = group.thread; i < x.n; i += group.n) part = f(part, map(x.at(i)));
+    return group.reduce(part, f);
 }
 
 /* ---- argmax, argmin: the value, and where it is -------------------------------------------------------- */
@@ -128,40 +290,31 @@ template <class C> struct better_of {
     }
 };
 
-template <class C> __device__ inline placed<C> placed_block(placed<C> x, better_of<C> f) {
-    __shared__ placed<C> of_warp[32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
-    for (int distance = 16; distance > 0; distance /= 2) {
-        const placed<C> other = {__shfl_xor_sync(0xFFFFFFFFu, x.value, distance),
-                                 __shfl_xor_sync(0xFFFFFFFFu, x.place, distance)};
-        x = f(x, other);
-    }
-    __syncthreads();
-    if (lane == 0) of_warp[warp] = x;
-    __syncthreads();
-    x = of_warp[0];
-    for (int w = 1; w < n_warps; w++) x = f(x, of_warp[w]);
-    return x;
-}
-
-__device__ inline double &part_of(word &w, double) { return w.f; }
-__device__ inline int64_t &part_of(word &w, int64_t) { return w.i; }
+__device__ inline void word_put(word &w, double x) { w.f = x; }
+__device__ inline void word_put(word &w, float x) { w.f = (double)x; }
+__device__ inline void word_put(word &w, int64_t x) { w.i = x; }
+template <class C> __device__ inline C word_get(word w) { return (C)w.f; }
+template <> __device__ inline int64_t word_get<int64_t>(word w) { return w.i; }
 
 template <class C> struct fold_place {
     typedef C element;
     bool wants_max;
-    __device__ state chunk(const chunk_of<C> &x) const {
+    template <class T, class G> __device__ state chunk(const chunk_of<C, T> &x, const G &group) const {
         const better_of<C> f = {wants_max};
         placed<C> best = {C(0), -1};
-        for (int64_t i = threadIdx.x; i < x.n; i += blockDim.x) best = f(best, placed<C>{x.at(i), x.first + i});
-        best = placed_block(best, f);
+#pragma unroll 4
+        for (int64_t i = group.thread; i < x.n; i += group.n) {
+            const C value = x.at(i);
+            if (best.place < 0 || is_better(value, best.value, wants_max)) best = placed<C>{value, x.first + i};
+        }
+        best = group.reduce(best, f);
         state s;
-        part_of(s.a, C(0)) = best.value;
+        word_put(s.a, best.value);
         s.b.i = best.place;
         return s;
     }
     __device__ void join(state &total, int64_t, state part, int64_t) const {
-        if (is_better(part_of(part.a, C(0)), part_of(total.a, C(0)), wants_max)) total = part;
+        if (is_better(word_get<C>(part.a), word_get<C>(total.a), wants_max)) total = part;
     }
     __device__ void finish(const folding &fold, int64_t output, state s) const {
         ((int64_t *)fold.out[0])[output] = s.b.i;
@@ -169,7 +322,8 @@ template <class C> struct fold_place {
 };
 
 static bool run_place(const tl_kernel_args *args, bool wants_max) {
-    if (dtype_is_float(args->in[0].dtype)) return run_fold(args, fold_place<double>{wants_max});
+    if (args->in[0].dtype == TL_F64) return run_fold(args, fold_place<double>{wants_max});
+    if (dtype_is_float(args->in[0].dtype)) return run_fold_typed(args, fold_place<float>{wants_max});
     return run_fold(args, fold_place<int64_t>{wants_max});
 }
 
@@ -181,18 +335,20 @@ struct fold_var {
     typedef double element;
     double correction;
     bool is_root;
-    __device__ state chunk(const chunk_of<double> &x) const {
+    template <class T, class G> __device__ state chunk(const chunk_of<double, T> &x, const G &group) const {
         double sum = 0;
-        for (int64_t i = threadIdx.x; i < x.n; i += blockDim.x) sum += x.at(i);
-        const double n = (double)x.n, mean = x.n ? block_reduce(sum, sum_of(), 0.0) / n : (double)NAN;
+#pragma unroll 4
+        for (int64_t i = group.thread; i < x.n; i += group.n) sum += x.at(i);
+        const double n = (double)x.n, mean = x.n ? group.reduce(sum, sum_of()) / n : (double)NAN;
         double rest = 0, squares = 0;
-        for (int64_t i = threadIdx.x; i < x.n; i += blockDim.x) {
+#pragma unroll 4
+        for (int64_t i = group.thread; i < x.n; i += group.n) {
             const double d = x.at(i) - mean;
             rest += d;
             squares += d * d;
         }
-        const double left = block_reduce(rest, sum_of(), 0.0) / n;
-        const double total = block_reduce(squares, sum_of(), 0.0) - left * left * n;
+        const double left = group.reduce(rest, sum_of()) / n;
+        const double total = group.reduce(squares, sum_of()) - left * left * n;
         state s;
         s.a.f = isnan(left) ? mean : mean + left; /* an infinite mean, and NaN, stay */
         s.b.f = total < 0 ? 0 : total;
@@ -224,12 +380,12 @@ struct power_term {
 struct fold_norm {
     typedef double element;
     double p;
-    __device__ state chunk(const chunk_of<double> &x) const {
+    template <class T, class G> __device__ state chunk(const chunk_of<double, T> &x, const G &group) const {
         state s;
         s.b.f = 0;
-        if (!isinf(p)) s.a.f = chunk_reduce(x, sum_of(), 0.0, power_term{p});
-        else if (p > 0) s.a.f = chunk_reduce(x, max_of(), 0.0, magnitude_of());
-        else s.a.f = x.n ? chunk_reduce(x, min_of(), (double)INFINITY, magnitude_of()) : 0.0;
+        if (!isinf(p)) s.a.f = chunk_reduce(x, group, sum_of(), 0.0, power_term{p});
+        else if (p > 0) s.a.f = chunk_reduce(x, group, max_of(), 0.0, magnitude_of());
+        else s.a.f = x.n ? chunk_reduce(x, group, min_of(), (double)INFINITY, magnitude_of()) : 0.0;
         return s;
     }
     __device__ void join(state &total, int64_t, state part, int64_t) const {
@@ -258,11 +414,11 @@ template <class C> struct exp_term {
 };
 template <class C> struct fold_logsumexp {
     typedef double element;
-    __device__ state chunk(const chunk_of<double> &x) const {
-        const double top = chunk_reduce(x, number_max(), -(double)INFINITY, same_as());
+    template <class T, class G> __device__ state chunk(const chunk_of<double, T> &x, const G &group) const {
+        const double top = chunk_reduce(x, group, number_max(), -(double)INFINITY, same_as());
         state s;
         s.a.f = isfinite(top) ? top : 0;
-        s.b.f = chunk_reduce(x, sum_of(), 0.0, exp_term<C>{s.a.f});
+        s.b.f = chunk_reduce(x, group, sum_of(), 0.0, exp_term<C>{s.a.f});
         return s;
     }
     __device__ void join(state &total, int64_t, state part, int64_t) const {
@@ -314,6 +470,52 @@ template <class C, class F> __global__ void __launch_bounds__(SCAN_BLOCK) scan_r
     }
 }
 
+enum { SCAN_EACH = 8, SCAN_THREADS = 256, SCAN_TILE = SCAN_THREADS * SCAN_EACH };
+
+/* The same for x and out of one known type: a thread has SCAN_EACH neighbours, which are exchanged in shared memory so
+ * that reads and writes are dense. */
+template <class T, class F>
+__global__ void __launch_bounds__(SCAN_THREADS) scan_tiles(scanning s, F f, double neutral) {
+    __shared__ T tile[SCAN_TILE];
+    __shared__ double room[32], ends[SCAN_THREADS];
+    const int mine = threadIdx.x * SCAN_EACH;
+    for (int64_t row = blockIdx.x; row < s.n_rows; row += gridDim.x) {
+        double before = neutral;
+        for (int64_t first = 0; first < s.n; first += SCAN_TILE) {
+            const int n = (int)min((int64_t)SCAN_TILE, s.n - first);
+            __syncthreads(); /* the tile before has been written */
+#pragma unroll
+            for (int k = 0; k < SCAN_EACH; k++) {
+                const int i = threadIdx.x + k * SCAN_THREADS;
+                if (i < n) tile[i] = ((const T *)s.x)[s.place(row, first + i)];
+            }
+            __syncthreads();
+            double here[SCAN_EACH], sum = neutral, total;
+#pragma unroll
+            for (int k = 0; k < SCAN_EACH; k++) {
+                if (mine + k < n) sum = f(sum, value_of<double>(tile[mine + k]));
+                here[k] = sum;
+            }
+            ends[threadIdx.x] = block_scan(sum, f, room, &total);
+            __syncthreads();
+            const double base = threadIdx.x ? f(before, ends[threadIdx.x - 1]) : before;
+#pragma unroll
+            for (int k = 0; k < SCAN_EACH; k++) {
+                if (mine + k >= n) continue;
+                const double result = !s.is_exclusive ? f(base, here[k]) : k ? f(base, here[k - 1]) : base;
+                tile[mine + k] = conversion<T>::from(result);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < SCAN_EACH; k++) {
+                const int i = threadIdx.x + k * SCAN_THREADS;
+                if (i < n) ((T *)s.out)[s.place(row, first + i)] = tile[i];
+            }
+            before = f(before, total);
+        }
+    }
+}
+
 static int64_t scan_begin(scanning *s, const tl_kernel_args *args) {
     const struct attr_scan *attr = (const struct attr_scan *)args->attr;
     const tl_operand *x = &args->in[0], *g = &args->in[args->n_in > 1];
@@ -344,7 +546,15 @@ template <class F> static bool run_scan(const tl_kernel_args *args, F f, int neu
     scanning s;
     if (scan_begin(&s, args) == 0) return true;
     const int threads = scan_threads(s.n);
-    if (dtype_is_float(s.out_dtype))
+    const bool is_long = s.n > SCAN_BLOCK && s.x_dtype == s.out_dtype;
+    const unsigned blocks = capped(s.n_rows);
+    if (is_long && s.x_dtype == TL_F32)
+        scan_tiles<float, F><<<blocks, SCAN_THREADS, 0, stream_of(args)>>>(s, f, (double)neutral);
+    else if (is_long && s.x_dtype == TL_BF16)
+        scan_tiles<bf16, F><<<blocks, SCAN_THREADS, 0, stream_of(args)>>>(s, f, (double)neutral);
+    else if (is_long && s.x_dtype == TL_F16)
+        scan_tiles<f16, F><<<blocks, SCAN_THREADS, 0, stream_of(args)>>>(s, f, (double)neutral);
+    else if (dtype_is_float(s.out_dtype))
         scan_rows<double, F><<<capped(s.n_rows), threads, 0, stream_of(args)>>>(s, f, (double)neutral);
     else scan_rows<int64_t, F><<<capped(s.n_rows), threads, 0, stream_of(args)>>>(s, f, (int64_t)neutral);
     return true;
@@ -416,7 +626,7 @@ bool cuda_argmax(const tl_kernel_args *args) { return run_place(args, true); }
 bool cuda_argmin(const tl_kernel_args *args) { return run_place(args, false); }
 bool cuda_var(const tl_kernel_args *args) {
     const struct attr_var *attr = (const struct attr_var *)args->attr;
-    return run_fold(args, fold_var{attr->correction, attr->is_root});
+    return run_fold_typed(args, fold_var{attr->correction, attr->is_root});
 }
 bool cuda_norm(const tl_kernel_args *args) {
     return run_fold(args, fold_norm{((const struct attr_vector_norm *)args->attr)->p});

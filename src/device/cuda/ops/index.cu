@@ -5,9 +5,14 @@
  * writers nothing.
  *
  * Order. Two slots share a place in the table only if they agree in all axes without an index, the *rest*. Writers
- * are therefore split along the rest, and everything for one element of the rest is done in row-major order: by one
- * thread, or, where the rest is small, by one warp that takes 32 slots at a time and serializes those that share a
- * place. Which write is last, and the order of a sum, depend on nothing else.
+ * are therefore split along the rest, and further by places: which of `n_parts` a slot belongs to depends on its place
+ * alone. What is for one element of the rest and one part is done in row-major order:
+ *   by thread   one thread, neighbouring elements of the rest beside it: rows that are moved as a whole, short lines
+ *   by warp     32 slots at a time; those that share a place take turns
+ *   by block    1024 at a time; of those that share a place the first goes first, then the next. Many slots for few
+ *               elements of the rest
+ * Which write is last, and the order of a sum, depend on nothing else. Sums of integers may have any order: they are
+ * done with atomics.
  *
  * Sums of 16-bit and 8-bit floats grow in an f32 copy of the table, in the workspace, and are rounded once.
  */
@@ -91,6 +96,7 @@ struct writing {
     int element_bytes;
     geometry<3> rest; /* table, slots, index: over the axes without an index */
     int64_t n;        /* slots for each element of the rest */
+    int n_parts;      /* a power of two */
     bool is_scatter;
     int64_t table_step, slots_step, index_step, size; /* scatter: along the axis */
     const int64_t *offset;                            /* index_put: in the table, for each of n */
@@ -141,13 +147,39 @@ template <class C> struct way_add {
     }
 };
 
+/* A number that depends on a place in a line of the table, in [0, n) for a power of two. */
+__device__ inline unsigned scattered(int64_t place, unsigned n) {
+    const unsigned mixed = (unsigned)(((uint64_t)place * 0x9E3779B97F4A7C15ull) >> 32);
+    return mixed & (n - 1);
+}
+
+/* grid.y: the part. */
 template <class W> __global__ void __launch_bounds__(BLOCK) write_by_thread(writing w, W way) {
     FOR_EACH(i, w.rest.numel) {
         int64_t rest[3];
         offsets_of(w.rest, i, rest);
         for (int64_t j = 0; j < w.n; j++) {
             const int64_t place = place_of(w, rest, j);
-            if (place != NOWHERE) way(w, place, slot_of(w, rest, j));
+            if (place == NOWHERE || scattered(place - rest[0], w.n_parts) != blockIdx.y) continue;
+            way(w, place, slot_of(w, rest, j));
+        }
+    }
+}
+
+/* The same where all elements of the rest have the same places: a warp looks at 32 of them at a time. */
+template <class W> __global__ void __launch_bounds__(BLOCK) write_rows(writing w, W way) {
+    const int64_t n_threads = (w.rest.numel + 31) / 32 * 32;
+    FOR_EACH(i, n_threads) {
+        int64_t rest[3] = {0, 0, 0};
+        if (i < w.rest.numel) offsets_of(w.rest, i, rest);
+        for (int64_t base = 0; base < w.n; base += 32) {
+            const int64_t j = base + threadIdx.x % 32, own = j < w.n ? w.offset[j] : NOWHERE;
+            const bool is_mine = own != NOWHERE && scattered(own, w.n_parts) == blockIdx.y;
+            for (unsigned found = __ballot_sync(0xFFFFFFFFu, is_mine); found; found &= found - 1) {
+                const int lane = __ffs((int)found) - 1;
+                const int64_t place = __shfl_sync(0xFFFFFFFFu, own, lane);
+                if (i < w.rest.numel) way(w, rest[0] + place, slot_of(w, rest, base + lane));
+            }
         }
     }
 }
@@ -187,17 +219,133 @@ template <class W> __global__ void __launch_bounds__(BLOCK) write_by_warp(writin
     }
 }
 
-template <class W> static void write_launch(const tl_kernel_args *args, const writing &w, W way) {
-    if (w.n < 32 || w.rest.numel >= 1 << 16)
-        write_by_thread<W><<<blocks_for(w.rest.numel), BLOCK, 0, stream_of(args)>>>(w, way);
-    else write_by_warp<W><<<blocks_for(w.rest.numel, BLOCK / 32), BLOCK, 0, stream_of(args)>>>(w, way);
+enum { WRITE_BLOCK = 1024, OWNERS = 4096 };
+
+/* Slots of a tile that may share a place (their hashes are equal) are written in rounds, the first of them in each. */
+template <class W> __global__ void __launch_bounds__(WRITE_BLOCK) write_by_block(writing w, W way) {
+    __shared__ int owner[OWNERS];
+    for (int i = threadIdx.x; i < OWNERS; i += blockDim.x) owner[i] = INT32_MAX;
+    __syncthreads();
+    for (int64_t i = blockIdx.x; i < w.rest.numel; i += gridDim.x) {
+        int64_t rest[3];
+        offsets_of(w.rest, i, rest);
+        for (int64_t base = 0; base < w.n; base += blockDim.x) {
+            const int64_t j = base + threadIdx.x, place = j < w.n ? place_of(w, rest, j) : NOWHERE;
+            const int64_t in_line = place != NOWHERE ? place - rest[0] : 0;
+            bool waits = place != NOWHERE && scattered(in_line, w.n_parts) == blockIdx.y;
+            int *const own = &owner[scattered(in_line >> 8 ^ in_line * 31, OWNERS)];
+            while (__syncthreads_or(waits)) {
+                if (waits) atomicMin(own, (int)threadIdx.x);
+                __syncthreads();
+                const bool is_first = waits && *own == (int)threadIdx.x;
+                if (is_first) way(w, place, slot_of(w, rest, j));
+                __syncthreads();
+                if (is_first) *own = INT32_MAX;
+                waits = waits && !is_first;
+            }
+        }
+    }
 }
 
-static void write_all(const tl_kernel_args *args, const writing &w, bool adds) {
+/* Integer sums. One thread per slot; the lanes of a warp that share a place add up first. ROWS: neighbours are
+ * neighbours in the rest, not in the slots. Small dense tables are summed up in shared memory by each block. */
+enum { SMALL_TABLE = 2048 };
+
+__device__ inline void add_integer(void *table, tl_dtype dtype, int64_t place, int64_t x) {
+    if (dtype == TL_I64) atomicAdd((unsigned long long *)table + place, (unsigned long long)x);
+    else atomicAdd((int *)table + place, (int)x);
+}
+
+template <bool ROWS, bool SMALL> __global__ void __launch_bounds__(BLOCK) add_integers(writing w, int64_t table_numel) {
+    __shared__ unsigned long long sums[SMALL ? SMALL_TABLE : 1];
+    for (int64_t i = threadIdx.x; SMALL && i < table_numel; i += blockDim.x) sums[i] = 0;
+    __syncthreads();
+    const int64_t total = w.rest.numel * w.n, n_threads = (total + 31) / 32 * 32;
+    FOR_EACH(t, n_threads) {
+        int64_t place = NOWHERE, x = 0;
+        if (t < total) {
+            const int64_t inner = ROWS ? w.rest.numel : w.n, outer = t / inner, at = t - outer * inner;
+            const int64_t j = ROWS ? outer : at;
+            int64_t rest[3];
+            offsets_of(w.rest, ROWS ? at : outer, rest);
+            place = place_of(w, rest, j);
+            if (place != NOWHERE) x = load_as<int64_t>(w.slots, slot_of(w, rest, j), w.slots_dtype);
+        }
+        const unsigned meets = __match_any_sync(0xFFFFFFFFu, (unsigned long long)place);
+        const int lane = threadIdx.x % 32;
+        if (__any_sync(0xFFFFFFFFu, __popc(meets) > 1)) {
+            uint64_t sum = 0;
+            for (int k = 0; k < 32; k++) {
+                const uint64_t other = __shfl_sync(0xFFFFFFFFu, (uint64_t)x, k);
+                if (meets >> k & 1) sum += other;
+            }
+            x = (int64_t)sum;
+        }
+        if (place == NOWHERE || __ffs((int)meets) - 1 != lane) continue;
+        if (SMALL) atomicAdd(&sums[place], (unsigned long long)x);
+        else add_integer(w.table, w.table_dtype, place, x);
+    }
+    if (!SMALL) return;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < table_numel; i += blockDim.x)
+        if (sums[i]) add_integer(w.table, w.table_dtype, i, (int64_t)sums[i]);
+}
+
+static bool lies_dense(const tl_operand *x) {
+    int64_t step = 1;
+    for (int axis = x->rank - 1; axis >= 0; axis--) {
+        if (x->shape[axis] != 1 && x->stride[axis] != step) return false;
+        step *= x->shape[axis];
+    }
+    return true;
+}
+
+static void add_integers_launch(const tl_kernel_args *args, const writing &w, const tl_operand *table) {
+    const int64_t total = w.rest.numel * w.n, numel = operand_numel(table);
+    const bool rows = w.rest.numel > 1 && w.rest.stride[0][w.rest.rank - 1] == 1;
+    const unsigned blocks = blocks_for(total), few = blocks < 1056 ? blocks : 1056;
+    const cudaStream_t stream = stream_of(args);
+    if (numel <= SMALL_TABLE && lies_dense(table)) {
+        if (rows) add_integers<true, true><<<few, BLOCK, 0, stream>>>(w, numel);
+        else add_integers<false, true><<<few, BLOCK, 0, stream>>>(w, numel);
+    } else if (rows) add_integers<true, false><<<blocks, BLOCK, 0, stream>>>(w, numel);
+    else add_integers<false, false><<<blocks, BLOCK, 0, stream>>>(w, numel);
+}
+
+/* Threads, and blocks of WRITE_BLOCK, that are enough for all multiprocessors; and the most parts that help. */
+enum { ENOUGH_THREADS = 1 << 17, ENOUGH_BLOCKS = 128, MOST_PARTS = 256, SHORT_LINE = 128 };
+
+/* The smallest power of two that gives `enough` together with n others; at most n_slots. */
+static int parts_for(int64_t n, int64_t enough, int64_t n_slots) {
+    int parts = 1;
+    while (parts < MOST_PARTS && parts * 2 <= n_slots && n * parts < enough) parts *= 2;
+    return parts;
+}
+
+template <class W> static void write_launch(const tl_kernel_args *args, writing w, W way) {
+    const cudaStream_t stream = stream_of(args);
+    const int last = w.rest.rank - 1;
+    const bool rows = w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32;
+    if (rows || w.n < 32 || w.rest.numel >= 1 << 16) {
+        w.n_parts = parts_for(w.rest.numel, ENOUGH_THREADS, w.n);
+        const dim3 grid(blocks_for(w.rest.numel), (unsigned)w.n_parts);
+        if (rows && !w.is_scatter) write_rows<W><<<grid, BLOCK, 0, stream>>>(w, way);
+        else write_by_thread<W><<<grid, BLOCK, 0, stream>>>(w, way);
+    } else if (w.n <= SHORT_LINE) {
+        write_by_warp<W><<<blocks_for(w.rest.numel, BLOCK / 32), BLOCK, 0, stream>>>(w, way);
+    } else {
+        w.n_parts = parts_for(w.rest.numel, ENOUGH_BLOCKS, w.n / WRITE_BLOCK);
+        const int threads = w.n < WRITE_BLOCK ? (int)((w.n + 31) / 32 * 32) : (int)WRITE_BLOCK;
+        write_by_block<W><<<dim3(capped(w.rest.numel), (unsigned)w.n_parts), threads, 0, stream>>>(w, way);
+    }
+}
+
+static void write_all(const tl_kernel_args *args, const writing &w, const tl_operand *table, bool adds) {
     if (w.rest.numel == 0 || w.n == 0) return;
     if (!adds) write_launch(args, w, way_put());
     else if (compute_of(w.table_dtype) == COMPUTE_F64) write_launch(args, w, way_add<double>());
     else if (compute_of(w.table_dtype) == COMPUTE_F32) write_launch(args, w, way_add<float>());
+    else if (w.table_dtype == TL_I64 || w.table_dtype == TL_I32) add_integers_launch(args, w, table);
     else write_launch(args, w, way_add<int64_t>());
 }
 
@@ -273,7 +421,7 @@ static bool scatter(const tl_kernel_args *args, bool adds) {
         w.slots_step = source->stride[axis];
         w.index_step = index->stride[axis];
         w.size = x->shape[axis];
-        write_all(args, w, adds);
+        write_all(args, w, &t.operand, adds);
     }
     return table_end(&t, args);
 }
@@ -428,7 +576,7 @@ static bool index_put(const tl_kernel_args *args) {
         result_axes_of(&r, attr, &t.operand, rank, shape);
         writing_axes(&w, &r, &args->in[1]);
         w.offset = offset;
-        write_all(args, w, attr->accumulates);
+        write_all(args, w, &t.operand, attr->accumulates);
     }
     return table_end(&t, args);
 }

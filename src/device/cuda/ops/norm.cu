@@ -2,7 +2,7 @@
  *
  * Teams of warps process rows in whole packs of up to 8192 elements: they read a row once and keep it in registers,
  * forward four packs to a thread, backward as few as the row allows. Any other row is processed by a block, which reads
- * it again from the cache.
+ * it again from the cache; backward it keeps rows of up to 8192 elements in registers, too.
  *
  * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums are
  * in args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them in
@@ -126,6 +126,47 @@ __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) 
                 if (r.g_sum) dx.v[j] = conversion<T>::from(value_of<C>(dx.v[j]) + value_of<C>(more.v[j]));
             }
             unit_store<U>(r.dx + at, i, dx);
+        }
+    }
+}
+
+enum { DX_HELD = 8, DX_THREADS = 1024 };
+
+/* The same for rows of up to DX_HELD DX_THREADS elements that need not be aligned: g and x are read once. */
+template <class T, class W, bool RMS>
+__global__ void __launch_bounds__(DX_THREADS) norm_dx_held(norm_backward_rows<T, W> r) {
+    typedef typename compute_type<T>::type C;
+    const unsigned n = (unsigned)r.n;
+    for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
+        const int64_t at = row * r.n;
+        const C mean = RMS ? C(0) : r.mean[row], rstd = r.rstd[row];
+        T g[DX_HELD], x[DX_HELD];
+        C w[DX_HELD], sum_d = 0, sum_dh = 0;
+#pragma unroll
+        for (int k = 0; k < DX_HELD; k++) {
+            const unsigned i = threadIdx.x + k * blockDim.x;
+            if (i >= n) continue;
+            g[k] = r.g[at + i];
+            x[k] = r.x[at + i];
+            w[k] = r.weight ? value_of<C>(r.weight[i]) : C(1);
+        }
+#pragma unroll
+        for (int k = 0; k < DX_HELD; k++) {
+            if (threadIdx.x + k * blockDim.x >= n) continue;
+            const C d = value_of<C>(g[k]) * w[k];
+            sum_d += d;
+            sum_dh += d * ((value_of<C>(x[k]) - mean) * rstd);
+        }
+        const C avg_d = RMS ? C(0) : block_reduce(sum_d, sum_of(), C(0)) / C(r.n);
+        const C avg_dh = block_reduce(sum_dh, sum_of(), C(0)) / C(r.n);
+#pragma unroll
+        for (int k = 0; k < DX_HELD; k++) {
+            const unsigned i = threadIdx.x + k * blockDim.x;
+            if (i >= n) continue;
+            const C h = (value_of<C>(x[k]) - mean) * rstd;
+            T dx = conversion<T>::from(rstd * (value_of<C>(g[k]) * w[k] - avg_d - h * avg_dh));
+            if (r.g_sum) dx = conversion<T>::from(value_of<C>(dx) + value_of<C>(r.g_sum[at + i]));
+            r.dx[at + i] = dx;
         }
     }
 }
@@ -478,6 +519,9 @@ static void block_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C
                            cudaStream_t stream) {
     if (r.n_rows > 0 && packs)
         norm_dx_rows<T, W, RMS, PACK><<<capped(r.n_rows), threads_for_row(r.n / 2), 0, stream>>>(r);
+    else if (r.n_rows > 0 && r.n <= DX_HELD * DX_THREADS)
+        norm_dx_held<T, W, RMS>
+            <<<capped(r.n_rows), (unsigned)((r.n + 32 * DX_HELD - 1) / (32 * DX_HELD) * 32), 0, stream>>>(r);
     else if (r.n_rows > 0) norm_dx_rows<T, W, RMS, 1><<<capped(r.n_rows), threads_for_row(r.n), 0, stream>>>(r);
     if (!dweight_runs) return;
     const int64_t n_units = packs ? r.n / PACK : r.n;

@@ -9,6 +9,7 @@
 #include "device/cuda/ops/sort.cuh"
 
 struct permutation_source {
+    typedef uint64_t key_type;
     struct rng_key draws;
     uint64_t index;
     int64_t *out;
@@ -29,6 +30,7 @@ struct weights {
 
 /* A category of weight 0 arrives after all others. */
 struct arrival_source {
+    typedef uint64_t key_type;
     weights w;
     struct rng_key draws;
     uint64_t index;

@@ -1,15 +1,14 @@
 /* reduce.cu: sum, product, largest and smallest over any axes; softmax and log-softmax over the last.
  *
- * Sums and the like. The elements that make one output are cut, in row-major order, into chunks of REDUCE_CHUNK. Pass
- * one reduces each (output, chunk) by a group of threads in a fixed tree; pass two adds the chunk results in order.
- * No atomics: the result depends on the shape alone. There are three shapes of groups, depending on which axis is
- * contiguous:
- *   block     256 threads along the reduced elements: few, long reductions
+ * Sums and the like. The elements that make one output are cut, in row-major order, into chunks: REDUCE_CHUNK elements,
+ * or as many times that as leave enough groups. Pass one reduces each (output, chunk) by a group of threads in a fixed
+ * tree; pass two joins the chunk results, few of them in order, many by a warp. No atomics: the result depends on the
+ * shape alone. There are three shapes of groups, depending on which axis is contiguous:
+ *   block     256 or 1024 threads along the reduced elements: few, long reductions
  *   warp      32 threads likewise: short ones
- *   columns   32 outputs side by side times 16 threads each: the output's axis is the dense one (bias gradients);
- *             8 packs of outputs times 64 threads where rows are aligned
- * The workspace is one 8-byte slot per (output, chunk), output-major. Without it (and more than one chunk) each group
- * walks its output's chunks itself: same result, less parallel.
+ *   columns   8 to 32 outputs side by side times 512 threads in all: the output's axis is the dense one (bias
+ *             gradients); 8 packs of outputs times 64 threads where rows are aligned
+ * The workspace is one 8-byte slot per (output, chunk), output-major. With one chunk there is only one pass.
  */
 #include "device/cuda/shared/common.cuh"
 
@@ -19,7 +18,8 @@ struct reduction {
     void *out;   /* dense, or NULL: write slots */
     void *slots; /* (n_outputs, n_chunks) of C, 8 bytes apart */
     tl_dtype x_dtype, out_dtype;
-    int64_t n_outputs, n_reduced, n_chunks;
+    int64_t n_outputs, n_reduced;
+    int64_t chunk, n_chunks; /* elements of a chunk, chunks of an output */
     geometry<1> kept, reduced;
 };
 
@@ -37,6 +37,11 @@ template <class T, class C> struct load_typed {
     typedef T element;
     static const bool has_packs = sizeof(T) <= 4;
     static __device__ C at(const reduction &r, int64_t i) { return value_of<C>(((const T *)r.x)[i]); }
+};
+struct load_truth {
+    typedef bool element;
+    static const bool has_packs = false;
+    static __device__ int64_t at(const reduction &r, int64_t i) { return ((const uint8_t *)r.x)[i] != 0; }
 };
 template <class C> struct load_any {
     typedef C element;
@@ -57,32 +62,32 @@ __device__ inline int64_t kept_offset(const reduction &r, int64_t i) {
     return at[0];
 }
 
-/* Chunks first .. last-1 of one output by one thread of a group of n: elements thread, thread + n, ... of each
- * chunk. */
+enum { READ_AHEAD = 8 };
+
+/* One thread's part of a chunk, of a group of n: elements thread, thread + n, ... READ_AHEAD of them are loaded before
+ * the first is added. */
 template <class C, class L, class F>
 __device__ inline C chunk_part(const reduction &r, int64_t base, int64_t chunk, int thread, int n, F f, C zero) {
-    const int64_t end = min(r.n_reduced, (chunk + 1) * REDUCE_CHUNK);
+    const int64_t end = min(r.n_reduced, (chunk + 1) * r.chunk), stride = r.reduced.stride[0][0];
+    int64_t i = chunk * r.chunk + thread;
     C part = zero;
-    for (int64_t i = chunk * REDUCE_CHUNK + thread; i < end; i += n)
-        part = f(part, L::at(r, base + reduced_offset(r, i)));
+    for (; r.reduced.rank == 1 && i + (READ_AHEAD - 1) * n < end; i += READ_AHEAD * n) {
+        C x[READ_AHEAD];
+#pragma unroll
+        for (int k = 0; k < READ_AHEAD; k++) x[k] = L::at(r, base + (i + k * n) * stride);
+#pragma unroll
+        for (int k = 0; k < READ_AHEAD; k++) part = f(part, x[k]);
+    }
+    for (; i < end; i += n) part = f(part, L::at(r, base + reduced_offset(r, i)));
     return part;
 }
 
-/* With slots a group has one chunk; without, it has all chunks of its output, in order. */
-template <class C, class L, class F> __global__ void __launch_bounds__(256) reduce_block(reduction r, F f, C zero) {
-    const bool one_chunk = r.out == nullptr;
-    const int64_t n_groups = one_chunk ? r.n_outputs * r.n_chunks : r.n_outputs;
-    for (int64_t group = blockIdx.x; group < n_groups; group += gridDim.x) {
-        const int64_t output = one_chunk ? group / r.n_chunks : group;
-        const int64_t first = one_chunk ? group % r.n_chunks : 0, last = one_chunk ? first + 1 : r.n_chunks;
-        const int64_t base = kept_offset(r, output);
-        C total = zero;
-        for (int64_t chunk = first; chunk < last; chunk++) {
-            const C part = chunk_part<C, L>(r, base, chunk, threadIdx.x, blockDim.x, f, zero);
-            const C whole = block_reduce(part, f, zero);
-            total = chunk == first ? whole : f(total, whole);
-        }
-        if (threadIdx.x == 0) result_put(r, output, first, total);
+template <class C, class L, class F> __global__ void __launch_bounds__(1024) reduce_block(reduction r, F f, C zero) {
+    for (int64_t group = blockIdx.x; group < r.n_outputs * r.n_chunks; group += gridDim.x) {
+        const int64_t output = group / r.n_chunks, chunk = group % r.n_chunks;
+        const C part = chunk_part<C, L>(r, kept_offset(r, output), chunk, threadIdx.x, blockDim.x, f, zero);
+        const C whole = block_reduce(part, f, zero);
+        if (threadIdx.x == 0) result_put(r, output, chunk, whole);
     }
 }
 
@@ -96,28 +101,26 @@ template <class C, class L, class F> __global__ void __launch_bounds__(256) redu
     }
 }
 
-/* 32 neighbouring outputs x 16 rows of threads; grid.y counts chunks. */
-template <class C, class L, class F> __global__ void __launch_bounds__(512) reduce_columns(reduction r, F f, C zero) {
-    __shared__ C parts[16][33];
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
-    const bool one_chunk = r.out == nullptr;
-    for (int64_t group = blockIdx.x; group * 32 < r.n_outputs; group += gridDim.x) {
-        const int64_t output = group * 32 + lane;
+enum { COLUMN_THREADS = 512, LEAST_WIDTH = 8 };
+
+/* `width` neighbouring outputs, and as many rows of threads as that leaves; blockIdx.y counts chunks. */
+template <class C, class L, class F>
+__global__ void __launch_bounds__(COLUMN_THREADS) reduce_columns(reduction r, int width, F f, C zero) {
+    __shared__ C parts[COLUMN_THREADS + COLUMN_THREADS / LEAST_WIDTH];
+    const int lane = threadIdx.x % width, row = threadIdx.x / width, n_rows = COLUMN_THREADS / width;
+    C *const mine = parts + row * (width + 1) + lane;
+    for (int64_t group = blockIdx.x; group * width < r.n_outputs; group += gridDim.x) {
+        const int64_t output = group * width + lane;
         const bool is_there = output < r.n_outputs;
         const int64_t base = is_there ? kept_offset(r, output) : 0;
-        const int64_t first = one_chunk ? blockIdx.y : 0, last = one_chunk ? first + 1 : r.n_chunks;
-        C total = zero;
-        for (int64_t chunk = first; chunk < last; chunk++) {
-            parts[row][lane] = is_there ? chunk_part<C, L>(r, base, chunk, row, 16, f, zero) : zero;
-            __syncthreads();
-            for (int half = 8; half > 0; half /= 2) {
-                if (row < half) parts[row][lane] = f(parts[row][lane], parts[row + half][lane]);
-                __syncthreads();
-            }
-            total = chunk == first ? parts[0][lane] : f(total, parts[0][lane]);
+        *mine = is_there ? chunk_part<C, L>(r, base, blockIdx.y, row, n_rows, f, zero) : zero;
+        __syncthreads();
+        for (int half = n_rows / 2; half > 0; half /= 2) {
+            if (row < half) *mine = f(*mine, mine[half * (width + 1)]);
             __syncthreads();
         }
-        if (row == 0 && is_there) result_put(r, output, first, total);
+        if (row == 0 && is_there) result_put(r, output, blockIdx.y, *mine);
+        __syncthreads();
     }
 }
 
@@ -131,45 +134,36 @@ __global__ void __launch_bounds__(PACK_LANES *PACK_ROWS) reduce_packs(reduction 
     const int WARPS = PACK_LANES * PACK_ROWS / 32, WIDTH = PACK_LANES * PACK;
     __shared__ C parts[WARPS][WIDTH];
     const int lane = threadIdx.x % PACK_LANES, row = threadIdx.x / PACK_LANES, warp = threadIdx.x / 32;
-    const bool one_chunk = r.out == nullptr;
-    const int64_t stride = r.reduced.stride[0][0];
+    const int64_t stride = r.reduced.stride[0][0], end = min(r.n_reduced, (blockIdx.y + 1) * r.chunk);
     for (int64_t group = blockIdx.x; group * WIDTH < r.n_outputs; group += gridDim.x) {
         const int64_t output = group * WIDTH + lane * PACK; /* this thread's first */
         const bool is_there = output < r.n_outputs;
-        const int64_t first = one_chunk ? blockIdx.y : 0, last = one_chunk ? first + 1 : r.n_chunks;
-        C total = zero; /* of output group * WIDTH + threadIdx.x */
-        for (int64_t chunk = first; chunk < last; chunk++) {
-            const int64_t end = min(r.n_reduced, (chunk + 1) * REDUCE_CHUNK);
-            C part[PACK];
-            for (int j = 0; j < PACK; j++) part[j] = zero;
-            for (int64_t i = chunk * REDUCE_CHUNK + row; is_there && i < end; i += PACK_ROWS * AHEAD) {
-                row_pack<T> x[AHEAD];
+        C part[PACK];
+        for (int j = 0; j < PACK; j++) part[j] = zero;
+        for (int64_t i = blockIdx.y * r.chunk + row; is_there && i < end; i += PACK_ROWS * AHEAD) {
+            row_pack<T> x[AHEAD];
 #pragma unroll
-                for (int k = 0; k < AHEAD; k++)
-                    if (i + k * PACK_ROWS < end)
-                        x[k] = row_load((const T *)r.x + (i + k * PACK_ROWS) * stride + output, 0);
+            for (int k = 0; k < AHEAD; k++)
+                if (i + k * PACK_ROWS < end) x[k] = row_load((const T *)r.x + (i + k * PACK_ROWS) * stride + output, 0);
 #pragma unroll
-                for (int k = 0; k < AHEAD; k++) {
-                    if (i + k * PACK_ROWS >= end) continue;
-                    typename compute_type<T>::type value[PACK];
-                    x[k].widen(value);
-                    for (int j = 0; j < PACK; j++) part[j] = f(part[j], (C)value[j]);
-                }
-            }
-            for (int j = 0; j < PACK; j++)
-                for (int distance = 16; distance >= PACK_LANES; distance /= 2)
-                    part[j] = f(part[j], __shfl_xor_sync(0xFFFFFFFFu, part[j], distance));
-            __syncthreads(); /* the chunk before has been read */
-            for (int j = 0; threadIdx.x % 32 < PACK_LANES && j < PACK; j++) parts[warp][lane * PACK + j] = part[j];
-            __syncthreads();
-            if (threadIdx.x < WIDTH) {
-                C whole = parts[0][threadIdx.x];
-                for (int k = 1; k < WARPS; k++) whole = f(whole, parts[k][threadIdx.x]);
-                total = chunk == first ? whole : f(total, whole);
+            for (int k = 0; k < AHEAD; k++) {
+                if (i + k * PACK_ROWS >= end) continue;
+                typename compute_type<T>::type value[PACK];
+                x[k].widen(value);
+                for (int j = 0; j < PACK; j++) part[j] = f(part[j], (C)value[j]);
             }
         }
+        for (int j = 0; j < PACK; j++)
+            for (int distance = 16; distance >= PACK_LANES; distance /= 2)
+                part[j] = f(part[j], __shfl_xor_sync(0xFFFFFFFFu, part[j], distance));
+        __syncthreads(); /* the group before has been read */
+        for (int j = 0; threadIdx.x % 32 < PACK_LANES && j < PACK; j++) parts[warp][lane * PACK + j] = part[j];
+        __syncthreads();
         const int64_t mine = group * WIDTH + threadIdx.x;
-        if (threadIdx.x < WIDTH && mine < r.n_outputs) result_put(r, mine, first, total);
+        if (threadIdx.x >= WIDTH || mine >= r.n_outputs) continue;
+        C whole = parts[0][threadIdx.x];
+        for (int k = 1; k < WARPS; k++) whole = f(whole, parts[k][threadIdx.x]);
+        result_put(r, mine, blockIdx.y, whole);
     }
 }
 
@@ -180,14 +174,28 @@ template <class T> static bool columns_pack(const reduction &r) {
            (uintptr_t)r.x % 16 == 0;
 }
 
-/* Pass two: the chunks of an output in order. */
+enum { IN_ORDER = 16 }; /* chunk results that one thread joins */
+
+/* Pass two: the chunk results of an output, by one thread in order or by a warp. */
 template <class C, class F>
 __global__ void __launch_bounds__(BLOCK) reduce_finish(reduction r, void *out, F f, C zero) {
     FOR_EACH(output, r.n_outputs) {
-        C total = zero;
-        for (int64_t chunk = 0; chunk < r.n_chunks; chunk++)
-            total = chunk == 0 ? *slot_at<C>(r, output, 0) : f(total, *slot_at<C>(r, output, chunk));
+        C total = *slot_at<C>(r, output, 0);
+        for (int64_t chunk = 1; chunk < r.n_chunks; chunk++) total = f(total, *slot_at<C>(r, output, chunk));
         store_as<C>(out, output, r.out_dtype, total);
+    }
+}
+
+template <class C, class F>
+__global__ void __launch_bounds__(BLOCK) reduce_finish_warp(reduction r, void *out, F f, C zero) {
+    const int64_t step = (int64_t)gridDim.x * (BLOCK / 32);
+    for (int64_t output = blockIdx.x * (BLOCK / 32) + threadIdx.x / 32; output < r.n_outputs; output += step) {
+        C part = zero;
+#pragma unroll 8
+        for (int64_t chunk = threadIdx.x % 32; chunk < r.n_chunks; chunk += 32)
+            part = f(part, *slot_at<C>(r, output, chunk));
+        part = warp_reduce(part, f);
+        if (threadIdx.x % 32 == 0) store_as<C>(out, output, r.out_dtype, part);
     }
 }
 
@@ -195,39 +203,66 @@ static void split_axes(const tl_operand *x, uint32_t axes, reduction *r) {
     axes_split(x, axes, &r->kept, &r->reduced);
     r->n_outputs = r->kept.numel;
     r->n_reduced = r->reduced.numel;
-    r->n_chunks = (r->n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+}
+
+/* How many blocks a reduction is cut into, if it is long enough: eight for each of 132 multiprocessors. The same on
+ * every card, so that the bits are. */
+enum { GROUPS_WANTED = 1056, FEW_GROUPS = 264, ONE_BLOCK = 32768 /* elements that a block takes alone */ };
+
+/* Cuts every output into chunks, of which `n_across` groups take one each. */
+static void cut_chunks(reduction *r, const tl_kernel_args *args, int64_t n_across) {
+    const int64_t most = (r->n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+    const int64_t want = (GROUPS_WANTED + n_across - 1) / n_across, n = want < most ? want : most;
+    const bool has_slots = args->workspace && args->workspace_bytes >= (size_t)(r->n_outputs * most * 8);
+    const int64_t each = n > 1 && has_slots ? (most + n - 1) / n : most;
+    r->chunk = each * REDUCE_CHUNK;
+    r->n_chunks = each > 0 ? (most + each - 1) / each : 1; /* of no elements: one, which is `zero` */
+    r->out = r->n_chunks > 1 ? nullptr : args->out[0].data;
+    r->slots = r->n_chunks > 1 ? args->workspace : nullptr;
+}
+
+/* Outputs that a block of reduce_columns has side by side: fewer where there would be few blocks. */
+static int column_width(const reduction &r) {
+    const int64_t n_chunks = (r.n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+    int width = 32;
+    while (width > LEAST_WIDTH && (r.n_outputs + width - 1) / width * n_chunks < FEW_GROUPS) width /= 2;
+    return width;
 }
 
 template <class C, class L, class F> static void reduce_launch(const tl_kernel_args *args, reduction r, F f, C zero) {
     const cudaStream_t stream = stream_of(args);
-    void *const out = args->out[0].data;
-    const int64_t slot_bytes = r.n_outputs * r.n_chunks * 8;
-    const bool two_passes = r.n_chunks > 1 && args->workspace && args->workspace_bytes >= (size_t)slot_bytes;
-    r.out = two_passes ? nullptr : out;
-    r.slots = two_passes ? args->workspace : nullptr;
-    const int64_t groups = two_passes ? r.n_outputs * r.n_chunks : r.n_outputs;
     const int64_t kept_inner = r.kept.stride[0][r.kept.rank - 1],
                   reduced_inner = r.reduced.stride[0][r.reduced.rank - 1];
-    const bool side_by_side = kept_inner == 1 && reduced_inner != 1 && r.kept.size[r.kept.rank - 1] >= 16 &&
-                              r.n_reduced > 1 && r.n_chunks <= 65535;
-    bool is_done = false;
-    if constexpr (L::has_packs)
-        if (side_by_side && columns_pack<typename L::element>(r)) {
+    const bool side_by_side =
+        kept_inner == 1 && reduced_inner != 1 && r.kept.size[r.kept.rank - 1] >= LEAST_WIDTH && r.n_reduced > 1;
+    bool packs = false;
+    if constexpr (L::has_packs) packs = side_by_side && columns_pack<typename L::element>(r);
+    if (packs) {
+        if constexpr (L::has_packs) {
             const int64_t across = (r.n_outputs + PACK_LANES * PACK - 1) / (PACK_LANES * PACK);
-            const dim3 grid(capped(across), two_passes ? (unsigned)r.n_chunks : 1);
+            cut_chunks(&r, args, across);
+            const dim3 grid(capped(across), (unsigned)r.n_chunks);
             reduce_packs<C, typename L::element, F><<<grid, PACK_LANES * PACK_ROWS, 0, stream>>>(r, f, zero);
-            is_done = true;
         }
-    if (is_done) {
     } else if (side_by_side) {
-        const dim3 grid(capped((r.n_outputs + 31) / 32), two_passes ? (unsigned)r.n_chunks : 1);
-        reduce_columns<C, L, F><<<grid, 512, 0, stream>>>(r, f, zero);
+        const int width = column_width(r);
+        const int64_t across = (r.n_outputs + width - 1) / width;
+        cut_chunks(&r, args, across);
+        const dim3 grid(capped(across), (unsigned)r.n_chunks);
+        reduce_columns<C, L, F><<<grid, COLUMN_THREADS, 0, stream>>>(r, width, f, zero);
     } else if (r.n_reduced <= 512) {
+        cut_chunks(&r, args, r.n_outputs);
         reduce_warp<C, L, F><<<capped((r.n_outputs + 7) / 8), 256, 0, stream>>>(r, f, zero);
     } else {
-        reduce_block<C, L, F><<<capped(groups), 256, 0, stream>>>(r, f, zero);
+        const bool is_alone = r.n_reduced <= ONE_BLOCK;
+        cut_chunks(&r, args, is_alone ? (int64_t)GROUPS_WANTED : r.n_outputs);
+        const int threads = is_alone && r.n_reduced > REDUCE_CHUNK && r.n_outputs < FEW_GROUPS ? 1024 : 256;
+        reduce_block<C, L, F><<<capped(r.n_outputs * r.n_chunks), threads, 0, stream>>>(r, f, zero);
     }
-    if (two_passes) reduce_finish<C, F><<<blocks_for(r.n_outputs), BLOCK, 0, stream>>>(r, out, f, zero);
+    void *const out = args->out[0].data;
+    if (r.n_chunks > IN_ORDER)
+        reduce_finish_warp<C, F><<<blocks_for(r.n_outputs, BLOCK / 32), BLOCK, 0, stream>>>(r, out, f, zero);
+    else if (r.n_chunks > 1) reduce_finish<C, F><<<blocks_for(r.n_outputs), BLOCK, 0, stream>>>(r, out, f, zero);
 }
 
 /* W: the type in which floats other than f64 are reduced. zero: neutral for f. */
@@ -240,7 +275,6 @@ template <class W, class F> static bool reduce(const tl_kernel_args *args, F f, 
     r.x_dtype = x->dtype;
     r.out_dtype = args->out[0].dtype;
     if (r.n_outputs == 0) return true;
-    if (r.n_reduced == 0) r.n_chunks = 0; /* the groups then write `zero` */
     switch (x->dtype) {
     case TL_F64:
         reduce_launch<double, load_typed<double, double>>(args, r, f, zero);
@@ -253,6 +287,12 @@ template <class W, class F> static bool reduce(const tl_kernel_args *args, F f, 
         break;
     case TL_F16:
         reduce_launch<W, load_typed<f16, W>>(args, r, f, (W)zero);
+        break;
+    case TL_BOOL:
+        reduce_launch<int64_t, load_truth>(args, r, f, zero_i64);
+        break;
+    case TL_I64:
+        reduce_launch<int64_t, load_typed<int64_t, int64_t>>(args, r, f, zero_i64);
         break;
     default:
         if (dtype_is_float(x->dtype)) reduce_launch<W, load_any<W>>(args, r, f, (W)zero);
@@ -297,6 +337,42 @@ __global__ void __launch_bounds__(512) softmax_rows(const T *x, T *y, int64_t n_
     }
 }
 
+/* Rows that do not consist of packs: a block per row, which reads it once and keeps HELD elements in each thread. */
+template <class T, bool LOG, int HELD>
+__global__ void __launch_bounds__(512) softmax_held(const T *x, T *y, int64_t n_rows, unsigned n) {
+    typedef typename compute_type<T>::type C;
+    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+        const T *from = x + row * n;
+        T held[HELD];
+        C v[HELD], top = lowest<C>(), sum = 0;
+#pragma unroll
+        for (int k = 0; k < HELD; k++)
+            if (threadIdx.x + k * blockDim.x < n) held[k] = from[threadIdx.x + k * blockDim.x];
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (threadIdx.x + k * blockDim.x >= n) continue;
+            v[k] = value_of<C>(held[k]);
+            top = max_of()(top, v[k]);
+        }
+        top = block_reduce(top, max_of(), lowest<C>());
+        const C shift = LOG && top == lowest<C>() ? C(0) : top;
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (threadIdx.x + k * blockDim.x >= n) continue;
+            const C e = exp_of(v[k] - shift);
+            sum += e;
+            if (!LOG) v[k] = e;
+        }
+        sum = block_reduce(sum, sum_of(), C(0));
+        const C log_sum = LOG ? log_of(sum) : C(0);
+#pragma unroll
+        for (int k = 0; k < HELD; k++)
+            if (threadIdx.x + k * blockDim.x < n)
+                y[row * n + threadIdx.x + k * blockDim.x] =
+                    conversion<T>::from(LOG ? (v[k] - shift) - log_sum : v[k] / sum);
+    }
+}
+
 /* dx = y (g - sum(g y)); LOG: dx = g - e^y sum(g) */
 template <class T, int U, bool LOG>
 __global__ void __launch_bounds__(512) softmax_grad_rows(const T *y, const T *g, T *dx, int64_t n_rows, int64_t n) {
@@ -321,12 +397,52 @@ __global__ void __launch_bounds__(512) softmax_grad_rows(const T *y, const T *g,
     }
 }
 
+/* The same for the gradient. */
+template <class T, bool LOG, int HELD>
+__global__ void __launch_bounds__(512) softmax_grad_held(const T *y, const T *g, T *dx, int64_t n_rows, unsigned n) {
+    typedef typename compute_type<T>::type C;
+    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+        const int64_t at = row * n;
+        T gs[HELD], ys[HELD];
+        C dot = 0;
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (threadIdx.x + k * blockDim.x >= n) continue;
+            gs[k] = g[at + threadIdx.x + k * blockDim.x];
+            ys[k] = y[at + threadIdx.x + k * blockDim.x];
+        }
+#pragma unroll
+        for (int k = 0; k < HELD; k++)
+            if (threadIdx.x + k * blockDim.x < n)
+                dot += LOG ? value_of<C>(gs[k]) : value_of<C>(gs[k]) * value_of<C>(ys[k]);
+        dot = block_reduce(dot, sum_of(), C(0));
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (threadIdx.x + k * blockDim.x >= n) continue;
+            const C gi = value_of<C>(gs[k]), yi = value_of<C>(ys[k]);
+            dx[at + threadIdx.x + k * blockDim.x] = conversion<T>::from(LOG ? gi - exp_of(yi) * dot : yi * (gi - dot));
+        }
+    }
+}
+
+/* Threads that keep a row of n, HELD elements each: a power of two of at least 32, or 0 where 512 are too few. */
+static int threads_to_hold(int64_t n, int held) {
+    int threads = 32;
+    while (threads <= 512 && (int64_t)threads * held < n) threads *= 2;
+    return threads <= 512 ? threads : 0;
+}
+enum { HELD_FEW = 4, HELD_MANY = 16 };
+
 template <class T, bool LOG> static void softmax_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
     const T *x = (const T *)args->in[0].data;
     T *y = (T *)args->out[0].data;
     const void *const addresses[] = {x, y};
     if (rows_are_packs(n, 2, addresses))
         softmax_rows<T, PACK, LOG><<<capped(n_rows), threads_for_row(n / 2), 0, stream_of(args)>>>(x, y, n_rows, n);
+    else if (n <= 32 * HELD_FEW)
+        softmax_held<T, LOG, HELD_FEW><<<capped(n_rows), 32, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
+    else if (const int threads = threads_to_hold(n, HELD_MANY))
+        softmax_held<T, LOG, HELD_MANY><<<capped(n_rows), threads, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
     else softmax_rows<T, 1, LOG><<<capped(n_rows), threads_for_row(n), 0, stream_of(args)>>>(x, y, n_rows, n);
 }
 
@@ -337,6 +453,10 @@ template <class T, bool LOG> static void softmax_grad_launch(const tl_kernel_arg
     const unsigned blocks = capped(n_rows);
     if (rows_are_packs(n, 3, addresses))
         softmax_grad_rows<T, PACK, LOG><<<blocks, threads_for_row(n / 2), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
+    else if (n <= 32 * HELD_FEW)
+        softmax_grad_held<T, LOG, HELD_FEW><<<blocks, 32, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
+    else if (const int threads = threads_to_hold(n, HELD_MANY))
+        softmax_grad_held<T, LOG, HELD_MANY><<<blocks, threads, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
     else softmax_grad_rows<T, 1, LOG><<<blocks, threads_for_row(n), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
 }
 

@@ -84,10 +84,6 @@ static bool remainder_of(const tl_kernel_args *args) {
     return unary<true>(args, g);
 }
 
-struct f_holds {
-    tl_compare relation;
-    template <class C> __device__ C operator()(C a, C b) const { return C(holds(a, relation, b)); }
-};
 /* Beside floats the number is rounded to their dtype; an integer x is compared with an integer exactly, and with a
  * float in f32. */
 static bool comparison_with(const tl_kernel_args *args) {
@@ -98,7 +94,7 @@ static bool comparison_with(const tl_kernel_args *args) {
     const enum compute compute = dtype_is_float(x)                     ? compute_of(x)
                                  : attr->value.kind == TL_SCALAR_FLOAT ? COMPUTE_F32
                                                                        : COMPUTE_I64;
-    return unary_in<true>(args, compute, g);
+    return unary_in<true, true>(args, compute, g);
 }
 
 /* min(max(x, low), high). A NaN stays; a bound that is NaN makes everything so. */

@@ -4,7 +4,7 @@
  * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For descending order the keys are
  * inverted. The values are read again through the indices, so that each keeps its own bits.
  */
-#include "device/cuda/shared/prefix_scan.cuh"
+#include "device/cuda/shared/select.cuh"
 #include "device/cuda/ops/sort.cuh"
 
 __device__ inline uint64_t key_of(double x) {
@@ -14,9 +14,24 @@ __device__ inline uint64_t key_of(double x) {
     return bits & top ? ~bits : bits | top;
 }
 __device__ inline uint64_t key_of(int64_t x) { return (uint64_t)x ^ (uint64_t)1 << 63; }
+__device__ inline uint32_t key_of(float x) {
+    const uint32_t top = 1u << 31;
+    if (x != x) return UINT32_MAX;
+    const uint32_t bits = x == 0 ? 0 : __float_as_uint(x);
+    return bits & top ? ~bits : bits | top;
+}
 
-/* C: double or int64_t, whichever holds the dtype. */
-template <class C> struct sort_source {
+/* Elements of a known type, or of one that is looked up. C: float, double or int64_t, whichever holds the dtype. */
+struct any_dtype {};
+template <class C, class T> __device__ inline C element_of(const void *x, int64_t at, tl_dtype, T *) {
+    return value_of<C>(((const T *)x)[at]);
+}
+template <class C> __device__ inline C element_of(const void *x, int64_t at, tl_dtype dtype, any_dtype *) {
+    return load_as<C>(x, at, dtype);
+}
+
+template <class C, class T> struct sort_source {
+    typedef decltype(key_of(C())) key_type;
     geometry<3> lines; /* x, values, indices: without the axis */
     const void *x;
     void *values;
@@ -25,10 +40,10 @@ template <class C> struct sort_source {
     int element_bytes;
     int64_t x_stride, out_stride; /* along the axis */
     bool descending;
-    __device__ uint64_t key(int64_t line, int64_t i) const {
+    __device__ key_type key(int64_t line, int64_t i) const {
         int64_t at[3];
         offsets_of(lines, line, at);
-        const uint64_t k = key_of(load_as<C>(x, at[0] + i * x_stride, dtype));
+        const key_type k = key_of(element_of<C>(x, at[0] + i * x_stride, dtype, (T *)nullptr));
         return descending ? ~k : k;
     }
     __device__ void put(int64_t line, int64_t place, int64_t index) const {
@@ -71,7 +86,7 @@ static void slim_set(slim *s, const tl_operand *x, const tl_operand *like, int a
     s->operand.stride = s->stride;
 }
 
-template <class C> static bool sort_typed(const tl_kernel_args *args) {
+template <class C, class T> static bool sort_typed(const tl_kernel_args *args) {
     const struct attr_sort *attr = (const struct attr_sort *)args->attr;
     const tl_operand *x = &args->in[0];
     const int64_t n = x->shape[attr->axis];
@@ -79,7 +94,7 @@ template <class C> static bool sort_typed(const tl_kernel_args *args) {
     const tl_operand *const all[3] = {x, &args->out[0], &args->out[1]};
     for (int i = 0; i < 3; i++) slim_set(&slims[i], all[i], x, attr->axis);
     const tl_operand *const list[3] = {&slims[0].operand, &slims[1].operand, &slims[2].operand};
-    sort_source<C> source;
+    sort_source<C, T> source;
     source.lines = geometry_of<3>(list);
     source.x = x->data;
     source.values = args->out[0].data;
@@ -117,42 +132,62 @@ __global__ void __launch_bounds__(BLOCK) search_any(geometry<3> g, int64_t *out,
 
 /* ---- unique ----------------------------------------------------------------------------------------------- */
 
-/* One block. Until the end, counts holds where each value's run begins. */
-template <class C>
-__global__ void __launch_bounds__(1024)
-    unique_all(const void *sorted, tl_dtype dtype, int element_bytes, const int64_t *order, int64_t n, int64_t n_values,
-               uint8_t *values, int64_t *inverse, int64_t *counts, struct cuda_fault *fault) {
-    __shared__ int64_t room[32];
-    int64_t before = 0;
-    for (int64_t tile = 0; tile < n; tile += blockDim.x) {
-        const int64_t i = tile + threadIdx.x;
-        const bool is_new = i < n && (i == 0 || load_as<C>(sorted, i, dtype) != load_as<C>(sorted, i - 1, dtype));
-        int64_t all;
-        const int64_t number = before + block_scan((int64_t)is_new, sum_of(), room, &all) - 1;
-        if (is_new && number < n_values) {
-            counts[number] = i;
-            for (int b = 0; b < element_bytes; b++)
-                values[number * element_bytes + b] = ((const uint8_t *)sorted)[i * element_bytes + b];
-        }
-        if (i < n) inverse[order[i]] = number;
-        before += all;
+/* begins: where each value's run begins. */
+template <class C> struct unique_source {
+    const void *sorted;
+    tl_dtype dtype;
+    int element_bytes;
+    const int64_t *order;
+    int64_t n_values;
+    uint8_t *values;
+    int64_t *inverse, *begins;
+    __device__ bool holds(int64_t i) const {
+        return i == 0 || load_as<C>(sorted, i, dtype) != load_as<C>(sorted, i - 1, dtype);
     }
-    if (before != n_values && threadIdx.x == 0) fault_raise(fault, FAULT_COUNT, n_values, before);
-    __syncthreads();
-    for (int64_t tile = 0; tile < n_values; tile += blockDim.x) {
-        const int64_t k = tile + threadIdx.x;
-        const int64_t first = k < n_values ? counts[k] : 0, next = k + 1 < n_values ? counts[k + 1] : n;
-        __syncthreads();
-        if (k < n_values) counts[k] = next - first;
-        __syncthreads();
+    __device__ void put(int64_t i, int64_t number, bool is_new) const {
+        inverse[order[i]] = is_new ? number : number - 1;
+        if (!is_new || number >= n_values) return;
+        begins[number] = i;
+        for (int b = 0; b < element_bytes; b++)
+            values[number * element_bytes + b] = ((const uint8_t *)sorted)[i * element_bytes + b];
     }
+};
+
+__global__ void __launch_bounds__(BLOCK)
+    unique_counts(const int64_t *begins, int64_t n_values, int64_t n, int64_t *counts) {
+    FOR_EACH(k, n_values) counts[k] = (k + 1 < n_values ? begins[k + 1] : n) - begins[k];
+}
+
+template <class C> static bool unique(const tl_kernel_args *args) {
+    const tl_operand *sorted = &args->in[0];
+    const int64_t n = sorted->shape[0], n_values = ((const struct attr_unique *)args->attr)->n;
+    int64_t *begins = (int64_t *)args->workspace;
+    const size_t begins_bytes = (size_t)n_values * sizeof *begins;
+    const unique_source<C> source = {sorted->data,
+                                     sorted->dtype,
+                                     dtype_bytes(sorted->dtype),
+                                     (const int64_t *)args->in[1].data,
+                                     n_values,
+                                     (uint8_t *)args->out[0].data,
+                                     (int64_t *)args->out[1].data,
+                                     begins};
+    const size_t left = args->workspace_bytes < begins_bytes ? 0 : args->workspace_bytes - begins_bytes;
+    if (!select_all(args, source, n, n_values, begins + n_values, left)) return false;
+    unique_counts<<<blocks_for(n_values), BLOCK, 0, stream_of(args)>>>(begins, n_values, n,
+                                                                       (int64_t *)args->out[2].data);
+    return true;
 }
 
 extern "C" {
 
 bool cuda_sort(const tl_kernel_args *args) {
     if (!operands_known(args)) return false;
-    return dtype_is_float(args->in[0].dtype) ? sort_typed<double>(args) : sort_typed<int64_t>(args);
+    const tl_operand *x = &args->in[0];
+    const bool is_narrow = x->shape[((const struct attr_sort *)args->attr)->axis] <= UINT32_MAX;
+    if (is_narrow && x->dtype == TL_F32) return sort_typed<float, float>(args);
+    if (is_narrow && x->dtype == TL_BF16) return sort_typed<float, bf16>(args);
+    if (is_narrow && x->dtype == TL_F16) return sort_typed<float, f16>(args);
+    return dtype_is_float(x->dtype) ? sort_typed<double, any_dtype>(args) : sort_typed<int64_t, any_dtype>(args);
 }
 
 bool cuda_searchsorted(const tl_kernel_args *args) {
@@ -182,21 +217,9 @@ bool cuda_searchsorted(const tl_kernel_args *args) {
 }
 
 bool cuda_unique(const tl_kernel_args *args) {
-    const tl_operand *sorted = &args->in[0];
     if (!operands_known(args)) return false;
-    const int64_t n = sorted->shape[0], n_values = ((const struct attr_unique *)args->attr)->n;
-    const int64_t *order = (const int64_t *)args->in[1].data;
-    uint8_t *values = (uint8_t *)args->out[0].data;
-    int64_t *inverse = (int64_t *)args->out[1].data, *counts = (int64_t *)args->out[2].data;
-    if (n == 0) return true;
-    const int bytes = dtype_bytes(sorted->dtype);
-    if (dtype_is_float(sorted->dtype))
-        unique_all<double><<<1, 1024, 0, stream_of(args)>>>(sorted->data, sorted->dtype, bytes, order, n, n_values,
-                                                            values, inverse, counts, fault_of(args));
-    else
-        unique_all<int64_t><<<1, 1024, 0, stream_of(args)>>>(sorted->data, sorted->dtype, bytes, order, n, n_values,
-                                                             values, inverse, counts, fault_of(args));
-    return true;
+    if (args->in[0].shape[0] == 0) return true;
+    return dtype_is_float(args->in[0].dtype) ? unique<double>(args) : unique<int64_t>(args);
 }
 
 } /* extern "C" */

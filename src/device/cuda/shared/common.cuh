@@ -203,13 +203,28 @@ static inline int64_t operand_numel(const tl_operand *x) {
 
 /* N operands walked together: their common shape with size-1 axes dropped and neighbours merged wherever all operands
  * allow it, so that almost everything arrives with one or two axes. Operand 0 gives the shape. Passed to
- * kernels by value (1.3 KB for four operands). */
+ * kernels by value (1.5 KB for four operands). */
 template <int N> struct geometry {
     int rank;
     int64_t numel;
     int64_t size[TL_MAX_RANK];
     int64_t stride[N][TL_MAX_RANK];
+    uint32_t magic[TL_MAX_RANK], shift[TL_MAX_RANK]; /* for division by size[axis], see geometry_divides */
 };
+
+/* For d = size[axis] and 0 <= n < 2^31:  n / d = (magic n / 2^32 + n) / 2^shift,  where 2^shift is the first power of
+ * two that is not below d and magic = 2^32 (2^shift - d) / d + 1, both divisions rounded down. To be called whenever
+ * the sizes have changed; larger walks divide. */
+template <int N> static inline void geometry_divides(geometry<N> *g) {
+    if (g->numel > INT32_MAX) return;
+    for (int axis = 0; axis < g->rank; axis++) {
+        const uint64_t d = g->size[axis] > 0 ? (uint64_t)g->size[axis] : 1;
+        uint32_t shift = 0;
+        while ((uint64_t)1 << shift < d) shift++;
+        g->shift[axis] = shift;
+        g->magic[axis] = (uint32_t)(((((uint64_t)1 << shift) - d) << 32) / d + 1);
+    }
+}
 
 /* Stride of x along axis `axis` of a shape of rank `rank`; 0 where x is broadcast. */
 static inline int64_t broadcast_stride(const tl_operand *x, int axis, int rank) {
@@ -240,17 +255,18 @@ template <int N> static inline geometry<N> geometry_of(const tl_operand *const *
         g.size[0] = 1;
         for (int n = 0; n < N; n++) g.stride[n][0] = 0;
     }
+    geometry_divides(&g);
     return g;
 }
 
 /* Offsets of element `index` (row-major) in every operand. */
 template <int N> __device__ inline void offsets_of(const geometry<N> &g, int64_t index, int64_t (&offset)[N]) {
     for (int n = 0; n < N; n++) offset[n] = 0;
-    if (g.numel <= INT32_MAX) { /* 32-bit division is several times cheaper */
+    if (g.numel <= INT32_MAX) {
         uint32_t rest = (uint32_t)index;
         for (int axis = g.rank - 1; axis > 0; axis--) {
-            const uint32_t size = (uint32_t)g.size[axis];
-            const uint32_t next = rest / size, at = rest - next * size;
+            const uint32_t next = (__umulhi(rest, g.magic[axis]) + rest) >> g.shift[axis];
+            const uint32_t at = rest - next * (uint32_t)g.size[axis];
             rest = next;
             for (int n = 0; n < N; n++) offset[n] += at * g.stride[n][axis];
         }
@@ -357,10 +373,14 @@ static inline bool rows_are_packs(int64_t n, int n_addresses, const void *const 
 }
 
 /* Whether the innermost axis can be walked in packs: its length is a multiple of PACK, and every operand is either
- * dense and aligned along it or constant along it. element_bytes, data: one per operand. */
-template <int N> static inline bool geometry_packs(const geometry<N> &g, const int *element_bytes, void *const *data) {
+ * dense and aligned along it or constant along it. element_bytes, data: one per operand. has_tail: the only axis may
+ * have any length, if the caller takes its last numel % PACK elements one by one (tail_offsets). */
+template <int N>
+static inline bool geometry_packs(const geometry<N> &g, const int *element_bytes, void *const *data,
+                                  bool has_tail = false) {
     const int last = g.rank - 1;
-    if (g.size[last] % PACK != 0 || g.numel / PACK > INT32_MAX) return false;
+    const bool is_whole = g.size[last] % PACK == 0 || (has_tail && last == 0 && g.numel >= PACK);
+    if (!is_whole || g.numel / PACK > INT32_MAX) return false;
     for (int n = 0; n < N; n++) {
         if (g.stride[n][last] == 0 && n > 0) continue;
         const int align = element_bytes[n] * PACK < 16 ? element_bytes[n] * PACK : 16;
@@ -377,8 +397,22 @@ template <int N> static inline geometry<N> geometry_in_packs(geometry<N> g) {
     g.size[last] /= PACK;
     g.numel /= PACK;
     for (int n = 0; n < N; n++) g.stride[n][last] *= PACK;
+    geometry_divides(&g);
     return g;
 }
+
+/* Offsets of element `i` of the tail behind the packs of a walk with one axis. */
+template <int N> __device__ inline void tail_offsets(const geometry<N> &packs, int i, int64_t (&offset)[N]) {
+    for (int n = 0; n < N; n++) offset[n] = (packs.numel * PACK + i) * (packs.stride[n][0] / PACK);
+}
+/* The thread of a grid that has element threadIdx.x of the tail. */
+__device__ inline bool has_tail_element(int tail) { return blockIdx.x == 0 && (int)threadIdx.x < tail; }
+
+/* Where rows are not aligned, threads take PACK single elements each: a warp takes 32 PACK neighbours, in turns of 32,
+ * so that every access is dense and PACK of them are under way at once. Element j of thread i of the walk. */
+__device__ inline int64_t single_at(int64_t i, int j) { return (i / 32 * PACK + j) * 32 + i % 32; }
+/* Threads for n elements. */
+static inline int64_t single_threads(int64_t n) { return (n + 32 * PACK - 1) / (32 * PACK) * 32; }
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 

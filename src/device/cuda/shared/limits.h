@@ -8,5 +8,7 @@
 #define HEAD_ALIGN 64
 /* narrow: room for the largest magnitude. */
 #define NARROW_BYTES 256
+/* nonzero, unique: elements of a tile, each of which is counted by itself. */
+#define SELECT_TILE 4096
 
 #endif

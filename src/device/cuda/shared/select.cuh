@@ -1,0 +1,97 @@
+/* select.cuh: elements that satisfy a condition, numbered in order, for nonzero and unique.
+ *
+ * Three launches: how many each tile of SELECT_TILE elements has, the sum of these over all tiles before each, and the
+ * numbers of all. The workspace has one int64 for each tile.
+ *
+ * A source S has: bool holds(i), and put(i, number, holds), called for every element i; `number` is how many before it
+ * hold.
+ */
+#ifndef CUDA_SELECT_CUH
+#define CUDA_SELECT_CUH
+
+#include "device/cuda/shared/limits.h"
+#include "device/cuda/shared/prefix_scan.cuh"
+
+enum { SELECT_THREADS = 256, SELECT_ROUNDS = SELECT_TILE / SELECT_THREADS };
+
+/* A warp has SELECT_ROUNDS times 32 neighbours; bit k of the result is lane k's. */
+template <class S>
+__device__ inline void select_look(const S &source, int64_t first, int64_t n, unsigned (&found)[SELECT_ROUNDS]) {
+    bool holds[SELECT_ROUNDS];
+#pragma unroll
+    for (int k = 0; k < SELECT_ROUNDS; k++) {
+        const int64_t i = first + k * 32 + threadIdx.x % 32;
+        holds[k] = i < n && source.holds(i);
+    }
+#pragma unroll
+    for (int k = 0; k < SELECT_ROUNDS; k++) found[k] = __ballot_sync(0xFFFFFFFFu, holds[k]);
+}
+
+template <class S> __global__ void __launch_bounds__(SELECT_THREADS) select_count(S source, int64_t n, int64_t *tiles) {
+    __shared__ int of_warp[SELECT_THREADS / 32];
+    const int warp = threadIdx.x / 32;
+    unsigned found[SELECT_ROUNDS];
+    select_look(source, blockIdx.x * (int64_t)SELECT_TILE + warp * 32 * SELECT_ROUNDS, n, found);
+    int count = 0;
+    for (int k = 0; k < SELECT_ROUNDS; k++) count += __popc(found[k]);
+    if (threadIdx.x % 32 == 0) of_warp[warp] = count;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int k = 1; k < SELECT_THREADS / 32; k++) count += of_warp[k];
+    tiles[blockIdx.x] = count;
+}
+
+/* Counts become sums of those before; one block. Their whole must be what was counted before. */
+template <int UNUSED>
+__global__ void __launch_bounds__(1024)
+    select_scan(int64_t *tiles, int64_t n_tiles, int64_t expected, struct cuda_fault *fault) {
+    __shared__ int64_t room[32];
+    int64_t before = 0;
+    for (int64_t base = 0; base < n_tiles; base += blockDim.x) {
+        const int64_t i = base + threadIdx.x, count = i < n_tiles ? tiles[i] : 0;
+        int64_t all;
+        const int64_t end = block_scan(count, sum_of(), room, &all);
+        if (i < n_tiles) tiles[i] = before + end - count;
+        before += all;
+    }
+    if (before != expected && threadIdx.x == 0) fault_raise(fault, FAULT_COUNT, expected, before);
+}
+
+template <class S>
+__global__ void __launch_bounds__(SELECT_THREADS) select_put(S source, int64_t n, const int64_t *tiles) {
+    __shared__ int of_warp[SELECT_THREADS / 32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int64_t first = blockIdx.x * (int64_t)SELECT_TILE + warp * 32 * SELECT_ROUNDS;
+    unsigned found[SELECT_ROUNDS];
+    select_look(source, first, n, found);
+    int count = 0;
+    for (int k = 0; k < SELECT_ROUNDS; k++) count += __popc(found[k]);
+    if (lane == 0) of_warp[warp] = count;
+    __syncthreads();
+    int64_t number = tiles[blockIdx.x];
+    for (int k = 0; k < warp; k++) number += of_warp[k];
+    for (int k = 0; k < SELECT_ROUNDS; k++) {
+        const int64_t i = first + k * 32 + lane;
+        if (i < n) source.put(i, number + __popc(found[k] & ((1u << lane) - 1)), found[k] >> lane & 1);
+        number += __popc(found[k]);
+    }
+}
+
+/* n > 0. */
+template <class S>
+static bool select_all(const tl_kernel_args *args, const S &source, int64_t n, int64_t expected, int64_t *tiles,
+                       size_t tiles_bytes) {
+    const int64_t n_tiles = (n + SELECT_TILE - 1) / SELECT_TILE;
+    const cudaStream_t stream = stream_of(args);
+    if (tiles_bytes < (size_t)n_tiles * sizeof *tiles) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op,
+                 (size_t)n_tiles * sizeof *tiles, tiles_bytes);
+        return false;
+    }
+    select_count<S><<<(unsigned)n_tiles, SELECT_THREADS, 0, stream>>>(source, n, tiles);
+    select_scan<0><<<1, 1024, 0, stream>>>(tiles, n_tiles, expected, fault_of(args));
+    select_put<S><<<(unsigned)n_tiles, SELECT_THREADS, 0, stream>>>(source, n, tiles);
+    return true;
+}
+
+#endif
