@@ -69,13 +69,11 @@
 /* C++ has no compound literals. The macros below that pass arrays pass these instead, which live as long: to the end of
  * the whole expression. */
 #ifdef __cplusplus
-template <typename T, size_t N>
-struct tl_values {
+template <typename T, size_t N> struct tl_values {
     T values[N];
     T *data() { return values; }
 };
-template <typename T, typename... Values>
-constexpr tl_values<T, sizeof...(Values)> tl_values_of(Values... values) {
+template <typename T, typename... Values> constexpr tl_values<T, sizeof...(Values)> tl_values_of(Values... values) {
     return {{static_cast<T>(values)...}};
 }
 #define TL_VALUES_OF(type, ...) (tl_values_of<type>(__VA_ARGS__).data())
@@ -104,8 +102,21 @@ typedef struct tl_gradient tl_gradient; /* one step of backward, as an operation
 /* Element types. f8e8m0 and f4e2m1 are for storage only (cast, copy); two f4 share a byte. Arithmetic on 16-bit and
  * 8-bit floats is done in f32 and rounded once. */
 typedef enum tl_dtype {
-    TL_F64, TL_F32, TL_F16, TL_BF16, TL_F8E4M3, TL_F8E5M2, TL_F8E8M0, TL_F4E2M1,
-    TL_I64, TL_I32, TL_I16, TL_U16, TL_I8, TL_U8, TL_BOOL,
+    TL_F64,
+    TL_F32,
+    TL_F16,
+    TL_BF16,
+    TL_F8E4M3,
+    TL_F8E5M2,
+    TL_F8E8M0,
+    TL_F4E2M1,
+    TL_I64,
+    TL_I32,
+    TL_I16,
+    TL_U16,
+    TL_I8,
+    TL_U8,
+    TL_BOOL,
     TL_DTYPE_COUNT
 } tl_dtype;
 TL_API const char *tl_dtype_name(tl_dtype dtype); /* "f32"; "?" if it is not a dtype */
@@ -129,7 +140,9 @@ TL_API tl_scalar tl_scalar_int(int64_t value);
 TL_API tl_scalar tl_scalar_float(double value);
 
 /* A count that may exceed 64 bits: training 405 billion parameters on 16 trillion tokens takes 4e25 FLOPs. */
-typedef struct tl_count { uint64_t low, high; } tl_count;
+typedef struct tl_count {
+    uint64_t low, high;
+} tl_count;
 TL_API const char *tl_count_text(tl_count count, char buffer[40]); /* in decimal digits */
 TL_API double tl_count_value(tl_count count);                      /* the nearest double */
 
@@ -171,7 +184,9 @@ TL_API void tl_set_stop_hook(bool (*hook)(void *context), void *context);
 
 /* A token. Close scopes in the reverse order of opening; any other order is TL_ERROR_USE and closes nothing. Outside
  * all scopes, results belong to the thread's outermost scope, which ends with the thread or with tl_scope_reset(). */
-typedef struct tl_scope { uint32_t depth, serial; } tl_scope;
+typedef struct tl_scope {
+    uint32_t depth, serial;
+} tl_scope;
 
 TL_API tl_scope tl_scope_begin(void);
 
@@ -245,7 +260,7 @@ typedef struct tl_memory {
     uint64_t allocated_bytes; /* like live_bytes, with each request rounded up to the pool's alignment */
     uint64_t reserved_bytes;  /* segments taken from the device */
     uint64_t peak_reserved_bytes;
-    uint64_t live_tensors;    /* live storages; empty and external ones are not counted */
+    uint64_t live_tensors;                          /* live storages; empty and external ones are not counted */
     uint64_t device_used_bytes, device_total_bytes; /* as the driver reports for the whole device; 0: unknown */
 } tl_memory;
 TL_API tl_memory tl_device_memory(const tl_device *device);
@@ -254,7 +269,13 @@ TL_API void tl_memory_reset_peak(tl_device *device);
 /* What an allocation is for. A result starts as a temporary, becomes an activation when the graph saves it, and a
  * gradient when it becomes a tensor's .grad. The program sets the other purposes (tl_set_purpose). */
 typedef enum tl_purpose {
-    TL_TEMPORARY, TL_PARAMETER, TL_GRADIENT, TL_OPTIMIZER, TL_ACTIVATION, TL_WORKSPACE, TL_DATA,
+    TL_TEMPORARY,
+    TL_PARAMETER,
+    TL_GRADIENT,
+    TL_OPTIMIZER,
+    TL_ACTIVATION,
+    TL_WORKSPACE,
+    TL_DATA,
     TL_COMMUNICATION,
     TL_PURPOSE_COUNT
 } tl_purpose;
@@ -295,7 +316,9 @@ TL_API tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int
 /* The generator is counter-based (Philox 4x32-10). A value depends on (seed, stream, index) alone, so all devices and
  * thread counts give the same bits. The index counts 32-bit words: a call takes one word per element, two for f64 and
  * for integers, rounded up to a multiple of four. Each thread has its own generator. */
-typedef struct tl_generator { uint64_t seed, stream, index; } tl_generator;
+typedef struct tl_generator {
+    uint64_t seed, stream, index;
+} tl_generator;
 TL_API void tl_seed(uint64_t seed); /* stream 0, index 0 */
 TL_API tl_generator tl_generator_get(void);
 TL_API void tl_generator_set(tl_generator generator);
@@ -382,8 +405,8 @@ TL_API tl_tensor *tl_slice(tl_tensor *x, int axis, int64_t start, int64_t stop, 
 /* One size may be -1. If strides cannot express the shape, tl_view fails and tl_reshape copies. */
 TL_API tl_tensor *tl_view(tl_tensor *x, int rank, const int64_t *shape);
 TL_API tl_tensor *tl_reshape(tl_tensor *x, int rank, const int64_t *shape);
-TL_API tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1); /* a scalar has axis 0, as in tl_squeeze */
-TL_API tl_tensor *tl_permute(tl_tensor *x, const int *axes);        /* rank numbers */
+TL_API tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1);        /* a scalar has axis 0, as in tl_squeeze */
+TL_API tl_tensor *tl_permute(tl_tensor *x, const int *axes);               /* rank numbers */
 TL_API tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape); /* -1 keeps a size */
 TL_API tl_tensor *tl_broadcast_to(tl_tensor *x, int rank, const int64_t *shape);
 TL_API tl_tensor *tl_squeeze(tl_tensor *x, int axis); /* removes an axis of size 1; leaves any other axis alone */
@@ -917,9 +940,10 @@ TL_API tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor 
 
 /* Narrow values, with one scale for each block of consecutive elements of the last axis. */
 typedef enum tl_format {
-    TL_MXFP8_E4M3, TL_MXFP8_E5M2, /* f8 values, one f8e8m0 scale per 32: 8.25 bits per element */
-    TL_MXFP4,                     /* f4e2m1 values, one f8e8m0 scale per 32: 4.25 bits */
-    TL_NVFP4,                     /* f4e2m1 values, one f8e4m3 scale per 16, one f32 per tensor: 4.5 bits */
+    TL_MXFP8_E4M3,
+    TL_MXFP8_E5M2, /* f8 values, one f8e8m0 scale per 32: 8.25 bits per element */
+    TL_MXFP4,      /* f4e2m1 values, one f8e8m0 scale per 32: 4.25 bits */
+    TL_NVFP4,      /* f4e2m1 values, one f8e4m3 scale per 16, one f32 per tensor: 4.5 bits */
     TL_FORMAT_COUNT
 } tl_format;
 typedef struct tl_quantized {
@@ -1029,7 +1053,14 @@ TL_API bool tl_scaler_update(tl_scaler *scaler, double norm, double scale);
  * start as the parameter's values) when a parameter is added, so a step allocates nothing. Moments, sums and buffers
  * count as TL_OPTIMIZER, master copies as TL_PARAMETER. */
 typedef enum tl_optimizer_kind {
-    TL_SGD, TL_ADAGRAD, TL_RMSPROP, TL_ADAM, TL_ADAMW, TL_LION, TL_MUON, TL_OPTIMIZER_KIND_COUNT
+    TL_SGD,
+    TL_ADAGRAD,
+    TL_RMSPROP,
+    TL_ADAM,
+    TL_ADAMW,
+    TL_LION,
+    TL_MUON,
+    TL_OPTIMIZER_KIND_COUNT
 } tl_optimizer_kind;
 TL_API const char *tl_optimizer_kind_name(tl_optimizer_kind kind); /* "adamw"; NULL if it is not a kind */
 typedef struct tl_optimizer_options {
@@ -1071,7 +1102,11 @@ TL_API tl_tensor *tl_clip_scale(tl_tensor *norm, double max_norm, double divisor
  * linear or cosine decay to min_factor at total_steps; 1 until the last decay_steps, which decay linearly (wsd); or
  * sqrt(warmup_steps / step), at least min_factor (inverse-sqrt). */
 typedef enum tl_schedule_kind {
-    TL_SCHEDULE_CONSTANT, TL_SCHEDULE_LINEAR, TL_SCHEDULE_COSINE, TL_SCHEDULE_WSD, TL_SCHEDULE_INVERSE_SQRT,
+    TL_SCHEDULE_CONSTANT,
+    TL_SCHEDULE_LINEAR,
+    TL_SCHEDULE_COSINE,
+    TL_SCHEDULE_WSD,
+    TL_SCHEDULE_INVERSE_SQRT,
     TL_SCHEDULE_KIND_COUNT
 } tl_schedule_kind;
 typedef struct tl_schedule {
@@ -1364,6 +1399,9 @@ typedef enum tl_family {
     TL_GPT_BIGCODE, /* GPT-2 with one head of keys and values: StarCoder */
     TL_GEMMA,       /* Llama with a gate of GELU, scaled embeddings, and norms whose weight is stored less 1 */
     TL_GEMMA3,      /* Gemma with norms on both sides of sub-layers and of q and k, and windows in most layers */
+    TL_MIXTRAL,     /* Mistral with experts in place of the MLP */
+    TL_QWEN3_MOE,   /* Qwen 3 with experts in place of the MLP */
+    TL_OLMOE,       /* Llama with norms of q and k as wholes, and experts in place of the MLP */
     TL_FAMILY_COUNT
 } tl_family;
 
@@ -1381,6 +1419,11 @@ typedef struct tl_model_config {
     double window_rope_base; /* of layers with a window, whose rope is not scaled; 0: as in the others */
     double query_scale;      /* scores are divided by its root; 0: the size of a head */
     bool is_parallel;        /* attention and the MLP read the same, and both results are added to it */
+    /* A mixture of experts: n_experts MLPs of width expert_ff (0: ff), of which each token takes the n_chosen that its
+     * router finds most probable. Their results are weighted by these probabilities, divided by their sum if
+     * is_choice_normed. n_experts 0: one MLP for all tokens. */
+    int64_t n_experts, n_chosen, expert_ff;
+    bool is_choice_normed;
 } tl_model_config;
 
 TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", ...; "?" if it is not a family */
@@ -1394,6 +1437,8 @@ TL_API bool tl_model_config_read(const char *path, tl_model_config *config);
 TL_API bool tl_model_config_write(const tl_model_config *config, const char *path);
 /* How many numbers the parameters hold, by formula. */
 TL_API int64_t tl_model_config_parameters(const tl_model_config *config);
+/* Those of them that one token meets: without the experts that it does not take. */
+TL_API int64_t tl_model_config_active_parameters(const tl_model_config *config);
 
 /* A model with new parameters: normal(0, init_std), GPT-2's residual projections divided by sqrt(2 n_layers), biases 0.
  * Names are Hugging Face's. */
@@ -1438,6 +1483,11 @@ TL_API bool tl_model_share_tied(tl_module *model);
 TL_API const tl_model_config *tl_model_config_of(const tl_module *model);
 /* What the blocks keep for backward (tl_checkpoint_layers). The gradients' bits are the same under every policy. */
 TL_API bool tl_model_set_checkpointing(tl_module *model, tl_checkpoint_policy policy, int k);
+/* Experts: what the losses of routers count for in tl_model_loss of a model that trains; 0 and 0: they do not, as at
+ * first. balance: E times the sum over experts of the share of choices that fell on it, times its mean probability,
+ * as Hugging Face's library computes it. z: the mean square of the logarithm of the sum of exponentials of the logits.
+ * Both over the tokens of all layers. */
+TL_API bool tl_model_set_router_losses(tl_module *model, double balance, double z);
 /* tokens (B,T), i64 or i32 -> logits (B,T,V). Deep linear: x (B,C), a float -> (B). */
 TL_API tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens);
 /* Mean cross entropy of the next tokens, targets (B,T), f32; the logits are never stored as a whole. Deep linear: mean
@@ -1548,8 +1598,8 @@ typedef struct tl_safetensors_info {
     const char *name, *type; /* type: the format's name, "BF16" */
     tl_dtype dtype;          /* TL_DTYPE_COUNT for a type Tally does not have (U32, U64, C64, ...) */
     int rank;
-    const int64_t *shape;    /* rank sizes; all pointers are valid until close */
-    uint64_t begin, bytes;   /* position in the data, and size */
+    const int64_t *shape;  /* rank sizes; all pointers are valid until close */
+    uint64_t begin, bytes; /* position in the data, and size */
 } tl_safetensors_info;
 TL_API bool tl_safetensors_info_at(const tl_safetensors *file, int index, tl_safetensors_info *info); /* false: none */
 
@@ -1731,11 +1781,11 @@ typedef struct tl_loader_options {
     int64_t first, last; /* the part to use: tokens first .. last-1; last 0: to the end */
     int64_t batch, time; /* rows, and tokens per row */
     uint64_t seed;
-    int rank, world;     /* this process is one of `world`; each gets different rows */
+    int rank, world; /* this process is one of `world`; each gets different rows */
     tl_sampling sampling;
-    int n_buffers;       /* batches that a thread reads ahead, 1 to 64 */
-    tl_device *device;   /* where the batches go; NULL: the thread's default */
-    bool has_documents;  /* batches say where documents begin (tl_loader_next_documents) */
+    int n_buffers;          /* batches that a thread reads ahead, 1 to 64 */
+    tl_device *device;      /* where the batches go; NULL: the thread's default */
+    bool has_documents;     /* batches say where documents begin (tl_loader_next_documents) */
     int64_t document_token; /* with documents: one begins at each token of this id. -1: the file's own table says where;
                              * a file without one is then an error */
 } tl_loader_options;
@@ -1810,7 +1860,7 @@ TL_API tl_tokenizer *tl_tokenizer_chars(const char *text, size_t bytes);
  *      *.gguf                       a model's file (not looked for in folders): byte-level BPE of a known pattern
  * `encoding` is ignored for other files. */
 TL_API tl_tokenizer *tl_tokenizer_read(const char *path, const char *encoding);
-TL_API const char *tl_tokenizer_encoding(int index); /* "gpt2", "cl100k_base", ...; NULL after the last */
+TL_API const char *tl_tokenizer_encoding(int index);    /* "gpt2", "cl100k_base", ...; NULL after the last */
 TL_API void tl_tokenizer_free(tl_tokenizer *tokenizer); /* NULL allowed; encoders and decoders that use it hold it */
 
 /* Ids are smaller than this: with the added tokens, and with gaps, if there are some. */
@@ -1897,7 +1947,7 @@ typedef struct tl_bpe_options {
                                  * special tokens, bytes (in the order of GPT-2's writing), merges */
     const char *const *special; /* text is cut at special tokens, and they are not counted; copied */
     int n_special;
-    int64_t min_count; /* pairs that occur less often are not merged */
+    int64_t min_count;           /* pairs that occur less often are not merged */
     tl_bpe_progress_fn progress; /* NULL: none */
     void *context;
 } tl_bpe_options;
@@ -1932,19 +1982,19 @@ TL_API bool tl_tokenizer_save(const tl_tokenizer *tokenizer, const char *folder,
  * is stopped, by an error, a signal or `progress`, is continued by the next call with the same arguments; the result is
  * the same, byte for byte. It does not depend on the number of threads. */
 typedef struct tl_tokenize_figures {
-    uint64_t documents, text_bytes;  /* begun so far, and their bytes */
-    uint64_t bad;                    /* lines that were skipped */
-    int64_t tokens[2], recorded[2];  /* and documents, in `out` and in val_out */
-    int64_t longest;                 /* document, in tokens */
-    int64_t files, ignored;          /* inputs; files in folders whose names have no known ending */
-    uint64_t used, total;            /* bytes of the inputs; total 0: not known */
+    uint64_t documents, text_bytes;    /* begun so far, and their bytes */
+    uint64_t bad;                      /* lines that were skipped */
+    int64_t tokens[2], recorded[2];    /* and documents, in `out` and in val_out */
+    int64_t longest;                   /* document, in tokens */
+    int64_t files, ignored;            /* inputs; files in folders whose names have no known ending */
+    uint64_t used, total;              /* bytes of the inputs; total 0: not known */
     uint64_t used_before, text_before; /* by earlier calls that were stopped */
-    double seconds;                  /* of this call */
-    bool is_resumed, is_kept;        /* is_kept: what is done can be continued (not with standard input) */
+    double seconds;                    /* of this call */
+    bool is_resumed, is_kept;          /* is_kept: what is done can be continued (not with standard input) */
 } tl_tokenize_figures;
 typedef struct tl_tokenize_options {
-    const char *val_out;   /* a second file, for some of the documents; NULL: none */
-    double val_share;      /* its share: documents whose number, hashed with the seed, is below it */
+    const char *val_out; /* a second file, for some of the documents; NULL: none */
+    double val_share;    /* its share: documents whose number, hashed with the seed, is below it */
     uint64_t seed;
     const char *field;     /* of JSON lines; NULL: text */
     const char *format;    /* of all inputs: text or jsonl; NULL: by their names */
@@ -1968,8 +2018,7 @@ TL_API bool tl_tokenize_files(tl_tokenizer *tokenizer, const char *const *paths,
 /* tl_model_open, with the model's tokenizer: the one in the folder or the file; bytes, if a model without one has 256
  * tokens; NULL in *tokenizer if there is none. has_template: prompts are encoded with the tokenizer's template
  * (tl_encode_options), which runs are not trained with. Either may be NULL, and is then not read. */
-TL_API tl_module *tl_model_open_text(const char *path, tl_device *device, tl_tokenizer **tokenizer,
-                                     bool *has_template);
+TL_API tl_module *tl_model_open_text(const char *path, tl_device *device, tl_tokenizer **tokenizer, bool *has_template);
 /* The token ids that end a text of the model in `path`, a path as for tl_model_open: "eos_token_id" of
  * generation_config.json, or else of config.json (of a run: what the folder of its tokenizer had); in a GGUF file
  * tokenizer.ggml.eos_token_id; where these say nothing, the tokenizer's end of text (NULL: none). Writes at most `room`
@@ -2016,10 +2065,7 @@ TL_API bool tl_ledger_end(tl_ledger *ledger);
 TL_API void tl_ledger_free(tl_ledger *ledger);
 
 /* The part of a training step that an op call belongs to. The library sets backward and recompute. */
-typedef enum tl_phase {
-    TL_FORWARD, TL_BACKWARD, TL_RECOMPUTE, TL_UPDATE, TL_OTHER,
-    TL_PHASE_COUNT
-} tl_phase;
+typedef enum tl_phase { TL_FORWARD, TL_BACKWARD, TL_RECOMPUTE, TL_UPDATE, TL_OTHER, TL_PHASE_COUNT } tl_phase;
 TL_API const char *tl_phase_name(tl_phase phase); /* "forward" */
 /* Sets the phase that this thread's ops are billed to. */
 TL_API tl_phase tl_set_phase(tl_phase phase);
@@ -2126,13 +2172,13 @@ TL_API bool tl_function(tl_function_rule rule, void *context, void (*release)(vo
 
 typedef struct tl_op_def {
     const char *name;
-    int n_inputs, n_outputs;                  /* 1 to TL_MAX_INPUTS, 1 to TL_MAX_OUTPUTS */
-    bool (*shape)(tl_call *call);             /* checks the inputs, sets the outputs */
-    uint64_t (*flops)(const tl_call *call);   /* required: every op has a cost */
+    int n_inputs, n_outputs;                    /* 1 to TL_MAX_INPUTS, 1 to TL_MAX_OUTPUTS */
+    bool (*shape)(tl_call *call);               /* checks the inputs, sets the outputs */
+    uint64_t (*flops)(const tl_call *call);     /* required: every op has a cost */
     uint64_t (*workspace)(const tl_call *call); /* bytes; may be NULL */
-    void (*backward)(tl_gradient *g);         /* NULL: no derivative */
-    tl_saves saves;                           /* inputs and outputs that backward reads */
-    tl_kernel cpu, cuda;                      /* at least one; on the other device the op is an error */
+    void (*backward)(tl_gradient *g);           /* NULL: no derivative */
+    tl_saves saves;                             /* inputs and outputs that backward reads */
+    tl_kernel cpu, cuda;                        /* at least one; on the other device the op is an error */
 } tl_op_def;
 /* Registers an op for the life of the process. */
 TL_API const tl_op *tl_op_register(const tl_op_def *def);

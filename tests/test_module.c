@@ -184,10 +184,24 @@ static void presets_hold_the_published_numbers(void **state) {
                  {"pythia-70m", 70426624},     {"pythia-12b", 11846072320},      {"phi-3-mini-4k", 3821079552},
                  {"phi-4", 14659507200},       {"gemma-2b", 2506172416},         {"gemma-7b", 8537680896},
                  {"gemma-3-270m", 268098176},  {"gemma-3-1b", 999885952},        {"starcoder-15b", 15517456384}};
+    static const struct {
+        const char *name;
+        int64_t parameters, active;
+    } experts[] = {{"mixtral-8x7b", 46702792704, 12879925248},
+                   {"mixtral-8x22b", 140620634112, 39152031744},
+                   {"qwen3-30b-a3b", 30532122624, 3353032704},
+                   {"qwen3-235b-a22b", 235093634560, 22190763520},
+                   {"olmoe-1b-7b", 6919161856, 1282017280}};
     tl_model_config c;
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
+        assert_true(tl_model_preset(experts[i].name, &c));
+        expect_equal(tl_model_config_parameters(&c), experts[i].parameters);
+        expect_equal(tl_model_config_active_parameters(&c), experts[i].active);
+    }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_true(tl_model_preset(known[i].name, &c));
         expect_equal(tl_model_config_parameters(&c), known[i].parameters);
+        expect_equal(tl_model_config_active_parameters(&c), known[i].parameters);
     }
     expect_refused(tl_model_preset("gpt5", &c), "there are nano, ");
 }
@@ -523,6 +537,11 @@ static void refuse_config(const char *text, const char *part) {
 
 #define LLAMA \
     "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":8,\"intermediate_size\":9,\"vocab_size\":5"
+#define SPARSE                                                                                                      \
+    "\"num_hidden_layers\":2,\"hidden_size\":8,\"intermediate_size\":9,\"vocab_size\":5,\"num_attention_heads\":2," \
+    "\"num_key_value_heads\":1"
+#define MIXTRAL "\"model_type\":\"mixtral\"," SPARSE
+#define QWEN3_MOE "\"model_type\":\"qwen3_moe\"," SPARSE
 static void wrong_configs_are_refused_by_key(void **state) {
     (void)state;
     refuse_config("", "1:0: ");
@@ -554,6 +573,14 @@ static void wrong_configs_are_refused_by_key(void **state) {
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"pruned_heads\":{\"1\":[0]}}",
                   "\"pruned_heads\" is not empty");
     refuse_config("{\"model_type\":\"jamba\"}", "state-space or recurrent layers");
+    refuse_config("{\"model_type\":\"gpt_oss\"}", "a mixture of experts of a kind that is not here");
+    refuse_config("{" MIXTRAL ",\"num_experts_per_tok\":9}", "takes 9 of 8 experts");
+    refuse_config("{" MIXTRAL ",\"num_local_experts\":1025}", "takes 2 of 1025 experts (need 1 to 1024");
+    refuse_config("{" MIXTRAL ",\"router_jitter_noise\":0.1}", "\"router_jitter_noise\" is not 0");
+    refuse_config("{" MIXTRAL ",\"n_shared_experts\":1}", "\"n_shared_experts\" is not a key");
+    refuse_config("{" QWEN3_MOE ",\"mlp_only_layers\":[0]}", "\"mlp_only_layers\" is not an empty list");
+    refuse_config("{" QWEN3_MOE ",\"mlp_only_layers\":1}", "\"mlp_only_layers\" is not an empty list");
+    refuse_config("{" QWEN3_MOE ",\"decoder_sparse_step\":2}", "\"decoder_sparse_step\" is not 1");
     refuse_config("{" LLAMA ",\"num_attention_heads\":9223372036854775807}", "is not a whole number from 1 to 2^40");
     refuse_config(
         "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":9223372036854775807,\"vocab_size\":5}",
@@ -590,9 +617,15 @@ static tl_module *model_make(void) {
     tl_model_config c = small(TL_GPT2);
     return tl_model_new(&c, TL_F32, NULL);
 }
+static tl_module *experts_model_make(void) {
+    tl_model_config c = small(TL_LLAMA);
+    c.family = TL_OLMOE, c.n_experts = 3, c.n_chosen = 2;
+    return tl_model_new(&c, TL_F32, NULL);
+}
 static void making_a_model_survives_every_failing_allocation(void **state) {
     (void)state;
     survives_every_failing_allocation(model_make, true);
+    survives_every_failing_allocation(experts_model_make, true);
 }
 
 /* tests/python/test_einops_layers_c.py compares more of them with the package. */

@@ -72,7 +72,9 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     dice = seed * 0x9E3779B97F4A7C15u + (uint64_t)m->heads;
     for (int i = 0; i < 4; i++) draw(0, 1);
     bool is_gpt2 = one_in(2);
-    set(&s, "model", is_gpt2 ? "tiny-gpt2" : "nano");
+    bool has_experts = !is_gpt2 && one_in(3);
+    set(&s, "model", is_gpt2 ? "tiny-gpt2" : has_experts ? "tiny-moe" : "nano");
+    if (has_experts && one_in(2)) set(&s, "router_aux_loss", "0.01"), set(&s, "router_z_loss", "0.001");
     SET_ONE_OF(&s, "recipe", "fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4");
     sizes_draw(&s, m, !strcmp(settings_choice(&s, "recipe"), "fp4"));
     if (is_gpt2) set(&s, "kv_heads", "0");
@@ -133,9 +135,11 @@ static void ranks_draw(struct settings *s) {
     int64_t left = base_ranks();
     if (left == 1) return;
     bool is_lean = !strcmp(settings_choice(s, "recipe"), "bf16-lean"), is_gpt2 = !strcmp(s->model, "tiny-gpt2");
+    bool has_experts = !strcmp(s->model, "tiny-moe");
     s->pp = is_lean ? 1 : divisor_draw(left), left /= s->pp;
-    s->tp = divisor_draw(left), left /= s->tp;
+    s->tp = has_experts ? 1 : divisor_draw(left), left /= s->tp;
     s->cp = divisor_draw(left), left /= s->cp;
+    if (s->pp > 1 || s->cp > 1) s->router_aux_loss = s->router_z_loss = 0;
     s->dp = left;
     s->sp = s->tp > 1 && one_in(2);
     SET_ONE_OF(s, "shard", "none", "zero1", "zero2", "zero3");

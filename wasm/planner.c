@@ -19,8 +19,9 @@ static json_t *models(void) {
         tl_model_config c;
         if (!tl_model_preset(name, &c)) break;
         json_array_append_new(
-            list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "name", name, "family", tl_family_name(c.family),
-                            "parameters", (json_int_t)tl_model_config_parameters(&c), "layers", (json_int_t)c.n_layers,
+            list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "name", name, "family", tl_family_name(c.family),
+                            "parameters", (json_int_t)tl_model_config_parameters(&c), "active_parameters",
+                            (json_int_t)tl_model_config_active_parameters(&c), "layers", (json_int_t)c.n_layers,
                             "channels", (json_int_t)c.channels, "context", (json_int_t)c.context));
     }
     return list;

@@ -212,22 +212,24 @@ struct layers {
     checkpoint_layer_fn shared_layer;
     void *context;
     int first, last; /* first .. last-1 */
+    int n_through;   /* tensors that go through all layers */
 };
 
-static tl_tensor *layer_run(const struct layers *l, int layer, tl_tensor *x, tl_tensor **in, int n_in) {
-    tl_tensor *all[MAX_CHECKPOINT_INPUTS];
-    if (l->layer) return l->layer(l->context, layer, x);
-    memcpy(all, in, (size_t)n_in * sizeof *all);
-    all[0] = x;
-    return l->shared_layer(l->context, layer, all, n_in);
+static bool layer_run(const struct layers *l, int layer, tl_tensor **in, int n_in, tl_tensor **out) {
+    if (!l->layer) return l->shared_layer(l->context, layer, in, n_in, out);
+    return (out[0] = l->layer(l->context, layer, in[0])) != NULL;
 }
 
 static bool layers_run(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
-    (void)n_out;
     const struct layers *l = context;
-    out[0] = in[0];
-    for (int i = l->first; i < l->last && out[0]; i++) out[0] = layer_run(l, i, out[0], in, n_in);
-    return out[0] != NULL;
+    tl_tensor *all[MAX_CHECKPOINT_INPUTS];
+    memcpy(all, in, (size_t)n_in * sizeof *all);
+    for (int i = l->first; i < l->last; i++) {
+        if (!layer_run(l, i, all, n_in, out)) return false;
+        memcpy(all, out, (size_t)n_out * sizeof *all);
+    }
+    memcpy(out, all, (size_t)n_out * sizeof *out);
+    return true;
 }
 
 /* The last layer on top of a checkpoint of all before it: only the very first input is ever kept. */
@@ -236,43 +238,45 @@ static bool layers_run_nested(void *context, tl_tensor **in, int n_in, tl_tensor
     if (l.last - l.first <= 1) return layers_run(&l, in, n_in, out, n_out);
     struct layers before = l;
     before.last--;
-    tl_tensor *x;
-    if (!tl_checkpoint(layers_run_nested, &before, sizeof before, TL_KEEP_INPUTS, in, n_in, &x, 1)) return false;
-    out[0] = layer_run(&l, l.last - 1, x, in, n_in);
-    return out[0] != NULL;
+    tl_tensor *all[MAX_CHECKPOINT_INPUTS];
+    memcpy(all, in, (size_t)n_in * sizeof *all);
+    if (!tl_checkpoint(layers_run_nested, &before, sizeof before, TL_KEEP_INPUTS, in, n_in, all, n_out)) return false;
+    return layer_run(&l, l.last - 1, all, n_in, out);
 }
 
-static tl_tensor *run_all(const struct layers *l, tl_checkpoint_policy policy, int k, tl_tensor **inputs, int n_in) {
+static bool run_all(const struct layers *l, tl_checkpoint_policy policy, int k, tl_tensor **inputs, int n_in,
+                    tl_tensor **out) {
     struct layers all = *l;
-    const int n_layers = l->last;
-    tl_tensor *in[MAX_CHECKPOINT_INPUTS], *out = NULL;
-    if (policy == TL_CHECKPOINT_NONE || n_layers <= 0) return layers_run(&all, inputs, n_in, &out, 1) ? out : NULL;
+    const int n_layers = l->last, n_out = l->n_through;
+    tl_tensor *in[MAX_CHECKPOINT_INPUTS];
+    if (policy == TL_CHECKPOINT_NONE || n_layers <= 0) return layers_run(&all, inputs, n_in, out, n_out);
     if (policy == TL_CHECKPOINT_NOTHING)
-        return tl_checkpoint(layers_run_nested, &all, sizeof all, TL_KEEP_INPUTS, inputs, n_in, &out, 1) ? out : NULL;
+        return tl_checkpoint(layers_run_nested, &all, sizeof all, TL_KEEP_INPUTS, inputs, n_in, out, n_out);
     int group = policy == TL_CHECKPOINT_EVERY_K ? k : policy == TL_CHECKPOINT_SQRT ? (int)ceil(sqrt(n_layers)) : 1;
-    if (group < 1) {
-        error_set(TL_ERROR_USE, "tl_checkpoint_layers: groups of %d layers (need at least 1)", k);
-        return NULL;
-    }
+    if (group < 1) return error_set(TL_ERROR_USE, "tl_checkpoint_layers: groups of %d layers (need at least 1)", k);
     tl_checkpoint_keep keep = policy == TL_CHECKPOINT_SELECTIVE ? TL_KEEP_MATMULS : TL_KEEP_INPUTS;
     memcpy(in, inputs, (size_t)n_in * sizeof *in);
-    for (int first = 0; first < n_layers; first += group, in[0] = out) {
+    for (int first = 0; first < n_layers; first += group) {
         struct layers part = all;
         part.first = first;
         part.last = first + group < n_layers ? first + group : n_layers;
-        if (!tl_checkpoint(layers_run, &part, sizeof part, keep, in, n_in, &out, 1)) return NULL;
+        if (!tl_checkpoint(layers_run, &part, sizeof part, keep, in, n_in, out, n_out)) return false;
+        memcpy(in, out, (size_t)n_out * sizeof *in);
     }
-    return out;
+    return true;
 }
 
 tl_tensor *tl_checkpoint_layers(tl_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy, int k,
                                 tl_tensor *x) {
+    tl_tensor *y = NULL;
     if (!tensor_check(x, "tl_checkpoint_layers")) return NULL;
     if (!layer) return error_set(TL_ERROR_USE, "tl_checkpoint_layers: got NULL instead of a layer"), NULL;
-    return run_all(&(struct layers){.layer = layer, .context = context, .last = n_layers}, policy, k, &x, 1);
+    const struct layers all = {.layer = layer, .context = context, .last = n_layers, .n_through = 1};
+    return run_all(&all, policy, k, &x, 1, &y) ? y : NULL;
 }
 
-tl_tensor *checkpoint_layers(checkpoint_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy, int k,
-                             tl_tensor **in, int n_in) {
-    return run_all(&(struct layers){.shared_layer = layer, .context = context, .last = n_layers}, policy, k, in, n_in);
+bool checkpoint_layers(checkpoint_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy, int k,
+                       tl_tensor **in, int n_in, int n_through, tl_tensor **out) {
+    const struct layers all = {.shared_layer = layer, .context = context, .last = n_layers, .n_through = n_through};
+    return run_all(&all, policy, k, in, n_in, out);
 }

@@ -46,3 +46,11 @@ tl_device *cli_device_measured(const char *command, const char *name, int *code)
     }
     return NULL;
 }
+
+const char *active_text(const tl_model_config *c, char *buffer) {
+    char n[32];
+    *buffer = 0;
+    if (c->n_experts)
+        snprintf(buffer, 64, ", of which %s active", grouped_text((uint64_t)tl_model_config_active_parameters(c), n));
+    return buffer;
+}

@@ -77,6 +77,9 @@ int settings_flag(struct settings *s, const char *command, const struct option *
                   int *taken);
 
 /* Says the pending error on stderr, after "tally: " or "tally COMMAND: "; the exit code that belongs to it. */
+/* ", of which 12,879,925,248 active" behind the number of a model's parameters: those that a token meets; "" if it has
+ * no experts. Room for 64. */
+const char *active_text(const tl_model_config *c, char *buffer);
 int cli_error(void);
 int cli_error_of(const char *command);
 int cli_error_code(void); /* the code alone */

@@ -148,9 +148,9 @@ static void summary_print(const struct inspected *all) {
     if (all->step >= 0) printf("checkpoint of step %lld; the checksums of all files match\n\n", (long long)all->step);
     if (!all->has_config) return;
     const tl_model_config *c = &all->config;
-    printf("%s model: %lld layers, %lld channels, %s tokens, %s parameters\n\n", tl_family_name(c->family),
+    printf("%s model: %lld layers, %lld channels, %s tokens, %s parameters%s\n\n", tl_family_name(c->family),
            (long long)c->n_layers, (long long)c->channels, grouped_text((uint64_t)c->vocabulary, text),
-           grouped_text((uint64_t)tl_model_config_parameters(c), (char[32]){0}));
+           grouped_text((uint64_t)tl_model_config_parameters(c), (char[32]){0}), active_text(c, (char[64]){0}));
 }
 
 static void text_print(const struct report *r) {

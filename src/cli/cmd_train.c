@@ -102,10 +102,12 @@ static void settings_print(void) {
 static void models_print(void) {
     for (int i = 0; tl_model_preset_name(i); i++) {
         tl_model_config c;
-        char n[32];
+        char n[32], active[32];
         if (!tl_model_preset(tl_model_preset_name(i), &c)) return;
-        printf("%-16s %-12s %3" PRId64 " layers, %6" PRId64 " channels, %10s parameters\n", tl_model_preset_name(i),
+        printf("%-16s %-12s %3" PRId64 " layers, %6" PRId64 " channels, %10s parameters", tl_model_preset_name(i),
                tl_family_name(c.family), c.n_layers, c.channels, count_text((double)tl_model_config_parameters(&c), n));
+        if (c.n_experts) printf(", %s active", count_text((double)tl_model_config_active_parameters(&c), active));
+        printf("\n");
     }
 }
 

@@ -58,7 +58,7 @@ static bool gather_run(struct gathering *g, const char *path, const struct file_
     bool ok = past_read(p, run);
     if (ok && (p->state != PAST_FINISHED || !isfinite(p->log.held_out))) g->n_passed++;
     else if (ok && (ok = model_read(path, &c))) {
-        const double parameters = napkin_model_of(&c).parameters;
+        const double parameters = napkin_model_of(&c).active;
         if (g->kind == RUNS_CURVES) ok = curve_add(g, run, p, parameters);
         else if (g->kind == RUNS_RATES) ok = run_add(g, (double)c.channels, p->settings.lr, p->log.held_out);
         else ok = run_add(g, parameters, (double)p->log.tokens, p->log.held_out);

@@ -49,7 +49,7 @@ int form_time(const struct asked *q, struct answer *a) {
         if (!(q->seq > 0 && q->tokens > 0)) return asked_lacks("time", "--model also needs --seq and --tokens");
         if ((code = model_find("time", q, &m, &name))) return code;
         flops = c->flops(&m, q->seq) * q->tokens;
-        params = m.parameters;
+        params = m.active;
         counted = c->name;
         snprintf(work, sizeof work, "(%s) x %.4g", c->formula, q->tokens);
     } else if (flops > 0) snprintf(work, sizeof work, "%.4g", flops);
@@ -146,8 +146,14 @@ static void conventions_say(struct answer *a, const struct napkin_model *m, doub
 
 static void model_say(struct answer *a, const struct napkin_model *m, const char *name) {
     answer_word(a, "model", name);
-    answer_value(a, "parameters", m->parameters, "%.0f (N), of which %.0f multiply a token (M)", m->parameters,
-                 m->matmul);
+    if (m->chosen < 1) {
+        answer_value(a, "parameters", m->parameters, "%.0f", m->parameters);
+        answer_value(a, "active_parameters", m->active,
+                     "%.0f (N): with the experts that a token takes; %.0f multiply it (M)", m->active, m->matmul);
+    } else {
+        answer_value(a, "parameters", m->parameters, "%.0f (N), of which %.0f multiply a token (M)", m->parameters,
+                     m->matmul);
+    }
     json_object_set_new(a->json, "matmul_parameters", json_real(m->matmul));
 }
 

@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "cli/cli.h"
 #include "cli/plan_sheet.h"
+#include "nn/architecture.h"
 #include "plan/mfu.h"
 #include "step/recipe.h"
 
@@ -22,15 +23,21 @@ static void memory_source_line(struct sheet *s, const struct plan *plan) {
 static void model_lines(struct sheet *s, const struct plan *plan) {
     const struct price *p = &plan->price;
     const tl_model_config *c = &p->config;
-    char n[32], kv[48] = "";
+    char n[32], kv[48] = "", active[64], mlp[80];
     if (c->n_kv_heads != c->n_heads) number_print(kv, sizeof kv, " (%" PRId64 " for keys and values)", c->n_kv_heads);
+    if (c->n_experts)
+        number_print(mlp, sizeof mlp, "%" PRId64 " of %" PRId64 " experts of %" PRId64, c->n_chosen, c->n_experts,
+                     architecture_expert_ff(c));
+    else number_print(mlp, sizeof mlp, "MLP %" PRId64, c->ff);
     sheet_line(s, SHEET_BRIEF,
-               "%.80s: %s parameters; %" PRId64 " layers, %" PRId64 " channels, %" PRId64 " heads%s, MLP %" PRId64
-               ", vocabulary %" PRId64,
-               plan->settings.model, grouped_text((uint64_t)p->n_parameters, n), c->n_layers, c->channels, c->n_heads,
-               kv, c->ff, c->vocabulary);
+               "%.80s: %s parameters%s; %" PRId64 " layers, %" PRId64 " channels, %" PRId64
+               " heads%s, %s, vocabulary %" PRId64,
+               plan->settings.model, grouped_text((uint64_t)p->n_parameters, n), active_text(c, active), c->n_layers,
+               c->channels, c->n_heads, kv, mlp, c->vocabulary);
     sheet_row(s, SHEET_SAID, "model", NULL), sheet_text(s, plan->settings.model);
     sheet_row(s, SHEET_SAID, "parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_parameters);
+    if (c->n_experts)
+        sheet_row(s, SHEET_SAID, "active_parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_active);
 }
 
 static void step_lines(struct sheet *s, const struct plan *plan) {
@@ -163,9 +170,8 @@ static void time_of_many(struct sheet *s, const struct plan *plan) {
     char computing[80] = "", a[32], b[32];
     if (!(e->bound_s > 0)) return;
     if (!(plan->time.predicted_s > 0))
-        number_print(
-            computing, sizeof computing, " (ops at %.0f %% of their roofline)",
-            100 * mfu_roofline_share(plan->target.chip, (double)tl_model_config_parameters(&plan->price.config)));
+        number_print(computing, sizeof computing, " (ops at %.0f %% of their roofline)",
+                     100 * mfu_roofline_share(plan->target.chip, (double)plan->price.n_active));
     sheet_line(s, SHEET_DETAIL, "a step: computing %s%s, waiting %s, with %s of communication hidden",
                duration_text(e->compute_s, a), computing, e->exposed_s > 0 ? duration_text(e->exposed_s, b) : "0 s",
                e->hidden_s > 0 ? duration_text(e->hidden_s, (char[32]){0}) : "0 s");

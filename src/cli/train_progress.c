@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "cli/cli.h"
 #include "cli/output.h"
 
 double train_step_mean(const struct train_progress *p) { return p->n_seen ? p->seen_s / (double)p->n_seen : NAN; }
@@ -87,17 +88,18 @@ static void run_print(FILE *to, const struct opening *o) {
 
 static void model_print(FILE *to, const struct opening *o) {
     const tl_model_config *c = &o->config;
-    char n[32], shown[64];
-    row(to, "model", "%s: %s parameters; %" PRId64 " layers, %" PRId64 " channels, context %" PRId64,
-        text_show(shown, 40, o->settings->model), grouped_text((uint64_t)o->n_parameters, n), c->n_layers, c->channels,
-        c->context);
+    char n[32], shown[64], active[64];
+    row(to, "model", "%s: %s parameters%s; %" PRId64 " layers, %" PRId64 " channels, context %" PRId64,
+        text_show(shown, 40, o->settings->model), grouped_text((uint64_t)o->n_parameters, n), active_text(c, active),
+        c->n_layers, c->channels, c->context);
 }
 
 static void groups_print(FILE *to, const struct opening *o) {
     char muon[32], rest[32];
     if (o->n_muon)
-        row(to, "muon", "the matrices of the layers, %s parameters; adamw: embeddings, head and vectors, %s",
-            grouped_text((uint64_t)o->n_muon, muon), grouped_text((uint64_t)(o->n_parameters - o->n_muon), rest));
+        row(to, "muon", "the matrices of the layers, %s parameters; adamw: embeddings, head%s and vectors, %s",
+            grouped_text((uint64_t)o->n_muon, muon), o->config.n_experts ? ", experts" : "",
+            grouped_text((uint64_t)(o->n_parameters - o->n_muon), rest));
     if (*o->settings->groups) row(to, "groups", "%s", o->settings->groups);
 }
 

@@ -23,6 +23,7 @@ struct architecture_names {
     const char *body, *embedding, *positions, *layers, *norm, *head, *attention, *mlp;
     const char *q, *k, *v, *out;      /* with a packing, q is the one matrix and k, v are NULL */
     const char *gate, *up, *down;     /* gate NULL: the MLP has none, or (is_gate_packed) up is both */
+    const char *router, *experts;     /* experts: the list of MLPs */
     const char *dropout[3];           /* modules for dropout: of embeddings, attention's results, the MLP's */
     const char *before[2], *after[2]; /* norms around attention and the MLP */
 };
@@ -39,6 +40,9 @@ enum key_kind {
     KEY_FALSE,
     KEY_DROPOUT,
     KEY_MULTI_QUERY,
+    KEY_ZERO,
+    KEY_ONE,
+    KEY_EMPTY, /* a list */
     KEY_UNUSED
 };
 struct key {
@@ -61,6 +65,8 @@ struct architecture {
     enum packing packing;
     enum window_rule window;
     bool is_gated;             /* act(gate) * up; in one matrix if the gate has no name */
+    bool has_experts;          /* in place of the MLP */
+    bool is_choice_normed;     /* whatever the file says */
     bool is_norm_less_one;     /* norms multiply by 1 + weight */
     bool has_scaled_embedding; /* by sqrt(channels) */
     bool has_rope;
@@ -80,6 +86,8 @@ const struct architecture *architecture_named(const char *type);           /* NU
 const struct architecture *architecture_at(int index);                     /* NULL behind the last */
 /* What a config of this architecture starts with: its family. */
 void architecture_begin(const struct architecture *a, tl_model_config *config);
+/* The width of an expert. */
+int64_t architecture_expert_ff(const tl_model_config *config);
 /* Whether a layer has the config's window. */
 bool architecture_has_window(const tl_model_config *config, int64_t layer);
 

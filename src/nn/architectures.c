@@ -48,8 +48,8 @@ static const struct key llama_keys[] = {SIZE("num_hidden_layers", NULL, n_layers
                                         REAL("initializer_range", init_std, 0.02),
                                         PLAIN("rope_interleaved", KEY_FALSE),
                                         END};
-#define SWIGLU_KEYS \
-    REAL("rms_norm_eps", norm_eps, 1e-6), TEXT("hidden_act", "silu", NULL), TRUTH("tie_word_embeddings", is_tied, false)
+#define MOST_SWIGLU_KEYS TEXT("hidden_act", "silu", NULL), TRUTH("tie_word_embeddings", is_tied, false)
+#define SWIGLU_KEYS REAL("rms_norm_eps", norm_eps, 1e-6), MOST_SWIGLU_KEYS
 
 static const struct key llama_more[] = {SWIGLU_KEYS, PLAIN("attention_bias", KEY_BIASES),
                                         TRUTH("mlp_bias", has_mlp_bias, false), END};
@@ -101,6 +101,35 @@ static const struct key gemma3_more[] = {GEMMA_KEYS,
                                          TEXT("hidden_activation", "gelu_pytorch_tanh", NULL),
                                          {"query_pre_attn_scalar", NULL, KEY_WHOLE, AT(query_scale), 256, NULL, NULL},
                                          END};
+/* What a file says of the loss that balances experts is for training, where `tally train` has settings for it. */
+#define ROUTER_KEYS PLAIN("output_router_logits", KEY_UNUSED), PLAIN("router_aux_loss_coef", KEY_UNUSED)
+static const struct key mixtral_more[] = {REAL("rms_norm_eps", norm_eps, 1e-5),
+                                          MOST_SWIGLU_KEYS,
+                                          SIZE("num_local_experts", NULL, n_experts, 8),
+                                          SIZE("num_experts_per_tok", NULL, n_chosen, 2),
+                                          PLAIN("router_jitter_noise", KEY_ZERO),
+                                          ROUTER_KEYS,
+                                          END};
+static const struct key qwen3_moe_more[] = {SWIGLU_KEYS,
+                                            PLAIN("attention_bias", KEY_BIASES),
+                                            SIZE("num_experts", "num_local_experts", n_experts, 128),
+                                            SIZE("num_experts_per_tok", NULL, n_chosen, 8),
+                                            SIZE("moe_intermediate_size", NULL, expert_ff, 768),
+                                            TRUTH("norm_topk_prob", is_choice_normed, false),
+                                            PLAIN("decoder_sparse_step", KEY_ONE),
+                                            PLAIN("mlp_only_layers", KEY_EMPTY),
+                                            PLAIN("sliding_window", KEY_UNUSED), /* use_sliding_window is false */
+                                            PLAIN("max_window_layers", KEY_UNUSED),
+                                            ROUTER_KEYS,
+                                            END};
+static const struct key olmoe_more[] = {REAL("rms_norm_eps", norm_eps, 1e-5),
+                                        MOST_SWIGLU_KEYS,
+                                        PLAIN("attention_bias", KEY_BIASES),
+                                        SIZE("num_experts", "num_local_experts", n_experts, 64),
+                                        SIZE("num_experts_per_tok", NULL, n_chosen, 8),
+                                        TRUTH("norm_topk_prob", is_choice_normed, false),
+                                        ROUTER_KEYS,
+                                        END};
 static const struct key deep_linear_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED),
                                               SIZE("hidden_size", NULL, channels, KEY_NEEDED), END};
 
@@ -149,6 +178,23 @@ static const struct architecture_names gemma3_names = {
     LLAMA_NAMES, .before = {"input_layernorm", "pre_feedforward_layernorm"},
     .after = {"post_attention_layernorm", "post_feedforward_layernorm"}};
 
+#define EXPERT_NAMES .router = "gate", .experts = "experts"
+static const struct architecture_names mixtral_names = {.body = "model",
+                                                        .embedding = "embed_tokens",
+                                                        .layers = "layers",
+                                                        .norm = "norm",
+                                                        .head = "lm_head",
+                                                        .attention = "self_attn",
+                                                        .mlp = "block_sparse_moe",
+                                                        .out = "o_proj",
+                                                        .gate = "w1",
+                                                        .up = "w3",
+                                                        .down = "w2",
+                                                        QKV_NAMES,
+                                                        EXPERT_NAMES,
+                                                        NORMS_BEFORE};
+static const struct architecture_names qwen3_moe_names = {LLAMA_NAMES, EXPERT_NAMES, NORMS_BEFORE};
+
 /* ---- Families ---- */
 
 #define LM(name) .kind = {name, lm_logits, NULL, sizeof(struct model)}
@@ -193,6 +239,13 @@ static const struct architecture rows[N_ROWS] = {
                    .more_keys = gemma3_more, .is_norm_less_one = true, .has_scaled_embedding = true,
                    .qk_norm = QK_NORM_HEAD, .window = WINDOW_EVERY, .window_every = 6, ROPE, .rope_base = 1000000,
                    .window_rope_base = 10000, GEGLU},
+    [TL_MIXTRAL] = {LM("MixtralForCausalLM"), .type = "mixtral", .names = &mixtral_names, .keys = llama_keys,
+                    .more_keys = mixtral_more, .window = WINDOW_ALL, ROPE, .rope_base = 1000000, SWIGLU,
+                    .has_experts = true, .is_choice_normed = true},
+    [TL_QWEN3_MOE] = {LM("Qwen3MoeForCausalLM"), .type = "qwen3_moe", .names = &qwen3_moe_names, .keys = llama_keys,
+                      .more_keys = qwen3_moe_more, .qk_norm = QK_NORM_HEAD, ROPE, SWIGLU, .has_experts = true},
+    [TL_OLMOE] = {LM("OlmoeForCausalLM"), .type = "olmoe", .names = &qwen3_moe_names, .keys = llama_keys,
+                  .more_keys = olmoe_more, .qk_norm = QK_NORM_WHOLE, ROPE, SWIGLU, .has_experts = true},
 };
 
 const struct architecture *architecture_at(int index) { return index >= 0 && index < N_ROWS ? &rows[index] : NULL; }
@@ -212,7 +265,10 @@ void architecture_begin(const struct architecture *a, tl_model_config *c) {
     bool is_qwen2 = a == &rows[QWEN2];
     c->family = is_qwen2 ? TL_LLAMA : (tl_family)(a - rows);
     c->has_qkv_bias = is_qwen2;
+    c->is_choice_normed = a->is_choice_normed;
 }
+
+int64_t architecture_expert_ff(const tl_model_config *c) { return c->expert_ff ? c->expert_ff : c->ff; }
 
 bool architecture_has_window(const tl_model_config *c, int64_t layer) {
     if (!c->window || layer < c->window_from) return false;

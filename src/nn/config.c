@@ -31,6 +31,22 @@ static bool size_check(const char *name, int64_t n) {
            error_set(TL_ERROR_USE, "model: %s is %lld (need 1 to 2^40)", name, (long long)n);
 }
 
+#define MOST_EXPERTS 1024 /* as many groups as a product takes */
+
+static bool experts_check(const tl_model_config *c, const struct architecture *a) {
+    if (!a->has_experts)
+        return (!c->n_experts && !c->n_chosen && !c->expert_ff) ||
+               error_set(TL_ERROR_USE, "model: %s models have no experts: n_experts is %lld (need 0)", a->type,
+                         (long long)c->n_experts);
+    if (c->n_experts < 1 || c->n_experts > MOST_EXPERTS || c->n_chosen < 1 || c->n_chosen > c->n_experts)
+        return error_set(TL_ERROR_USE,
+                         "model: a token takes %lld of %lld experts (need 1 to %d, and not more than all)",
+                         (long long)c->n_chosen, (long long)c->n_experts, MOST_EXPERTS);
+    if (a->is_choice_normed && !c->is_choice_normed)
+        return error_set(TL_ERROR_USE, "model: %s models divide the weights of experts by their sum", a->type);
+    return !c->expert_ff || size_check("expert_ff", c->expert_ff);
+}
+
 static bool transformer_check(const tl_model_config *c) {
     int64_t width;
     if (!size_check("n_heads", c->n_heads) || !size_check("n_kv_heads", c->n_kv_heads) ||
@@ -61,6 +77,7 @@ static bool transformer_check(const tl_model_config *c) {
     if (c->window < 0 || c->window_from < 0 || c->window_every < 0 || (c->window && a->window == WINDOW_NEVER))
         return error_set(TL_ERROR_USE, "model: %s models have no window of %lld keys, from layer %lld, every %lld",
                          a->type, (long long)c->window, (long long)c->window_from, (long long)c->window_every);
+    if (!experts_check(c, a)) return false;
     if (!(c->norm_eps >= 0 && isfinite(c->norm_eps)))
         return error_set(TL_ERROR_USE, "model: norm_eps is %g (need 0 or more)", c->norm_eps);
     if (a->has_rope && !(c->rope_base > 1 && isfinite(c->rope_base)))
@@ -103,15 +120,23 @@ static int64_t norm_numbers(const tl_model_config *c, const struct architecture 
     return n * c->channels * (a->norm == LAYER_NORM ? 2 : 1) + of_qk;
 }
 
-/* V C (twice untied) [+ T C of learned positions] + L ((2 H + 2 Hkv) D C + 2 or 3 F C + biases + norms) + a norm */
-static void add_transformer(struct total *t, const tl_model_config *c, int64_t q, int64_t kv) {
+/* V C (twice untied) [+ T C of learned positions] + L ((2 H + 2 Hkv) D C + 2 or 3 F C + biases + norms) + a norm. With
+ * experts, n of them and a router, E C. */
+static void add_transformer(struct total *t, const tl_model_config *c, int64_t q, int64_t kv, int64_t n_experts) {
     const struct architecture *a = architecture_of(c);
     int64_t L = c->n_layers, C = c->channels, F = c->ff;
     bool all = a->has_biases;
     add(t, c->is_tied ? 1 : 2, c->vocabulary, C);
     if (a->names->positions) add(t, 1, c->context, C);
     add(t, L, C, 2 * q + 2 * kv);
-    add(t, L, C, (a->is_gated ? 3 : 2) * F);
+    if (a->has_experts) {
+        int64_t n;
+        t->is_whole = t->is_whole && size_mul(L, n_experts, &n);
+        if (t->is_whole) add(t, n, C, (a->is_gated ? 3 : 2) * architecture_expert_ff(c));
+        add(t, L, C, c->n_experts);
+    } else {
+        add(t, L, C, (a->is_gated ? 3 : 2) * F);
+    }
     if (all || c->has_qkv_bias) add(t, L, 1, q + 2 * kv);
     if (all || c->has_out_bias) add(t, L, 1, C);
     if (all || c->has_mlp_bias) add(t, L, 1, (a->is_gated ? 2 : 1) * F + C);
@@ -119,26 +144,29 @@ static void add_transformer(struct total *t, const tl_model_config *c, int64_t q
     add(t, 1, C, a->norm == LAYER_NORM ? 2 : 1);
 }
 
-/* Deep linear: L C^2 + C */
-int64_t tl_model_config_parameters(const tl_model_config *c) {
+/* Deep linear: L C^2 + C. Of the experts, all or those that a token takes. */
+static int64_t parameters(const tl_model_config *c, bool is_active) {
     if (!error_given(c, "model", "a config")) return -1;
     struct total t = {0, true};
     int64_t C = c->channels, q, kv;
     /* A few of them are added below before the next check for overflow. */
     bool is_small = (unsigned)c->family < TL_FAMILY_COUNT && size_mul(c->n_heads, c->head_size, &q) &&
                     size_mul(c->n_kv_heads, c->head_size, &kv) && C <= LARGEST_SIZE && c->ff <= LARGEST_SIZE &&
-                    q <= LARGEST_SIZE && kv <= LARGEST_SIZE;
+                    c->expert_ff <= LARGEST_SIZE && q <= LARGEST_SIZE && kv <= LARGEST_SIZE;
     if (!is_small) return error_set(TL_ERROR_USE, "model: wider than 2^40"), -1;
     if (c->family == TL_DEEP_LINEAR) {
         add(&t, c->n_layers, C, C);
         add(&t, 1, C, 1);
     } else {
-        add_transformer(&t, c, q, kv);
+        add_transformer(&t, c, q, kv, is_active ? c->n_chosen : c->n_experts);
     }
     if (t.is_whole) return t.n;
     error_set(TL_ERROR_USE, "model: more parameters than 2^63 - 1");
     return -1;
 }
+
+int64_t tl_model_config_parameters(const tl_model_config *c) { return parameters(c, false); }
+int64_t tl_model_config_active_parameters(const tl_model_config *c) { return parameters(c, true); }
 
 /* ---- Reading ---- */
 
@@ -483,6 +511,8 @@ static bool write_window(json_t *root, const struct architecture *a, const tl_mo
 
 /* ---- Keys of a family ---- */
 
+static bool is_empty_list(const json_t *v) { return json_is_array(v) && json_array_size(v) == 0; }
+
 static void read_key(struct reader *r, const struct key *k, tl_model_config *c) {
     void *at = (char *)c + k->at;
     switch (k->kind) {
@@ -514,6 +544,15 @@ static void read_key(struct reader *r, const struct key *k, tl_model_config *c) 
     case KEY_MULTI_QUERY:
         if (read_truth(r, k->name, true)) c->n_kv_heads = 1;
         value_at(r, "num_key_value_heads"); /* says the same */
+        break;
+    case KEY_ZERO:
+    case KEY_ONE:
+        if (read_real(r, k->name, NULL, k->kind == KEY_ONE) != (k->kind == KEY_ONE))
+            fail(r, k->name, k->kind == KEY_ONE ? "1, the only value known here" : "0, the only value known here");
+        break;
+    case KEY_EMPTY:
+        if (value_at(r, k->name) && !is_empty_list(value_at(r, k->name)))
+            fail(r, k->name, "an empty list, the only value known here");
         break;
     case KEY_UNUSED:
         value_at(r, k->name);
@@ -552,6 +591,15 @@ static bool write_key(json_t *root, const struct key *k, const tl_model_config *
         break;
     case KEY_MULTI_QUERY:
         v = json_boolean(c->n_kv_heads == 1);
+        break;
+    case KEY_ZERO:
+        v = json_real(0);
+        break;
+    case KEY_ONE:
+        v = json_integer(1);
+        break;
+    case KEY_EMPTY:
+        v = json_array();
         break;
     case KEY_UNUSED:
         return true;
@@ -592,12 +640,24 @@ static bool is_state_space(const char *type) {
     return false;
 }
 
+static bool is_sparse(const char *type) {
+    static const char *const types[] = {"dbrx",       "deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe",
+                                        "gpt_oss",    "granitemoe",  "jetmoe",      "llama4",       "llama4_text",
+                                        "minimax_m2", "phimoe",      "qwen2_moe"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i])) return true;
+    return false;
+}
+
 static void refuse_type(struct reader *r, const char *type) {
     char known[400] = "";
     for (int i = 0; architecture_at(i); i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", architecture_at(i)->type);
     r->ok = error_set(TL_ERROR_USE, "%s: \"model_type\" is \"%.80s\"%s (known are %s)", r->path, type ? type : "?",
-                      type && is_state_space(type) ? ", with state-space or recurrent layers, which are not here" : "",
+                      !type                  ? ""
+                      : is_state_space(type) ? ", with state-space or recurrent layers, which are not here"
+                      : is_sparse(type)      ? ", a mixture of experts of a kind that is not here"
+                                             : "",
                       known);
 }
 

@@ -1,6 +1,8 @@
 /* model.c: a model of any family, made from its numbers. */
 #include "nn/model.h"
 
+#include <math.h>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "comm/comm.h"
@@ -148,6 +150,20 @@ tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets,
     tl_tensor *losses = ok ? lm_losses(model, tokens, targets, from, to) : NULL;
     lm_documents_end(model);
     return tl_scope_return(scope, losses);
+}
+
+bool tl_model_set_router_losses(tl_module *model, double balance, double z) {
+    const struct architecture *family = family_of(model);
+    if (!family) return false;
+    if (!(balance >= 0 && z >= 0 && isfinite(balance) && isfinite(z)))
+        return error_set(TL_ERROR_USE, "tl_model_set_router_losses: weights of %g and %g (need 0 or more)", balance, z);
+    struct model *s = model->state;
+    if (!family->has_experts && (balance > 0 || z > 0))
+        return error_set(TL_ERROR_USE, "%s has no experts whose routers could have a loss", family->kind.name);
+    if ((balance > 0 || z > 0) && !model_is_whole(model, "the losses of routers")) return false;
+    s->balance_weight = balance;
+    s->router_z_weight = z;
+    return true;
 }
 
 bool model_speaks(const tl_module *model) {

@@ -41,6 +41,10 @@ struct model {
      * place in it. NULL: every row is one document. Where sp or cp divide tokens, token_position is always there, and
      * both are of the tokens that this process's part of the model sees. */
     tl_tensor *document_begin, *token_position;
+    /* Experts: what the losses of their routers count for, and the sums that they are of (experts.h), during a pass
+     * that trains. */
+    double balance_weight, router_z_weight;
+    tl_tensor *routing;
     /* the parts, owned by the tree; NULL where a family has none */
     tl_module *embedding, *positions, *embedding_dropout, *blocks, *norm, *head; /* head: the embedding when tied */
 };

@@ -45,6 +45,12 @@ static bool is_divided(const char *what, const char *setting, int64_t size, int 
 
 static bool tp_check(const tl_model_config *c, int n) {
     const struct architecture *a = architecture_of(c);
+    if (a->has_experts)
+        return error_set(
+            TL_ERROR_USE,
+            "tp: the experts of %s models cannot be divided among %d processes (need tp 1; pp and cp divide "
+            "them)",
+            a->type, n);
     bool is_packed = a->packing == PACKED_PARTS ? c->n_kv_heads != c->n_heads : a->packing && c->n_kv_heads % n;
     if (is_packed || (a->is_gated && !a->names->gate))
         return error_set(TL_ERROR_USE,

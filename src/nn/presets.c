@@ -75,6 +75,17 @@
         .is_tied = true                                                                                         \
     }
 
+#define MIXTRAL(L, H, C, F, V, T)                                                                          \
+    {                                                                                                      \
+        ROTARY(TL_MIXTRAL, L, H, 8, 128, C, F, V, T, 1000000, 1e-5, false), .n_experts = 8, .n_chosen = 2, \
+                                                                            .is_choice_normed = true       \
+    }
+#define QWEN3_MOE(L, H, C, F, expert)                                                      \
+    {                                                                                      \
+        ROTARY(TL_QWEN3_MOE, L, H, 4, 128, C, F, 151936, 40960, 1000000, 1e-6, false),     \
+            .n_experts = 128, .n_chosen = 8, .expert_ff = expert, .is_choice_normed = true \
+    }
+
 static const struct preset {
     const char *name;
     tl_model_config config;
@@ -82,7 +93,24 @@ static const struct preset {
     {"nano", BYTES(TL_LLAMA, 4, 2, 64, 192, 512)},      /* 0.2 M: a minute on two cores */
     {"tiny", BYTES(TL_LLAMA, 4, 4, 128, 352, 512)},     /* 0.8 M: ten minutes on two cores */
     {"tiny-gpt2", BYTES(TL_GPT2, 4, 4, 128, 512, 512)}, /* the same size, in the other family */
-    {"small", BYTES(TL_LLAMA, 6, 6, 384, 1024, 512)},   /* 10.7 M: for a GPU, or patience */
+    {"tiny-moe", /* the same width and, for each token, about the same work: 2 of 8 experts */
+     {.family = TL_MIXTRAL,
+      .n_layers = 4,
+      .n_heads = 4,
+      .n_kv_heads = 4,
+      .head_size = 32,
+      .channels = 128,
+      .ff = 176,
+      .vocabulary = 256,
+      .context = 512,
+      .norm_eps = 1e-5,
+      .rope_base = 10000,
+      .init_std = 0.05,
+      .is_tied = true,
+      .n_experts = 8,
+      .n_chosen = 2,
+      .is_choice_normed = true}},
+    {"small", BYTES(TL_LLAMA, 6, 6, 384, 1024, 512)}, /* 10.7 M: for a GPU, or patience */
     {"gpt2-124m", GPT2(12, 12, 768)},
     {"gpt2-350m", GPT2(24, 16, 1024)},
     {"gpt2-774m", GPT2(36, 20, 1280)},
@@ -143,6 +171,12 @@ static const struct preset {
     {"gemma-3-1b", GEMMA3(26, 1152, 6912)},
     {"starcoder-1b", STARCODER(24, 16, 2048)},
     {"starcoder-15b", STARCODER(40, 48, 6144)},
+    {"mixtral-8x7b", MIXTRAL(32, 32, 4096, 14336, 32000, 32768)},
+    {"mixtral-8x22b", MIXTRAL(56, 48, 6144, 16384, 32000, 65536)},
+    {"qwen3-30b-a3b", QWEN3_MOE(48, 32, 2048, 6144, 768)},
+    {"qwen3-235b-a22b", QWEN3_MOE(94, 64, 4096, 12288, 1536)},
+    {"olmoe-1b-7b",
+     {ROTARY(TL_OLMOE, 16, 16, 16, 128, 2048, 1024, 50304, 4096, 10000, 1e-5, false), .n_experts = 64, .n_chosen = 8}},
     {"deep-linear", {.family = TL_DEEP_LINEAR, .n_layers = 4, .channels = 64}},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };

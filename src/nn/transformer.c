@@ -29,7 +29,9 @@
 
 #include "autograd/recompute.h"
 #include "base/error.h"
+#include "engine/scope.h"
 #include "nn/architecture.h"
+#include "nn/experts.h"
 #include "nn/head_parts.h"
 #include "nn/kv_cache.h"
 #include "nn/layers.h"
@@ -532,7 +534,7 @@ static tl_module *block_new(const tl_model_config *c, const struct make *make, i
               child_add(m, &b->layer[0], names->attention, attention_new(c, make, &residual, layer)) &&
               norm_add(m, names->after[0], c, make, &b->after[0]) &&
               norm_add(m, names->before[1], c, make, &b->before[1]) &&
-              child_add(m, &b->layer[1], names->mlp, mlp_new(c, make, &residual)) &&
+              child_add(m, &b->layer[1], names->mlp, (a->has_experts ? experts_make : mlp_new)(c, make, &residual)) &&
               norm_add(m, names->after[1], c, make, &b->after[1]);
     return module_finish(m, ok);
 }
@@ -612,19 +614,25 @@ void model_watch(tl_module *model, const struct block_watch *watches) {
     ((struct model *)model->state)->watches = watches;
 }
 
-/* in: x (B,T,C) [, token_position [, document_begin]]. A block that backward runs again finds those of its own pass. */
-static tl_tensor *run_block(void *context, int layer, tl_tensor **in, int n_in) {
+/* in: x (B,T,C) [, the sums of routers] [, token_position [, document_begin]]. The first one or two go through all
+ * blocks. A block that backward runs again finds those of its own pass. */
+static bool run_block(void *context, int layer, tl_tensor **in, int n_in, tl_tensor **out) {
     const struct model_chunk *chunk = context;
     struct model *s = chunk->model;
     layer += chunk->first;
-    tl_tensor *begin = s->document_begin, *position = s->token_position;
-    s->token_position = n_in > 1 ? in[1] : NULL;
-    s->document_begin = n_in > 2 ? in[2] : NULL;
-    tl_tensor *y = watch_enter(s, (size_t)layer) ? tl_module_forward(s->blocks->children[layer], in[0]) : NULL;
-    y = watch_leave(s, (size_t)layer, y);
+    tl_tensor *begin = s->document_begin, *position = s->token_position, *routing = s->routing;
+    const bool has_routing = n_in > 1 && tl_rank(in[1]) == 1; /* backward may come long after the pass */
+    int first = has_routing ? 2 : 1;
+    s->token_position = n_in > first ? in[first] : NULL;
+    s->document_begin = n_in > first + 1 ? in[first + 1] : NULL;
+    s->routing = has_routing ? tl_keep(in[1]) : NULL;
+    out[0] = watch_enter(s, (size_t)layer) ? tl_module_forward(s->blocks->children[layer], in[0]) : NULL;
+    out[0] = watch_leave(s, (size_t)layer, out[0]);
+    if (has_routing) out[1] = scope_adopt(s->routing); /* the caller's scope has it from here on */
+    s->routing = routing;
     s->document_begin = begin;
     s->token_position = position;
-    return y;
+    return out[0] && (!has_routing || out[1]);
 }
 
 /* Whether a pass ends with the norm and the head. */
@@ -697,11 +705,14 @@ static tl_tensor *backbone(tl_module *model, tl_tensor *tokens, tl_tensor *x) {
     if (!x) return NULL;
     if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s, x);
     /* a checkpoint gives one tensor, so the sum at its edge is made there */
-    tl_tensor *in[3] = {x, s->token_position, s->document_begin};
-    int n_in = s->document_begin ? 3 : s->token_position ? 2 : 1;
+    tl_tensor *in[4] = {x, s->routing}, *out[2] = {NULL, NULL};
+    int n_through = s->routing ? 2 : 1, n_in = n_through;
+    if (s->token_position) in[n_in++] = s->token_position;
+    if (s->document_begin) in[n_in++] = s->document_begin;
     struct model_chunk *chunk = &s->chunks[s->chunk];
-    x = checkpoint_layers(run_block, chunk, chunk->n, s->policy, s->k, in, n_in);
-    return pass_is_last(s) ? tl_module_forward(s->norm, x) : x;
+    if (!checkpoint_layers(run_block, chunk, chunk->n, s->policy, s->k, in, n_in, n_through, out)) return NULL;
+    if (s->routing) routing_set(s, out[1]);
+    return pass_is_last(s) ? tl_module_forward(s->norm, out[0]) : out[0];
 }
 
 static bool tokens_fit(const struct model *s, tl_tensor *tokens) {
@@ -830,7 +841,7 @@ static tl_tensor *parallel_loss(const struct model *s, tl_tensor *x, tl_tensor *
 }
 
 /* The loss, or what a stage that is not the last gives to the next one. */
-static tl_tensor *pass_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x) {
+static tl_tensor *plain_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x) {
     struct model *s = model->state;
     x = backbone(model, tokens, x);
     if (!pass_is_last(s)) return x;
@@ -839,6 +850,16 @@ static tl_tensor *pass_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targ
     tl_tensor *flat = tl_flatten(targets, 0, -1);
     if (parallel_is_on(&s->parallel)) return x ? parallel_loss(s, x, flat) : NULL;
     return tl_linear_cross_entropy(x, tl_module_tensor(s->head, 0), flat, NULL);
+}
+
+/* With the losses of routers. */
+static tl_tensor *pass_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x) {
+    struct model *s = model->state;
+    if (!routing_is_on(s, model)) return plain_loss(model, tokens, targets, x);
+    tl_tensor *loss = routing_begin(s, tl_device_of(tokens)) ? plain_loss(model, tokens, targets, x) : NULL;
+    if (loss) loss = routing_loss(s, loss, tl_numel(tokens));
+    routing_end(s);
+    return loss;
 }
 
 tl_tensor *lm_stage(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x) {
@@ -919,6 +940,7 @@ static void chunks_fill(struct model *s) {
         if (!layer_is_here(&s->parallel, layer, &chunk)) continue;
         const struct block *b = s->blocks->children[block]->state;
         ((struct attention *)b->layer[ATTENTION]->state)->model = s;
+        if (architecture_of(&s->config)->has_experts) experts_set_model(b->layer[MLP], s);
         if (!s->chunks[chunk].n++) s->chunks[chunk].first = block;
         block++;
     }

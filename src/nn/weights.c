@@ -1,9 +1,10 @@
 /* weights.c: a model's parameters from and to files of Hugging Face's library.
  *
- * Names in the tree are the files' names. Two things differ: GPT-2's linear weights are transposed in files (its
- * layer was called Conv1D and holds (in, out)), and files of a bare model lack the first part of every name ("h.0..."
- * for "transformer.h.0..."). A model may be split into several files with an index of which tensor is in which; the
- * names of these files are untrusted. */
+ * Names in the tree are the files' names. Three things differ: GPT-2's linear weights are transposed in files (its
+ * layer was called Conv1D and holds (in, out)); files of a bare model lack the first part of every name ("h.0..."
+ * for "transformer.h.0..."); and the matrices of all experts are one parameter here, "experts.w1.weight" (E,out,in),
+ * and one tensor each in files, "experts.0.w1.weight" and so on. A model may be split into several files with an
+ * index of which tensor is in which; the names of these files are untrusted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,37 @@ static bool is_transposed(const tl_model_config *c, const char *name) {
     return part[0] == 'c' && part[1] == '_';
 }
 
+/* ---- Experts ---- */
+
+enum { MOST_NAME = 512 };
+
+/* How many tensors of files a parameter is. */
+static int64_t n_tensors(const tl_model_config *c, const tl_named_tensor *x) {
+    return c->n_experts && tl_rank(x->tensor) == 3 ? c->n_experts : 1;
+}
+
+/* The name in files of the one of expert e: its number behind "experts.". */
+static bool expert_name(const tl_model_config *c, const char *name, int64_t e, char text[MOST_NAME]) {
+    const char *list = architecture_of(c)->names->experts, *at = strstr(name, list);
+    int head = at ? (int)(at - name + (int)strlen(list)) : 0;
+    int length = at ? snprintf(text, MOST_NAME, "%.*s.%lld%s", head, name, (long long)e, name + head) : MOST_NAME;
+    return length < MOST_NAME || error_set(TL_ERROR_USE, "model: the name \"%.80s\" is too long for an expert's", name);
+}
+
+/* Calls `see` with each of the tensors that a parameter is in files: itself, or a part for each expert. */
+static bool each_tensor(struct weights *w, const tl_model_config *c, const tl_named_tensor *to,
+                        bool (*see)(struct weights *w, const tl_model_config *c, const tl_named_tensor *to)) {
+    char name[MOST_NAME];
+    if (n_tensors(c, to) == 1) return see(w, c, to);
+    for (int64_t e = 0; e < c->n_experts; e++) {
+        tl_named_tensor part = *to;
+        part.name = name;
+        part.tensor = tl_select(to->tensor, 0, e);
+        if (!part.tensor || !expert_name(c, to->name, e, name) || !see(w, c, &part)) return false;
+    }
+    return true;
+}
+
 /* Whether x has the shape of the whole parameter. */
 static bool has_shape_of(const tl_tensor *x, const tl_named_tensor *to) {
     int64_t shape[TL_MAX_RANK];
@@ -136,6 +168,10 @@ static tl_tensor *weights_find(struct weights *w, const tl_model_config *c, cons
     tl_describe(x, got, sizeof got);
     tl_describe(to->tensor, need, sizeof need);
     return error_set(TL_ERROR_USE, "%s: \"%s\" is %s (need %s)", w->path, to->name, got, need), NULL;
+}
+
+static bool is_found(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
+    return weights_find(w, c, to) != NULL;
 }
 
 static bool load_one(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
@@ -168,7 +204,7 @@ static bool shapes_match(struct weights *w, const tl_model_config *c) {
     bool ok = list != NULL;
     for (int i = 0; ok && i < n; i++) {
         tl_scope scope = tl_scope_begin();
-        ok = weights_find(w, c, &list[i]) != NULL;
+        ok = each_tensor(w, c, &list[i], is_found);
         ok = tl_scope_end(scope) && ok;
     }
     tl_module_free(model);
@@ -201,7 +237,7 @@ bool tl_model_load(tl_module *model, const char *path) {
     bool ok = model_files(path, open_one, w), mode = tl_set_grad_mode(false);
     for (int i = 0; ok && i < n; i++) {
         tl_scope scope = tl_scope_begin();
-        ok = load_one(w, c, &list[i]);
+        ok = each_tensor(w, c, &list[i], load_one);
         ok = tl_scope_end(scope) && ok;
     }
     tl_set_grad_mode(mode);
@@ -210,23 +246,52 @@ bool tl_model_load(tl_module *model, const char *path) {
     return ok;
 }
 
-static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, struct file_place at) {
-    const char **names = memory_new((size_t)(n + 1) * sizeof *names);
-    tl_tensor **tensors = memory_new((size_t)(n + 1) * sizeof *tensors);
-    bool ok = names && tensors, mode = tl_set_grad_mode(false);
-    if (!ok) error_memory((size_t)(n + 1) * sizeof *names, "weights");
-    tl_scope scope = tl_scope_begin();
-    for (int i = 0; ok && i < n; i++) {
-        names[i] = list[i].name;
-        tensors[i] = is_transposed(c, list[i].name) ? tl_transpose(list[i].tensor, 0, 1) : list[i].tensor;
-        ok = tensors[i] != NULL;
+/* The tensors of a file, and their names, of which those of experts are made here. */
+struct saving {
+    const tl_model_config *config;
+    const char **names;
+    tl_tensor **tensors;
+    char (*made)[MOST_NAME];
+    int n, n_made;
+};
+
+static bool saving_add(struct saving *s, const tl_named_tensor *x) {
+    if (n_tensors(s->config, x) == 1) {
+        s->names[s->n] = x->name;
+        s->tensors[s->n] = is_transposed(s->config, x->name) ? tl_transpose(x->tensor, 0, 1) : x->tensor;
+        return s->tensors[s->n++] != NULL;
     }
+    for (int64_t e = 0; e < s->config->n_experts; e++) {
+        char *name = s->made[s->n_made++];
+        s->names[s->n] = name;
+        s->tensors[s->n] = tl_select(x->tensor, 0, e);
+        if (!expert_name(s->config, x->name, e, name) || !s->tensors[s->n++]) return false;
+    }
+    return true;
+}
+
+static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, struct file_place at) {
+    size_t total = 1, n_made = 1;
+    for (int i = 0; i < n; i++) {
+        size_t each = (size_t)n_tensors(c, &list[i]);
+        total += each;
+        if (each > 1) n_made += each;
+    }
+    struct saving s = {.config = c,
+                       .names = memory_new(total * sizeof *s.names),
+                       .tensors = memory_new(total * sizeof *s.tensors),
+                       .made = memory_new(n_made * sizeof *s.made)};
+    bool ok = s.names && s.tensors && s.made, mode = tl_set_grad_mode(false);
+    if (!ok) error_memory(total * sizeof *s.names, "weights");
+    tl_scope scope = tl_scope_begin();
+    for (int i = 0; ok && i < n; i++) ok = saving_add(&s, &list[i]);
     static const char *const key = "format", *const value = "pt"; /* without it the library rejects the file */
-    ok = ok && safetensors_save_at(at, names, tensors, n, &key, &value, 1);
+    ok = ok && safetensors_save_at(at, s.names, s.tensors, s.n, &key, &value, 1);
     ok = tl_scope_end(scope) && ok;
     tl_set_grad_mode(mode);
-    memory_free(names);
-    memory_free(tensors);
+    memory_free(s.names);
+    memory_free(s.tensors);
+    memory_free(s.made);
     return ok;
 }
 

@@ -123,7 +123,7 @@ static bool try_price(const struct fit_question *q, int64_t size, bool only_step
         point->verdict = !limit ? PRICE_UNKNOWN : point->bytes <= limit ? PRICE_FITS : PRICE_TOO_LARGE;
         point->peak = peak_of(&e);
     }
-    if (q->tokens_per_parameter > 0) options.tokens = q->tokens_per_parameter * (double)price->n_parameters;
+    if (q->tokens_per_parameter > 0) options.tokens = q->tokens_per_parameter * (double)price->n_active;
     if (ok) point->run = plan_run_of(price, &q->target, &options, is_estimate ? &e : NULL);
     point->limit = limit_of(q, point);
     const tl_ledger *step = price->kind[KIND_STEP].ledger;

@@ -145,6 +145,7 @@ static bool policy_find(const struct framework *f, const struct settings *s, enu
 
 static bool can_describe(const struct framework *f, const tl_model_config *c, const struct settings *s,
                          const struct layout *l) {
+    if (c->n_experts) return error_set(TL_ERROR_USE, "--as %s: what it holds of experts is not known", f->name);
     const bool is_gated = architecture_of(c)->is_gated, is_many = l->dp * l->cp > 1;
     const char *optimizer = settings_choice(s, "optimizer");
     char what[96];

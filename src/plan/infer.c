@@ -128,7 +128,7 @@ static bool batch_try(const struct infer_question *q, enum batch_test test, int6
     const tl_ledger *l = p.last ? p.last : p.first;
     for (size_t i = 0; i < l->n_rows; i++) {
         const struct ledger_row *row = &l->rows[i];
-        bool is_product = !strcmp(row->key.op, "matmul");
+        bool is_product = !strcmp(row->key.op, "matmul") || !strcmp(row->key.op, "grouped_matmul");
         if (test == BATCH_PRODUCTS && !is_product) continue;
         arithmetic += (double)row->flops / q->target.speed.peak[row->key.dtype];
         memory += (double)(row->bytes_read + row->bytes_written) / q->target.speed.bandwidth;
@@ -186,7 +186,8 @@ static void formats_find(const struct infer_question *q, struct infer_answer *a)
         *f = known[i];
         f->weights_bytes = m.parameters * f->bits / 8;
         if (speed->bandwidth > 0 && peak > 0)
-            f->decode_s = fmax((m.matmul * f->bits / 8 + cache) / speed->bandwidth, 2 * m.matmul * batch / peak);
+            f->decode_s =
+                fmax((napkin_read(&m, batch) * f->bits / 8 + cache) / speed->bandwidth, 2 * m.matmul * batch / peak);
     }
 }
 

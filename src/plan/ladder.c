@@ -32,7 +32,7 @@ static bool parameters_of(const struct settings *s, double *parameters) {
     tl_model_config c;
     char weights[SETTING_TEXT];
     if (!trainer_model(s, &c, weights)) return false;
-    *parameters = (double)tl_model_config_parameters(&c);
+    *parameters = (double)tl_model_config_active_parameters(&c);
     return true;
 }
 
@@ -84,7 +84,7 @@ bool ladder_make(struct ladder *l, const struct settings *base, const struct lad
                          "model: %s has weights, and a ladder begins with none (give a preset or a "
                          "config.json)",
                          base->model);
-    widest = (double)tl_model_config_parameters(&c);
+    widest = (double)tl_model_config_active_parameters(&c);
     const struct unit u = unit_of(&c, o->rungs + 2);
     int64_t after = 0;
     for (int i = 0; i <= l->n; i++) {

@@ -71,7 +71,9 @@ bool layout_rank_settings(const struct layout *l, const struct settings *s, stru
 
 const char *layout_refusal(const struct layout *l, const tl_model_config *c, int64_t seq, int64_t micro, char *buffer) {
     const int64_t chunk_layers = l->pp * l->chunks;
-    if (c->n_heads % l->tp)
+    if (c->n_experts && l->tp > 1)
+        snprintf(buffer, 160, "%" PRId64 " experts cannot be divided among --tp %" PRId64, c->n_experts, l->tp);
+    else if (c->n_heads % l->tp)
         snprintf(buffer, 160, "%" PRId64 " heads cannot be divided among --tp %" PRId64, c->n_heads, l->tp);
     else if (l->tp % c->n_kv_heads && c->n_kv_heads % l->tp)
         snprintf(buffer, 160, "--tp %" PRId64 " and %" PRId64 " heads for keys and values: neither divides the other",
@@ -320,8 +322,7 @@ static struct layout_work work_find(const struct price *p, const struct predict_
     const tl_ledger *ledger = p->kind[KIND_STEP].ledger;
     const struct predict_shape shape = predict_shape_of(&p->config, p->settings.seq);
     double flops[TL_PHASE_COUNT] = {0}, all = 0;
-    struct layout_work work = {.is_known = m->bandwidth > 0,
-                               .parameters = (double)tl_model_config_parameters(&p->config)};
+    struct layout_work work = {.is_known = m->bandwidth > 0, .parameters = (double)p->n_active};
     for (size_t i = 0; i < ledger->n_rows; i++) {
         const struct ledger_row *row = &ledger->rows[i];
         bool has_dtype = row->key.dtype < TL_DTYPE_COUNT, is_update = row->key.phase == TL_UPDATE;

@@ -13,6 +13,8 @@ struct napkin_model napkin_model_of(const tl_model_config *c) {
     double L = (double)c->n_layers, C = (double)c->channels, V = (double)c->vocabulary, F = (double)c->ff;
     double q = (double)c->n_heads * (double)c->head_size, kv = (double)c->n_kv_heads * (double)c->head_size;
     struct napkin_model m = {.parameters = (double)tl_model_config_parameters(c),
+                             .active = (double)tl_model_config_active_parameters(c),
+                             .chosen = c->n_experts ? (double)c->n_chosen / (double)c->n_experts : 1,
                              .layers = L,
                              .channels = C,
                              .attention = q,
@@ -20,7 +22,9 @@ struct napkin_model napkin_model_of(const tl_model_config *c) {
                              .is_tied = c->is_tied,
                              .embedding = V * C,
                              .head = V * C};
-    m.matmul = L * (2 * C * (q + kv) + (architecture_of(c)->is_gated ? 3 : 2) * C * F) + V * C;
+    if (c->n_experts) F = (double)architecture_expert_ff(c) * (double)c->n_chosen;
+    m.matmul =
+        L * (2 * C * (q + kv) + (architecture_of(c)->is_gated ? 3 : 2) * C * F + C * (double)c->n_experts) + V * C;
     if (c->family == TL_DEEP_LINEAR) { /* L square matrices, and a row that gives one number */
         m.matmul = L * C * C + C;
         m.attention = m.embedding = m.head = 0;
@@ -28,8 +32,18 @@ struct napkin_model napkin_model_of(const tl_model_config *c) {
     return m;
 }
 
+/* An expert is left out by all of n tokens with probability (1 - k/E)^n. */
+double napkin_read(const struct napkin_model *m, double tokens) {
+    if (!(m->chosen < 1)) return m->matmul;
+    const double idle = m->parameters - m->active, taken = 1 - pow(1 - m->chosen, fmax(tokens, 1));
+    return m->matmul + idle * (taken - m->chosen) / (1 - m->chosen);
+}
+
 struct napkin_model napkin_gpt(double L, double h, double V, double S) {
-    return (struct napkin_model){.parameters = V * h + S * h + L * (12 * h * h + 13 * h) + 2 * h,
+    const double parameters = V * h + S * h + L * (12 * h * h + 13 * h) + 2 * h;
+    return (struct napkin_model){.parameters = parameters,
+                                 .active = parameters,
+                                 .chosen = 1,
                                  .matmul = 12 * L * h * h + V * h,
                                  .embedding = V * h,
                                  .head = V * h,
@@ -46,15 +60,13 @@ static double attention_causal(const struct napkin_model *m, double S) { return 
 
 static double flops_6n(const struct napkin_model *m, double S) {
     (void)S;
-    return 6 * m->parameters;
+    return 6 * m->active;
 }
-static double flops_palm(const struct napkin_model *m, double S) { return 6 * m->parameters + attention_full(m, S); }
-static double flops_causal(const struct napkin_model *m, double S) {
-    return 6 * m->parameters + attention_causal(m, S);
-}
+static double flops_palm(const struct napkin_model *m, double S) { return 6 * m->active + attention_full(m, S); }
+static double flops_causal(const struct napkin_model *m, double S) { return 6 * m->active + attention_causal(m, S); }
 /* The table of an untied embedding is looked up, not multiplied. */
 static double flops_untied(const struct napkin_model *m, double S) {
-    return 6 * (m->parameters - (m->is_tied ? 0 : m->embedding)) + attention_full(m, S);
+    return 6 * (m->active - (m->is_tied ? 0 : m->embedding)) + attention_full(m, S);
 }
 static double flops_matmul(const struct napkin_model *m, double S) { return 6 * m->matmul + attention_full(m, S); }
 static double flops_matmul_causal(const struct napkin_model *m, double S) {

@@ -10,13 +10,18 @@
 /* ---- FLOPs of a model, by every convention ---- */
 
 struct napkin_model {
-    double parameters;      /* N: all of them */
+    double parameters;      /* all of them */
+    double active;          /* N: those that a token meets; of experts, the ones that it takes */
     double matmul;          /* those that multiply a token: layers and head, no biases, norms, embeddings */
+    double chosen;          /* share of the experts that a token takes; 1: there are none */
     double embedding, head; /* V C each; the same weights when tied */
     bool is_tied;
     double layers, channels, attention, vocabulary; /* attention: heads x head size */
 };
 struct napkin_model napkin_model_of(const tl_model_config *config);
+/* Weights of products that a step of so many tokens reads: of experts, those that at least one of them takes if each
+ * chooses at random. */
+double napkin_read(const struct napkin_model *m, double tokens);
 /* A GPT of these sizes: biases, 4h, tied head, `context` learned positions. */
 struct napkin_model napkin_gpt(double layers, double channels, double vocabulary, double context);
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "nn/architecture.h"
 #include "tensor/dtype.h"
 #include "plan/mfu.h"
 #include "step/recipe.h"
@@ -18,7 +19,7 @@
 /* ---- What others call a FLOP ---- */
 
 const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS] = {
-    {"palm", "6 N + 12 L T d per token; N counts all parameters"},
+    {"palm", "6 N + 12 L T d per token; N counts all parameters, of experts those that a token takes"},
     {"causal", "6 N + 6 L T d per token: half of the attention is masked"},
     {"products", "matrix products in the ledger, of every dtype, forward and backward"},
     {"hardware", "everything in the ledger, including recomputation"},
@@ -29,7 +30,7 @@ const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS] = {
 void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS]) {
     const tl_ledger *l = p->kind[KIND_STEP].ledger;
     const tl_model_config *c = &p->config;
-    count tokens = (count)p->n_tokens, six_n = (count)6 * (count)p->n_parameters;
+    count tokens = (count)p->n_tokens, six_n = (count)6 * (count)p->n_active;
     count attention = (count)c->n_layers * (count)p->settings.seq * (count)(c->n_heads * c->head_size);
     flops[PLAN_PALM] = tokens * (six_n + 12 * attention);
     flops[PLAN_CAUSAL] = tokens * (six_n + 6 * attention);
@@ -94,8 +95,7 @@ static double expected_step(const struct plan *plan, double parts) {
     if (mfu > 0) return plan->time.peak > 0 ? palm / (mfu * plan->time.peak) : 0;
     if (plan->options.n_devices > 1) return plan->layout.expected_s;
     if (plan->time.predicted_s > 0) return plan->time.predicted_s;
-    return plan->time.roofline_s /
-           mfu_roofline_share(plan->target.chip, (double)tl_model_config_parameters(&plan->price.config));
+    return plan->time.roofline_s / mfu_roofline_share(plan->target.chip, (double)plan->price.n_active);
 }
 
 /* A step by a given share, by measurements, or by what published runs reach; and the bill for all of them. */
@@ -109,7 +109,7 @@ static void expected_find(struct plan *plan) {
     if (!(e->step_s > 0)) return;
     if (plan->time.peak > 0) e->mfu = (double)plan->convention[PLAN_PALM] / parts / e->step_s / plan->time.peak;
     e->has_range = !(o->terms.mfu > 0) && !(plan->time.predicted_s > 0);
-    if (e->has_range) e->row = mfu_find(plan->target.chip, (double)tl_model_config_parameters(&plan->price.config));
+    if (e->has_range) e->row = mfu_find(plan->target.chip, (double)plan->price.n_active);
     const double s = plan->run.steps * e->step_s, bounded = fmax(BILL_SHORTEST * s, plan->run.steps * least);
     e->bill = bill_of(&o->terms, o->price_per_hour, watts, n, s);
     e->least = bill_of(&o->terms, o->price_per_hour, watts, n, bounded);
@@ -222,7 +222,7 @@ static bool advise_devices(struct plan *plan) {
  * long as with 5,504. */
 static void advise_widths(struct plan *plan) {
     const tl_model_config *c = &plan->price.config;
-    const int64_t widths[] = {c->channels, c->ff}, even = 128 / dtype_info(plan->dtype)->bits;
+    const int64_t widths[] = {c->channels, architecture_expert_ff(c)}, even = 128 / dtype_info(plan->dtype)->bits;
     static const char *const names[] = {"channels", "ff"};
     if (!plan->target.device->target->capability || dtype_info(plan->dtype)->bits > 16) return;
     for (int i = 0; i < 2; i++)

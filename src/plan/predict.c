@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "tensor/dtype.h"
 #include "step/trainer.h"
+#include "nn/architecture.h"
 
 /* ---- Machines ---- */
 
@@ -71,7 +72,8 @@ struct near {
 };
 
 struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq) {
-    return (struct predict_shape){(double)config->head_size, (double)config->channels, (double)seq, (double)config->ff};
+    return (struct predict_shape){(double)config->head_size, (double)config->channels, (double)seq,
+                                  (double)architecture_expert_ff(config)};
 }
 
 /* The largest power of two, up to 8, that divides both widths of a layer's products; 0: they are not known. */
@@ -82,7 +84,14 @@ static double widths_divisor(const struct predict_shape *shape) {
     return divisor;
 }
 
+/* Products of experts are as fast as others that cost the same. */
+static const char *measured_as(const char *op) {
+    if (strncmp(op, "grouped_", 8)) return op;
+    return strstr(op, "_acc") ? "matmul_acc" : "matmul";
+}
+
 double predict_inner(const struct predict_shape *shape, const char *op) {
+    op = measured_as(op);
     if (!strncmp(op, "matmul", 6)) return widths_divisor(shape);
     if (!strncmp(op, "attention", 9)) return shape->head_size;
     if (!strncmp(op, "rope", 4)) return shape->head_size * shape->seq; /* of sines and cosines */
@@ -166,7 +175,7 @@ static int nearest_find(const struct predict_machine *m, const struct ledger_row
     for (int i = 0; i < p->n_samples; i++) {
         const struct machine_sample *s = &p->samples[i];
         bool is_dtype = s->dtype == (tl_dtype)row->key.dtype;
-        if (!is_any && (!is_dtype || strcmp(s->op, row->key.op))) continue;
+        if (!is_any && (!is_dtype || strcmp(s->op, measured_as(row->key.op)))) continue;
         double least = roof(m, (int)s->dtype, s->flops, s->bytes);
         if (!(least > 0 && s->seconds > 0)) continue;
         struct near one = {.slowness = log(s->seconds / least)};
@@ -237,8 +246,10 @@ static double row_recall(const struct predict_machine *m, const struct predict_s
 static const double largest_cache = 268435456;
 
 bool predict_is_product(const char *op) {
-    static const char *const ops[] = {"matmul",    "matmul_acc",     "matmul_f8",           "matmul_f8_acc",
-                                      "attention", "attention_grad", "linear_cross_entropy"};
+    static const char *const ops[] = {"matmul",         "matmul_acc",          "matmul_f8",
+                                      "matmul_f8_acc",  "grouped_matmul",      "grouped_matmul_acc",
+                                      "grouped_outer",  "grouped_outer_acc",   "attention",
+                                      "attention_grad", "linear_cross_entropy"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (!strcmp(op, ops[i])) return true;
     return false;

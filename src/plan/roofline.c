@@ -20,7 +20,7 @@ enum { MOST_POINTS = 512 };
 
 /* Products run on the units of their dtype; everything else is computed in f32 (f64) by the vector units. */
 static double peak_of(const struct roofline *r, const char *op, tl_dtype dtype) {
-    static const char *const products[] = {"matmul", "matmul_acc", "linear_cross_entropy"};
+    static const char *const products[] = {"matmul", "grouped_", "linear_cross_entropy"};
     bool is_product = false;
     for (int i = 0; i < 3; i++) is_product = is_product || !strncmp(op, products[i], strlen(products[i]));
     double own = dtype < TL_DTYPE_COUNT ? r->known.peak[dtype] : 0;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/network.h"
+#include "nn/architecture.h"
 
 /* ---- Formats ---- */
 
@@ -52,13 +53,13 @@ static const double wide_bytes = 2; /* of embeddings, head, norms and activation
 /* What a device holds of the weights: matrices of layers in the format, the rest wide. Embedding and head are divided
  * by vocabulary. */
 static double weights_of(const struct napkin_model *m, double bits, double devices) {
-    const double layers = m->matmul - m->head;
+    const double layers = m->matmul - m->head + m->parameters - m->active; /* all experts */
     return (layers * bits / 8 + (m->parameters - layers) * wide_bytes) / devices;
 }
 
-/* Of them, what a step reads: an embedding that is not the head is looked up. */
-static double read_of(const struct napkin_model *m, double bits, double devices) {
-    const double layers = m->matmul - m->head;
+/* Of them, what a step of so many tokens reads: an embedding that is not the head is looked up. */
+static double read_of(const struct napkin_model *m, double bits, double devices, double tokens) {
+    const double layers = napkin_read(m, tokens) - m->head;
     return (layers * bits / 8 + m->head * wide_bytes) / devices;
 }
 
@@ -96,8 +97,8 @@ static double pass_s(const struct serve_question *q, const struct serve_answer *
     const double attention = 4 * m.layers * m.attention * rows * (p->context + (p->tokens + 1) / 2);
     const double narrow = 2 * layers * rows, wide = 2 * m.head * p->sequences * p->heads + attention;
     const double arithmetic = (narrow / peak_of(q, a->weights) + wide / t->speed.peak[TL_BF16]) / q->devices;
-    const double bytes =
-        read_of(&m, a->weights->bits, q->devices) + a->cache_token_bytes * p->sequences * (p->context + p->tokens);
+    const double bytes = read_of(&m, a->weights->bits, q->devices, rows) +
+                         a->cache_token_bytes * p->sequences * (p->context + p->tokens);
     const double memory = bytes / t->speed.bandwidth;
     if (is_compute) *is_compute = arithmetic > memory;
     return fmax(arithmetic, memory) + messages_s(q, rows);
@@ -121,10 +122,11 @@ static void memory_find(const struct serve_question *q, struct serve_answer *a) 
     const struct napkin_model m = napkin_model_of(c);
     const double page = (double)(q->options.page ? q->options.page : SERVE_PAGE), tokens = q->prompt + q->n_new;
     const double chunk = fmin((double)(q->options.chunk ? q->options.chunk : SERVE_CHUNK), q->prompt);
+    const double mlp = (double)(c->n_experts ? c->n_chosen * architecture_expert_ff(c) : c->ff);
     a->weights_bytes = weights_of(&m, a->weights->bits, q->devices);
     a->cache_token_bytes = cache_of(c, a->cache->bits, q->devices);
     /* the residual twice, what attention and the MLP have between their matrices, logits of a row in f32 */
-    a->work_bytes = chunk * wide_bytes * (2 * (double)c->channels + (3 * m.attention + 2 * (double)c->ff) / q->devices);
+    a->work_bytes = chunk * wide_bytes * (2 * (double)c->channels + (3 * m.attention + 2 * mlp) / q->devices);
     a->sequence_bytes = ceil(tokens / page) * page * a->cache_token_bytes;
     a->page_waste = 1 - tokens / (ceil(tokens / page) * page);
 }

@@ -92,6 +92,7 @@ static bool price_with(struct price *p, const struct settings *s, tl_device *dev
     p->limit_bytes = limit_bytes;
     if (!settings_check(s) || !trainer_model(s, &p->config, weights)) return false;
     p->n_parameters = tl_model_config_parameters(&p->config);
+    p->n_active = tl_model_config_active_parameters(&p->config);
     if (__builtin_mul_overflow(s->accum, s->batch, &p->n_tokens) ||
         __builtin_mul_overflow(p->n_tokens, s->seq, &p->n_tokens))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");

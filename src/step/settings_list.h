@@ -63,6 +63,8 @@ REAL(muon_momentum, IDENTITY, 0.95, 0, 1, "muon: momentum, in Nesterov's form")
 INTEGER(muon_steps, IDENTITY, 5, 1, 99, "muon: Newton-Schulz iterations in a step")
 CHOICE(muon_scale, IDENTITY, "rms", "rms|shape", "muon: learning rate of a matrix; rms: 0.2 sqrt(larger side) lr, so that updates are as large as AdamW's; shape: sqrt(max(1, rows / columns)) lr")
 REAL(clip, IDENTITY, 1, 0, 1e9, "largest global norm of the gradient; 0: no clipping")
+REAL(router_aux_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of how unevenly tokens choose them, as Hugging Face's router_aux_loss_coef; 0: none")
+REAL(router_z_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of the routers' squared log-sum-exp, which keeps their logits small; 0: none")
 CHOICE(on_nonfinite, FREE, "stop", "stop|skip|rollback", "if the loss or a gradient is not finite; it never reaches the weights")
 
 GROUP("Memory")

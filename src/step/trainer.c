@@ -31,6 +31,7 @@ static bool width_change(const struct settings *s, tl_model_config *c) {
     if (s->channels) {
         c->channels = s->channels;
         c->ff = (int64_t)((double)c->ff / (double)before * (double)c->channels + 0.5);
+        c->expert_ff = (int64_t)((double)c->expert_ff / (double)before * (double)c->channels + 0.5);
         if (!s->heads && c->channels % c->head_size)
             return error_set(TL_ERROR_USE, "channels: %" PRId64 " is not a multiple of the head size %" PRId64,
                              c->channels, c->head_size);
@@ -57,7 +58,7 @@ static bool model_change(const struct settings *s, tl_model_config *c) {
     if (!width_change(s, c)) return false;
     if (s->layers) c->n_layers = s->layers;
     if (s->kv_heads) c->n_kv_heads = s->kv_heads;
-    if (s->ff) c->ff = s->ff;
+    if (s->ff) *(c->expert_ff ? &c->expert_ff : &c->ff) = s->ff;
     if (s->vocabulary) c->vocabulary = s->vocabulary;
     if (s->context) c->context = s->context;
     return true;
@@ -173,8 +174,9 @@ struct mup {
 static struct mup mup_of(const struct trainer *t, const tl_tensor *parameter) {
     const struct settings *s = &t->settings;
     const double ratio = s->mup_channels ? (double)tl_model_config_of(t->model)->channels / (double)s->mup_channels : 1;
-    const bool is_hidden = groups_has_muon(t->model, parameter),
-               is_even = optimizer_kind(s) == TL_MUON && !strcmp(settings_choice(s, "muon_scale"), "shape");
+    const bool is_hidden = tl_rank(parameter) >= 2 && model_block_of(t->model, parameter) >= 0,
+               is_even = optimizer_kind(s) == TL_MUON && !strcmp(settings_choice(s, "muon_scale"), "shape") &&
+                         groups_has_muon(t->model, parameter);
     if (is_hidden) return (struct mup){is_even ? 1 : 1 / ratio, 1 / sqrt(ratio)};
     return model_head_of(t->model) == parameter ? (struct mup){1 / ratio, 1 / ratio} : (struct mup){1, 1};
 }
@@ -344,6 +346,7 @@ static bool model_make(struct trainer *t) {
     t->model = model_new(&config, t->recipe->parameters, t->device, &parallel, is_taken ? &maker : NULL);
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
+    if (!tl_model_set_router_losses(t->model, s->router_aux_loss, s->router_z_loss)) return false;
     linear_set_mode(t->model, t->recipe->linear);
     t->shared = model_shared(t->model, &t->sharers);
     return !device_has_data(t->device) || !*weights || tl_model_load(t->model, weights);

@@ -60,7 +60,11 @@ static const struct {
             RARE(rope_scaling.magnitude, IS_NUMBER),
             RARE(window_rope_base, IS_NUMBER),
             RARE(query_scale, IS_NUMBER),
-            RARE(is_parallel, IS_TRUTH)};
+            RARE(is_parallel, IS_TRUTH),
+            RARE(n_experts, IS_SIZE),
+            RARE(n_chosen, IS_SIZE),
+            RARE(expert_ff, IS_SIZE),
+            RARE(is_choice_normed, IS_TRUTH)};
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static bool is_zero(const json_t *value) {

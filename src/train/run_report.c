@@ -179,9 +179,9 @@ void run_summarise(struct run *r, enum run_end end) {
     if (end == RUN_DONE && *r->kinds.difference) snprintf(m->problem, sizeof m->problem, "%s", r->kinds.difference);
 }
 
-/* PaLM's rule: 6 N for every parameter's part in forward and backward, and 12 L T d for attention that sees all T,
- * with d = H D. */
+/* PaLM's rule: 6 N for every parameter's part in forward and backward (of experts, those that a token takes), and 12
+ * L T d for attention that sees all T, with d = H D. */
 double run_palm_flops(const tl_model_config *c, const struct settings *s) {
-    return 6 * (double)tl_model_config_parameters(c) +
+    return 6 * (double)tl_model_config_active_parameters(c) +
            12 * (double)c->n_layers * (double)s->seq * (double)(c->n_heads * c->head_size);
 }

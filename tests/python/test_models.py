@@ -2,11 +2,12 @@
 import ctypes
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from tally_c import TallyError, Tensor, tl
 
@@ -50,6 +51,12 @@ CONFIGS = {
     "gemma": of("Gemma", head_dim=16),
     "gemma3": of("Gemma3Text", num_hidden_layers=4, head_dim=16, query_pre_attn_scalar=24, sliding_window=5,
                  layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]),
+    "mixtral": of("Mixtral", num_local_experts=5, sliding_window=5),
+    "qwen3_moe": of("Qwen3Moe", head_dim=8, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
+                    norm_topk_prob=True),
+    "qwen3_moe with biases": of("Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=1, attention_bias=True,
+                                moe_intermediate_size=24, tie_word_embeddings=True),
+    "olmoe": of("Olmoe", num_experts=6, num_experts_per_tok=4),
     "yarn": of("Llama", hidden_size=64, rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 500.0,
                                                          "original_max_position_embeddings": 16}),
     "dynamic": of("Llama", rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}),
@@ -98,10 +105,21 @@ def is_transposed(theirs, name):
     return theirs.config.model_type == "gpt2" and ".c_" in name and name.endswith("weight")
 
 
-def by_their_names(ours, theirs):
-    """Our tensors, by the names of their modules; those in files are older for GPT-NeoX's head."""
+def gradients(ours, theirs):
+    """Of our tensors, by the names of their modules, which are newer than those in files for GPT-NeoX's head and
+    Mixtral's experts. Theirs have the gates of experts and what is gated in one."""
     older = {"embed_out.weight": "lm_head.weight"} if theirs.config.model_type == "gpt_neox" else {}
-    return {older.get(name, name): x for name, x in ours.tensors().items()}
+    found = {older.get(name, name).replace("block_sparse_moe", "mlp"): x.grad.numpy()
+             for name, x in ours.tensors().items()}
+    for name in [name for name in found if ".experts." in name]:
+        for gate, up, down in (("w1", "w3", "w2"), ("gate_proj", "up_proj", "down_proj")):
+            stem, _, last = name.removesuffix(".weight").rpartition(".")
+            if last == gate:
+                up = found.pop(f"{stem}.{up}.weight")
+                found[f"{stem}.gate_up_proj"] = np.concatenate([found.pop(name), up], 1)
+            elif last == down:
+                found[f"{stem}.down_proj"] = found.pop(name)
+    return found
 
 
 def tokens(seed=0, shape=(2, 11)):
@@ -126,13 +144,60 @@ def test_every_gradient_is_transformers(both):
     assert our_loss.numpy() == pytest.approx(loss.item(), rel=1e-5)
     tl.backward(our_loss, None, 0)
     wanted = {name: p.grad.numpy() for name, p in theirs.named_parameters()}
-    found = by_their_names(ours, theirs)
+    found = gradients(ours, theirs)
     assert set(found) == set(wanted)
     for name, want in wanted.items():
-        got = found[name].grad.numpy()
+        got = found[name]
         if is_transposed(theirs, name):
             got = got.T
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=name)
+
+
+EXPERTS = [name for name in CONFIGS if "moe" in name or "mixtral" in name]
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_losses_of_routers_are_transformers(name, tmp_path):
+    """Their loss of balance, and the z-loss of Switch Transformers; bitwise the same under every checkpoint policy."""
+    theirs = make_theirs(name)
+    theirs.save_pretrained(tmp_path)
+    ours, ids, targets = Model(tmp_path), tokens(), tokens(1)
+    result = theirs(torch.from_numpy(ids), output_router_logits=True)
+    loss = torch.nn.functional.cross_entropy(result.logits.flatten(0, 1), torch.from_numpy(targets).flatten())
+    z = torch.cat([logits.reshape(-1, logits.shape[-1]) for logits in result.router_logits]).logsumexp(-1)
+    (loss + 0.5 * result.aux_loss + 0.25 * z.square().mean()).backward()
+    tl.model_set_router_losses(ours.module, 0.5, 0.25)
+    bits = set()
+    for policy in range(6):
+        tl.model_set_checkpointing(ours.module, policy, 2)
+        for x in ours.tensors().values():
+            tl.set_grad(x, None)
+        our_loss = tl.model_loss(ours.module, tl.tensor(ids), tl.tensor(targets))
+        tl.backward(our_loss, None, 0)
+        found = gradients(ours, theirs)
+        bits.add((our_loss.numpy().tobytes(), *(g.tobytes() for g in found.values())))
+    assert len(bits) == 1
+    want = loss + 0.5 * result.aux_loss + 0.25 * z.square().mean()
+    assert our_loss.numpy() == pytest.approx(want.item(), rel=1e-5)
+    for key, p in theirs.named_parameters():
+        np.testing.assert_allclose(found[key], p.grad.numpy(), rtol=1e-4, atol=1e-4 * p.grad.abs().max().item(),
+                                   err_msg=key)
+
+
+def test_experts_may_come_in_any_order(tmp_path):
+    """Sums are over a token's choices, by probability: other numbers for the experts change nothing."""
+    theirs = make_theirs("olmoe")
+    theirs.save_pretrained(tmp_path)
+    tensors, order = load_file(tmp_path / "model.safetensors"), [3, 0, 5, 1, 4, 2]
+    model = Model(tmp_path, np.float64)
+    want = tl.model_logits(model.module, tl.tensor(tokens())).numpy()
+    moved = {re.sub(r"experts\.(\d+)", lambda m: f"experts.{order[int(m[1])]}", name): x for name, x in tensors.items()}
+    for name in (name for name in moved if name.endswith("mlp.gate.weight")):
+        moved[name] = tensors[name][np.argsort(order)]
+    save_file(moved, tmp_path / "model.safetensors", {"format": "pt"})
+    model.load(tmp_path)
+    got = tl.model_logits(model.module, tl.tensor(tokens())).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13)
 
 
 def masks(config, added):
@@ -166,9 +231,9 @@ def test_documents_are_transformers_with_a_block_diagonal_mask(both):
     our_loss = tl.model_document_loss(ours.module, tl.tensor(ids), tl.tensor(targets), begin)
     assert our_loss.numpy() == pytest.approx(loss.item(), rel=1e-5)
     tl.backward(our_loss, None, 0)
-    found = by_their_names(ours, theirs)
+    found = gradients(ours, theirs)
     for name, p in theirs.named_parameters():
-        got, want = found[name].grad.numpy(), p.grad.numpy()
+        got, want = found[name], p.grad.numpy()
         if is_transposed(theirs, name):
             got = got.T
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=name)

@@ -80,7 +80,7 @@ struct settings small_run(tl_family family, int64_t n_bytes) {
     struct settings s = settings_default();
     tl_model_config c;
     char path[128];
-    assert_true(tl_model_preset(family == TL_GPT2 ? "tiny-gpt2" : "tiny", &c));
+    assert_true(tl_model_preset(family == TL_GPT2 ? "tiny-gpt2" : family == TL_MIXTRAL ? "tiny-moe" : "tiny", &c));
     c.n_layers = 2, c.n_heads = c.n_kv_heads = 2, c.channels = 16, c.head_size = 8, c.ff = 32, c.context = 32;
     snprintf(path, sizeof path, "%s/model-%s.json", base, tl_family_name(family));
     assert_true(tl_model_config_write(&c, path));

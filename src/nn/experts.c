@@ -1,0 +1,260 @@
+/* experts.c: a mixture of experts. A router gives each of E experts a probability for each token; a token takes the
+ * k most probable ones, and its result is the sum of theirs, weighted by these probabilities:
+ *
+ *      p = softmax(x router^T)             (N,E), in f32
+ *      w, e = the k largest of p           (N,k) each; w divided by its sum, if the model says so
+ *      y = sum over j of w[j] down_e[j] (silu(gate_e[j] x) * up_e[j] x)
+ *
+ * No token is dropped, and none waits for another: there are N k rows, sorted by expert, and a product of each
+ * matrix of all experts with them (tl_grouped_matmul). How many rows an expert has is known to the device alone. So
+ * a step costs the same whatever the router does, and a price is exact.
+ *
+ * The sort is stable, and sums run over j in order of probability: results and gradients do not depend on the order
+ * of the experts.
+ *
+ * N tokens, C channels, E experts, k of them chosen, F the width of one. */
+#include "nn/experts.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/autocast.h"
+#include "nn/architecture.h"
+#include "nn/module.h"
+
+struct experts {
+    struct model *model;
+    int64_t n_experts, n_chosen;
+    double dropout;
+    bool is_normed;
+    tl_module *router, *gate, *up, *down;
+};
+
+/* ---- The matrices of all experts: weight (E,out,in) ---- */
+
+struct stack {
+    int64_t n, in, out;
+};
+
+static void stack_describe(const tl_module *m, char *text, size_t size) {
+    const struct stack *s = m->state;
+    snprintf(text, size, "experts=%lld, in_features=%lld, out_features=%lld", (long long)s->n, (long long)s->in,
+             (long long)s->out);
+}
+static const tl_module_kind stack_kind = {"ExpertLinear", NULL, stack_describe, sizeof(struct stack)};
+
+static tl_module *stack_make(const struct make *make, int64_t n, int64_t in, int64_t out) {
+    tl_module *m = tl_module_new(&stack_kind);
+    if (!m) return NULL;
+    *(struct stack *)m->state = (struct stack){n, in, out};
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *weight = tl_normal(TL_SHAPE(n, out, in), 0, make->std, make->dtype, make->device);
+    bool ok = tl_module_add_parameter(m, "weight", weight);
+    return module_finish(m, tl_scope_end(scope) && ok);
+}
+
+/* The router is no Linear layer: recipes that round the operands of these leave it alone, since a small error in its
+ * logits sends a token elsewhere. */
+static tl_tensor *router_forward(tl_module *m, tl_tensor *x) { return tl_linear(x, tl_module_tensor(m, 0), NULL); }
+static const tl_module_kind router_kind = {"Router", router_forward, NULL, 0};
+
+static tl_module *router_make(const struct make *make, int64_t in, int64_t out) {
+    tl_module *m = tl_module_new(&router_kind);
+    if (!m) return NULL;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *weight = tl_normal(TL_SHAPE(out, in), 0, make->std, make->dtype, make->device);
+    bool ok = tl_module_add_parameter(m, "weight", weight);
+    return module_finish(m, tl_scope_end(scope) && ok);
+}
+
+/* rows (N k,in), in order of experts -> (N k,out) */
+static tl_tensor *stack_multiply(const tl_module *m, tl_tensor *rows, tl_tensor *ends) {
+    tl_scope scope = module_enter(m);
+    if (!scope.depth) return NULL;
+    return tl_scope_return(scope, tl_grouped_matmul(rows, tl_module_tensor(m, 0), ends, true));
+}
+
+/* ---- Rows ---- */
+
+/* Row `place` of the sorted rows belongs to pair `order[place]` of (N,k), of token `token[place]`; `place` of (N,k) is
+ * the inverse of order. ends (E): where each expert's rows end. All i64. */
+struct route {
+    tl_tensor *logits, *probabilities; /* (N,E), f32 */
+    tl_tensor *weight;                 /* (N,k) */
+    tl_tensor *order, *place, *token, *ends;
+};
+
+/* A permutation of rows or its inverse, for a gradient; n_each > 1: and then the sums of so many rows each. */
+struct reorder {
+    tl_tensor *index;
+    int64_t n_each;
+};
+
+static void reorder_release(void *context) {
+    struct reorder *r = context;
+    tl_drop(r->index);
+    memory_free(r);
+}
+
+static void reorder_back(tl_gradient *g, void *context) {
+    static const int choices = 1;
+    const struct reorder *r = context;
+    tl_tensor *dy = tl_gradient_of_output(g, 0);
+    dy = dy ? tl_embedding(dy, r->index) : NULL;
+    if (dy && r->n_each > 1) {
+        int64_t n = tl_size(dy, 0) / r->n_each, C = tl_size(dy, 1);
+        dy = tl_sum(tl_view(dy, TL_SHAPE(n, r->n_each, C)), &choices, 1, false);
+    }
+    if (dy) tl_gradient_set(g, 0, dy);
+}
+
+/* Rows index[0], index[1], ... of x. The gradient: rows `back` of the result's, in sums of n_each. Two gathers, where
+ * that of an embedding would sort the ids again, and add rows in the order of experts. */
+static tl_tensor *rows_reorder(tl_tensor *x, tl_tensor *index, tl_tensor *back, int64_t n_each) {
+    bool grad = tl_set_grad_mode(false);
+    tl_tensor *y = tl_embedding(x, index);
+    tl_set_grad_mode(grad);
+    struct reorder *r = y ? memory_new(sizeof *r) : NULL;
+    if (!y) return NULL;
+    if (!r) return error_memory(sizeof *r, "a route"), NULL;
+    *r = (struct reorder){tl_keep(back), n_each};
+    return tl_function(reorder_back, r, reorder_release, &x, 1, &y, 1) ? y : NULL;
+}
+
+/* Where the pairs of tokens and experts e (N,k) go. */
+static bool pairs_sort(const struct experts *s, tl_tensor *e, struct route *route) {
+    int64_t N = tl_size(e, 0), k = s->n_chosen;
+    tl_device *device = tl_device_of(e);
+    tl_tensor *sorted = NULL, *flat = tl_reshape(e, TL_SHAPE(N * k));
+    if (!flat || !tl_sort(flat, 0, false, &sorted, &route->order)) return false;
+    tl_tensor *experts = tl_arange(0, 1, s->n_experts, TL_I64, device);
+    route->ends = tl_searchsorted(sorted, experts, true);
+    tl_tensor *pairs = tl_arange(0, 1, N * k, TL_I64, device), *tokens = tl_arange(0, 1, N, TL_I64, device);
+    route->place = tl_empty(TL_SHAPE(N * k), TL_I64, device);
+    route->place = route->place && pairs ? tl_scatter_(route->place, 0, route->order, pairs) : NULL;
+    tokens = tokens ? tl_expand(tl_unsqueeze(tokens, 1), TL_SHAPE(N, k)) : NULL;
+    route->token = tokens ? tl_gather(tl_reshape(tokens, TL_SHAPE(N * k)), 0, route->order) : NULL;
+    return route->ends && route->place && route->token;
+}
+
+/* x (N,C) */
+static bool route_find(const struct experts *s, tl_tensor *x, struct route *route) {
+    static const int experts = 1;
+    tl_tensor *logits = tl_module_forward(s->router, x), *e = NULL;
+    if (!logits) return false;
+    route->logits = tl_dtype_of(logits) == TL_F64 ? logits : tl_cast(logits, TL_F32);
+    route->probabilities = route->logits ? tl_softmax(route->logits, -1) : NULL;
+    if (!route->probabilities || !tl_topk(route->probabilities, s->n_chosen, -1, true, &route->weight, &e))
+        return false;
+    if (s->is_normed) {
+        tl_tensor *sum = tl_sum(route->weight, &experts, 1, true);
+        route->weight = sum ? tl_div(route->weight, sum) : NULL;
+    }
+    return route->weight && pairs_sort(s, e, route);
+}
+
+/* The results z (N k,C) of all rows, weighted and summed for each token: (N,C), in z's dtype. */
+static tl_tensor *rows_combine(const struct experts *s, tl_tensor *z, const struct route *route) {
+    static const int choices = 1;
+    if (!z) return NULL;
+    int64_t k = s->n_chosen, N = tl_size(z, 0) / k, C = tl_size(z, 1);
+    tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT); /* sums would be of f32 copies of all rows */
+    tl_tensor *pairs = tl_view(rows_reorder(z, route->place, route->order, 1), TL_SHAPE(N, k, C));
+    tl_tensor *weight = pairs ? tl_unsqueeze(tl_cast(route->weight, tl_dtype_of(z)), -1) : NULL; /* (N,k,1) */
+    tl_tensor *y = weight ? tl_sum(tl_mul(pairs, weight), &choices, 1, false) : NULL;
+    tl_set_autocast(autocast);
+    return y;
+}
+
+/* ---- Losses of routers ---- */
+
+bool routing_is_on(const struct model *s, const tl_module *model) {
+    return (s->balance_weight > 0 || s->router_z_weight > 0) && tl_module_is_training(model);
+}
+
+void routing_set(struct model *s, tl_tensor *x) {
+    if (x) tl_keep(x);
+    tl_drop(s->routing);
+    s->routing = x;
+}
+
+bool routing_begin(struct model *s, tl_device *device) {
+    tl_dtype dtype = s->dtype == TL_F64 ? TL_F64 : TL_F32;
+    tl_tensor *zeros = tl_zeros(TL_SHAPE(2 * s->config.n_experts + 1), dtype, device);
+    routing_set(s, zeros);
+    return zeros != NULL;
+}
+
+void routing_end(struct model *s) { routing_set(s, NULL); }
+
+/* How many rows each expert has, from where they end. */
+static tl_tensor *ends_count(tl_tensor *ends, tl_dtype dtype) {
+    tl_tensor *parts[2] = {tl_zeros(TL_SHAPE(1), TL_I64, tl_device_of(ends)), NULL};
+    parts[1] = tl_slice(ends, 0, 0, -1, 1);
+    tl_tensor *begins = parts[0] && parts[1] ? tl_concat(parts, 2, 0) : NULL;
+    return begins ? tl_cast(tl_sub(ends, begins), dtype) : NULL;
+}
+
+static bool routing_add(struct model *s, const struct route *route) {
+    static const int tokens = 0;
+    tl_tensor *lse = tl_logsumexp(route->logits, (const int[]){1}, 1, false); /* (N) */
+    tl_tensor *parts[3] = {tl_sum(route->probabilities, &tokens, 1, false), NULL, NULL};
+    parts[1] = ends_count(route->ends, tl_dtype_of(route->probabilities));
+    parts[2] = lse ? tl_sum(tl_square(lse), &tokens, 1, true) : NULL;
+    tl_tensor *sums = parts[0] && parts[1] && parts[2] ? tl_concat(parts, 3, 0) : NULL;
+    sums = sums ? tl_add(s->routing, sums) : NULL;
+    if (sums) routing_set(s, sums);
+    return sums != NULL;
+}
+
+tl_tensor *routing_loss(const struct model *s, tl_tensor *loss, int64_t n_rows) {
+    int64_t E = s->config.n_experts;
+    double n = (double)n_rows * (double)s->config.n_layers;
+    tl_tensor *probability = tl_slice(s->routing, 0, 0, E, 1), *chosen = tl_slice(s->routing, 0, E, 2 * E, 1);
+    tl_tensor *z = tl_select(s->routing, 0, 2 * E);
+    tl_tensor *balance = probability && chosen ? tl_sum_all(tl_mul(probability, tl_detach(chosen))) : NULL;
+    if (!loss || !balance || !z) return NULL;
+    tl_dtype dtype = tl_dtype_of(loss);
+    if (s->balance_weight > 0)
+        loss = tl_add(loss, tl_cast(tl_scale(balance, s->balance_weight * (double)E / (n * n)), dtype));
+    if (loss && s->router_z_weight > 0) loss = tl_add(loss, tl_cast(tl_scale(z, s->router_z_weight / n), dtype));
+    return loss;
+}
+
+/* ---- The layer ---- */
+
+/* x (...,C) -> (...,C) */
+static tl_tensor *experts_forward(tl_module *m, tl_tensor *x) {
+    const struct experts *s = m->state;
+    struct route route = {0};
+    tl_tensor *rows = tl_reshape(x, TL_SHAPE(-1, tl_size(x, -1))); /* (N,C) */
+    rows = rows ? autocast_narrow(rows) : NULL;
+    if (!rows || !route_find(s, rows, &route)) return NULL;
+    if (s->model && s->model->routing && !routing_add(s->model, &route)) return NULL;
+    tl_tensor *sorted = rows_reorder(rows, route.token, route.place, s->n_chosen); /* (N k,C) */
+    tl_tensor *gate = stack_multiply(s->gate, sorted, route.ends), *up = stack_multiply(s->up, sorted, route.ends);
+    tl_tensor *h = gate && up ? tl_swiglu(gate, up) : NULL; /* (N k,F) */
+    tl_tensor *y = rows_combine(s, h ? stack_multiply(s->down, h, route.ends) : NULL, &route);
+    return y ? dropout_in(m, s->dropout, tl_view(y, tl_rank(x), tl_shape(x))) : NULL;
+}
+
+static const tl_module_kind experts_kind = {"Experts", experts_forward, NULL, sizeof(struct experts)};
+
+tl_module *experts_make(const tl_model_config *c, const struct make *make, const struct make *residual) {
+    tl_module *m = tl_module_new(&experts_kind), *list = NULL;
+    if (!m) return NULL;
+    const struct architecture_names *names = architecture_of(c)->names;
+    struct experts *s = m->state;
+    *s = (struct experts){
+        .n_experts = c->n_experts, .n_chosen = c->n_chosen, .dropout = c->dropout, .is_normed = c->is_choice_normed};
+    int64_t C = c->channels, F = architecture_expert_ff(c), E = c->n_experts;
+    bool ok = (s->router = tl_module_add(m, names->router, router_make(make, C, E))) &&
+              (list = tl_module_add(m, names->experts, tl_nn_list())) &&
+              (s->gate = tl_module_add(list, names->gate, stack_make(make, E, C, F))) &&
+              (s->up = tl_module_add(list, names->up, stack_make(make, E, C, F))) &&
+              (s->down = tl_module_add(list, names->down, stack_make(residual, E, F, C)));
+    return module_finish(m, ok);
+}
+
+void experts_set_model(tl_module *m, struct model *model) { ((struct experts *)m->state)->model = model; }
