@@ -71,12 +71,13 @@ static void bill_rows(struct sheet *s, const struct plan *plan, double bound_s) 
 
 static void basis_line(struct sheet *s, const struct plan *plan) {
     const struct bill_terms *t = &plan->options.terms;
-    char more[120] = "", published[200] = "as published runs reach on other chips; nine of ten are within the range",
+    char more[120] = "", published[240] = "as published runs reach on other chips; nine of ten are within the range",
          a[32];
     const struct mfu_row *row = plan->expected.row;
     int n = 0;
     if (row)
-        number_print(published, sizeof published, "as published runs reach (%.3g %% MFU for %s parameters, %s)",
+        number_print(published, sizeof published,
+                     "as published runs reach (%.3g %% MFU for %s parameters, %s); nine of ten are within the range",
                      100 * row->mfu, amount_text(row->parameters, a), row->source);
     if (t->goodput > 0) n += number_print(more, sizeof more, "; %.3g of the time counts", t->goodput);
     if (t->pue > 0) n += number_print(more + n, sizeof more - (size_t)n, "; PUE %.3g", t->pue);
