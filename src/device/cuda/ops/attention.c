@@ -2,7 +2,8 @@
  *
  * Who does what. The gradient on compute capability 9.0: attention_hopper.cu. cuDNN: forward, and backward elsewhere
  * or of wider heads: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S.
- * device/cuda/shared/attention_rule.h has both rules. Everything else is ours: other calls of 16-bit operands with
+ * device/cuda/shared/attention_rule.h has both rules. Forward with what cuDNN's graphs lack, but no mask, on 9.0:
+ * attention_hopper_forward.cu. Everything else is ours: other calls of 16-bit operands with
  * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, cards before 8.0) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
@@ -457,18 +458,30 @@ static bool call_fits_cudnn(const struct attention_call *call, const tl_kernel_a
 
 /* The sizes fit, and TMA can read the rows. A later card that runs as one of 9.0 has the workspace, but not the
  * kernels. */
+static bool has_hopper_kernels(struct cuda_state *state) {
+    if (state->capability / 10 != 9) return false;
+    if (!state->warpgroups) state->warpgroups = attention_hopper_has_code() ? 1 : -1;
+    return state->warpgroups == 1;
+}
 static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_args *args) {
     const struct attention_sizes sizes = sizes_of(call);
     struct cuda_state *state = cuda_state_of(args->stream);
-    if (state->capability / 10 != 9) return false;
-    if (!state->warpgroups) state->warpgroups = attention_hopper_has_code() ? 1 : -1;
-    return state->warpgroups == 1 &&
+    return has_hopper_kernels(state) &&
            attention_fits_hopper(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr,
                                  state->capability) &&
            args->workspace_bytes >= attention_hopper_bytes(&sizes) && rows_fit_cudnn(&call->q) &&
            rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) && rows_fit_cudnn(&call->out) &&
            rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) && rows_fit_cudnn(&call->dk) &&
            rows_fit_cudnn(&call->dv);
+}
+
+/* Forward. One query is no work for tiles of 128. */
+static bool call_fits_hopper_forward(const struct attention_call *call, const tl_kernel_args *args) {
+    const bool fits_kind = (call->dtype == TL_BF16 || call->dtype == TL_F16) && !call->mask && call->scale > 0;
+    const bool fits_sizes = call->T > 1 && call->S > 0 && call->T <= 1 << 24 && call->S <= 1 << 24 && call->D > 0 &&
+                            call->D % 8 == 0 && call->D <= 256 && call->B * call->H <= 65535;
+    return fits_kind && fits_sizes && has_hopper_kernels(cuda_state_of(args->stream)) && rows_fit_cudnn(&call->q) &&
+           rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) && rows_fit_cudnn(&call->out);
 }
 
 /* Nothing but f32, f64, bf16 and f16, all alike. */
@@ -528,6 +541,7 @@ bool cuda_attention(const tl_kernel_args *args) {
     bool is_done = false;
     if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done)) return false;
     if (is_done) return true;
+    if (call_fits_hopper_forward(&call, args)) return attention_hopper_forward(args, &call);
     if (attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
         return attention_tiles_forward(args, &call);
     return attention_own_forward(args, &call);

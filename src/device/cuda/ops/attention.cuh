@@ -72,7 +72,7 @@ struct tile_mask {
     float growth; /* of what is kept */
     bool drops;   /* anything at all */
 };
-__device__ inline tile_mask mask_of(const attention_call &a) {
+__host__ __device__ inline tile_mask mask_of(const attention_call &a) {
     return {dropout_key(a.generator),     a.generator.index / 4,        dropout_row_words(a.S) / 4,
             rng_threshold(1 - a.dropout), (float)(1 / (1 - a.dropout)), a.dropout > 0};
 }

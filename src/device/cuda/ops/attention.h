@@ -53,7 +53,9 @@ bool attention_tiles_backward(const tl_kernel_args *args, const struct attention
 /* The gradient on Hopper's warpgroup tensor cores, where attention_fits_hopper says so. The workspace is as
  * attention_rule.h cuts it: delta, then slabs. */
 bool attention_hopper_backward(const tl_kernel_args *args, const struct attention_call *call);
-/* Whether this GPU and this build have its kernels: machine code for 9.0 alone. */
+/* Forward, there: no mask, heads of up to 256 that are a multiple of 8, a positive scale, rows aligned to 16 bytes. */
+bool attention_hopper_forward(const tl_kernel_args *args, const struct attention_call *call);
+/* Whether this GPU and this build have the kernels: machine code for 9.0 alone. */
 bool attention_hopper_has_code(void);
 
 /* Writes T into n i32 at `queries`, and S into n at `keys`. */

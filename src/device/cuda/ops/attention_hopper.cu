@@ -1,9 +1,12 @@
 /* attention_hopper.cu: the gradient of attention on Hopper's warpgroup tensor cores, for 16-bit operands.
  *
  * One block has one key head of one batch entry, and walks its keys in tiles of 128; for each, it walks the queries
- * that see them. With p = exp(s - lse), dp = g v^T, ds = p (dp - delta), a tile of keys j and a tile of queries i add
+ * that see them. With p = exp(s - lse), dp = m g v^T, ds = p (dp - delta), a tile of keys j and a tile of queries i add
  *
- *   dv_j += p^T g_i        dk_j += scale ds^T q_i        dq_i += scale ds k_j
+ *   dv_j += (m p)^T g_i    dk_j += scale ds^T q_i        dq_i += scale ds k_j
+ *
+ * where m is 0 or 1/(1 - dropout), and 1 without dropout. Which weights are kept is drawn again (attention.cuh) while
+ * the tensor cores compute the scores.
  *
  * Order. dk and dv of a tile stay in registers. dq of a tile of queries is summed in f32 in a slab of the workspace
  * that belongs to the block (it stays in the L2 cache), one tile of keys after the other: the order of the program is
@@ -21,18 +24,11 @@
  *   tile of scores per warpgroup     64 keys x QUERIES     128 queries for heads of up to 64, 64 for up to 128
  *   dq per warpgroup                 64 queries x 64       the second warpgroup has the other queries, or the other
  *                                                          half of the head
- *
- * Tiles in shared memory have rows of 64 elements (128 bytes), whose 16-byte parts are swizzled by the row, as TMA and
- * the tensor cores agree. A head of 128 is two such tiles side by side.
  */
-#include "device/cuda/ops/attention.cuh"
+#include "device/cuda/ops/attention_hopper.cuh"
 #include "device/cuda/shared/attention_rule.h"
-#include "device/cuda/shared/common.cuh"
 
-#include <cuda.h>
-
-enum { KEYS = HOPPER_KEYS, WARPGROUP = 128, HOPPER_THREADS = 3 * WARPGROUP, STAGES = 2, PART = 64 };
-enum { TILE_FLOATS = 64 * 64, ROW_BYTES = 2 * PART };
+enum { KEYS = HOPPER_KEYS, STAGES = 2, TILE_FLOATS = 64 * 64 };
 
 template <int DP> struct hopper_shape {
     enum { QUERIES = HOPPER_QUERIES(DP), PARTS = DP / PART, KV_STAGES = DP == 64 ? 2 : 1 };
@@ -45,6 +41,7 @@ struct hopper_maps {
 
 struct hopper_call {
     attention_call a;
+    tile_mask mask;
     const float *delta; /* (B,H,T) */
     float *slabs;
     int64_t slab_floats;  /* whole heads: of a block; parts: of a unit */
@@ -52,72 +49,7 @@ struct hopper_call {
     int n_units, n_parts; /* a unit is a key head, or a part of one */
 };
 
-#if defined __CUDA_ARCH_FEAT_SM90_ALL
-#define HAS_WARPGROUPS 1
-#else
-#define HAS_WARPGROUPS 0
-#endif
-
-__device__ inline float2 unpack(bf16, uint32_t two) {
-    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u));
-}
-__device__ inline float2 unpack(f16, uint32_t two) {
-    __half2 halves;
-    memcpy(&halves, &two, 4);
-    return __half22float2(halves);
-}
-
-__device__ inline uint16_t *row_of(const attention_rows &rows, int64_t b, int64_t t, int64_t h) {
-    return (uint16_t *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
-}
-
 #if HAS_WARPGROUPS || !defined __CUDA_ARCH__
-
-/* ---- Barriers ----------------------------------------------------------------------------------------- */
-
-__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-__device__ inline void barrier_init(uint64_t *barrier, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
-}
-__device__ inline void barrier_arrive(uint64_t *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-__device__ inline void barrier_expect(uint64_t *barrier, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-                 : "memory");
-}
-__device__ inline void barrier_wait(uint64_t *barrier, int phase) {
-    asm volatile("{\n.reg .pred done;\n"
-                 "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n}" ::"r"(shared_address(barrier)),
-                 "r"(phase)
-                 : "memory");
-}
-/* Among the threads of a consumer. */
-template <int CONSUMER> __device__ inline void warpgroup_sync() {
-    asm volatile("bar.sync %0, %1;" ::"n"(1 + CONSUMER), "n"((int)WARPGROUP) : "memory");
-}
-/* What this thread wrote to shared memory becomes visible to TMA and the tensor cores. */
-__device__ inline void shared_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-/* A counter of a ring of N slots: which slot, and the parity of its barriers. */
-template <int N> struct ring {
-    int slot = 0, phase = 0;
-    __device__ inline void next() {
-        if (++slot == N) slot = 0, phase ^= 1;
-    }
-};
-
-/* ---- TMA ---------------------------------------------------------------------------------------------- */
-
-__device__ inline void tile_fetch(void *to, const CUtensorMap *map, uint64_t *barrier, int d, int t, int h, int b) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], "
-        "[%2];" ::"r"(shared_address(to)),
-        "l"(map), "r"(shared_address(barrier)), "r"(d), "r"(t), "r"(h), "r"(b)
-        : "memory");
-}
 
 /* A tile of f32 from shared memory to the slab: stored, or added to what is there. */
 __device__ inline void slab_put(float *to, const float *from, bool adds) {
@@ -132,86 +64,6 @@ __device__ inline void slab_put(float *to, const float *from, bool adds) {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 __device__ inline void slab_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-
-/* ---- Warpgroup products ------------------------------------------------------------------------------- */
-
-/* A tile whose rows of 64 elements are swizzled: 8 rows are 1024 bytes. `apart` is the distance of the two tiles of a
- * head of 128, where an operand of 128 columns reaches over both. */
-__device__ inline uint64_t tile_operand(const void *tile, int apart = 0) {
-    return (uint64_t)(shared_address(tile) & 0x3ffff) >> 4 | (uint64_t)(apart >> 4) << 16 |
-           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
-}
-enum { STEP_ALONG_ROW = 32 >> 4, STEP_ALONG_ROWS = 16 * ROW_BYTES >> 4 }; /* 16 terms on, in such an operand */
-
-__device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int PENDING> __device__ inline void products_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
-}
-/* The compiler must not move reads or writes of c across this. */
-template <int N> __device__ inline void registers_fence(float (&c)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+f"(c[i])::"memory");
-}
-
-#define LIST_32                                                                                                       \
-    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-    "%30,%31}"
-#define LIST_64                                                                                                        \
-    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"  \
-    "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
-    "%58,%59,%60,%61,%62,%63}"
-#define REG4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
-#define REG16(c, i) REG4(c, i), REG4(c, i + 4), REG4(c, i + 8), REG4(c, i + 12)
-#define REG32(c) REG16(c, 0), REG16(c, 16)
-#define REG64(c) REG16(c, 0), REG16(c, 16), REG16(c, 32), REG16(c, 48)
-
-/* c (64,N) = or += a (64,16) b (16,N). From shared memory, an operand either has its terms along rows, or along
- * columns (`_T`: transposed by the tensor core). */
-#define SHARED_PRODUCT(name, type, n, list, registers, first, second, third, trans_a, trans_b)                         \
-    __device__ inline void name(type, float(&c)[n / 2], uint64_t a, uint64_t b, int adds) {                            \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " third ", 0;\n"                                                \
-                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " " list ", " first ", " second \
-                     ", p, 1, 1, " #trans_a ", " #trans_b ";\n}"                                                       \
-                     : registers                                                                                       \
-                     : "l"(a), "l"(b), "r"(adds));                                                                     \
-    }
-#define REGISTER_PRODUCT(name, type, n, list, registers, a0, a1, a2, a3, second, third)                                \
-    __device__ inline void name(type, float(&c)[n / 2], const uint32_t(&a)[4], uint64_t b, int adds) {                 \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " third ", 0;\n"                                                \
-                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " " list ", {" a0 "," a1 "," a2 \
-                     "," a3 "}, " second ", p, 1, 1, 1;\n}"                                                            \
-                     : registers                                                                                       \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));                                 \
-    }
-#define PRODUCTS(type)                                                                                          \
-    SHARED_PRODUCT(multiply_rows, type, 64, LIST_32, REG32(c), "%32", "%33", "%34", 0, 0)                       \
-    SHARED_PRODUCT(multiply_rows, type, 128, LIST_64, REG64(c), "%64", "%65", "%66", 0, 0)                      \
-    SHARED_PRODUCT(multiply_columns, type, 64, LIST_32, REG32(c), "%32", "%33", "%34", 1, 1)                    \
-    REGISTER_PRODUCT(multiply_registers, type, 64, LIST_32, REG32(c), "%32", "%33", "%34", "%35", "%36", "%37") \
-    REGISTER_PRODUCT(multiply_registers, type, 128, LIST_64, REG64(c), "%64", "%65", "%66", "%67", "%68", "%69")
-PRODUCTS(bf16)
-PRODUCTS(f16)
-
-__device__ inline uint32_t round_two(bf16, float low, float high) {
-    uint32_t two;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-    return two;
-}
-__device__ inline uint32_t round_two(f16, float low, float high) {
-    uint32_t two;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-    return two;
-}
-
-/* 16 rows of 16, the register operand of a product, to rows of a swizzled tile. `row`: the lane's row there (see
- * store_row), `part`: 16-byte parts from the row's beginning. */
-__device__ inline void store_matrix(void *tile, int row, int part, const uint32_t (&a)[4]) {
-    const uint32_t to = shared_address(tile) + (uint32_t)(row * ROW_BYTES + ((part ^ row % 8) << 4));
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(a[0]), "r"(a[1]),
-                 "r"(a[2]), "r"(a[3])
-                 : "memory");
-}
 
 /* ---- What is to be done ------------------------------------------------------------------------------- */
 
@@ -380,40 +232,6 @@ template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, c
 
 /* ---- Computing ---------------------------------------------------------------------------------------- */
 
-/* Where a lane is among a warpgroup's 128. Of a (64,n) result it has rows row() and row() + 8, and of
- * each 8 columns the pair that begins at column(). */
-struct lane_place {
-    int lane;
-    __device__ inline int row() const { return lane / 32 * 16 + lane % 32 / 4; }
-    __device__ inline int column() const { return lane % 4 * 2; }
-    /* the row that the lane addresses in store_matrix, within its warpgroup's 64 */
-    __device__ inline int store_row() const { return lane / 32 * 16 + lane % 16; }
-    __device__ inline int store_part() const { return lane % 32 / 16; }
-};
-
-/* 64 rows of 64, times a factor, rounded, into rows of a head from `first` on and elements from d0 on. `staging` is
- * the consumer's, and free. */
-template <class T>
-__device__ inline void rows_write(const lane_place &me, const float *c, float factor, void *staging,
-                                  const attention_rows &rows, int b, int first, int h, int end, int d0, int D) {
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        uint32_t a[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) a[i] = round_two(T(), c[8 * k + 2 * i] * factor, c[8 * k + 2 * i + 1] * factor);
-        store_matrix(staging, me.store_row(), 2 * k + me.store_part(), a);
-    }
-    __syncwarp();
-    const int lane = me.lane % 32, warp = me.lane / 32;
-#pragma unroll
-    for (int k = 0; k < 4; k++) { /* a warp has its own 16 rows; 8 lanes write one */
-        const int row = warp * 16 + 4 * k + lane / 8, part = lane % 8, t = first + row;
-        const uint4 eight = *(const uint4 *)((const char *)staging + row * ROW_BYTES + ((part ^ row % 8) << 4));
-        if (t < end && d0 + 8 * part < D) *(uint4 *)(row_of(rows, b, t, h) + d0 + 8 * part) = eight;
-    }
-    __syncwarp();
-}
-
 /* A result in a slab: thread by thread, so that a warp reads whole lines. Past the L1 cache, which TMA's additions do
  * not reach. */
 template <int N> __device__ inline void slab_read(float (&c)[N], const float *slab, int lane) {
@@ -467,11 +285,29 @@ __device__ inline void weights_hide(const lane_place &me, float (&p)[QUERIES / 2
             if (ahead < least || ahead > most || s >= n_keys) p[4 * n + i] = 0;
         }
 }
-template <class T, int N> __device__ inline void operand_of(uint32_t (&a)[N / 8][4], const float (&c)[N]) {
+/* Which of the lane's weights of (64 keys, QUERIES queries) dropout keeps: bit i of four for every 8 queries. */
+template <int QUERIES> struct kept_weights {
+    uint32_t bits[QUERIES / 64];
+    __device__ inline void draw(const tile_mask &mask, int64_t row, int key) {
 #pragma unroll
-    for (int k = 0; k < N / 8; k++)
+        for (int i = 0; i < QUERIES / 64; i++) {
+            bits[i] = 0;
+#pragma unroll 1 /* more at a time would take registers that the products need */
+            for (int n = 0; n < 8; n++) bits[i] |= keeps_keys(mask, row + 64 * i + 8 * n, key) << 4 * n;
+        }
+    }
+    __device__ inline bool keeps(int element) const { return bits[element / 32] >> element % 32 & 1; }
+    /* A register of two neighbouring weights, with zeros for those that are dropped. */
+    __device__ inline uint32_t of_two(uint32_t two, int element) const {
+        return two & ((keeps(element) ? 0xffffu : 0u) | (keeps(element + 1) ? 0xffff0000u : 0u));
+    }
+};
+
+/* dp = m dp. */
+template <int QUERIES>
+__device__ inline void gradients_drop(float (&dp)[QUERIES / 2], const kept_weights<QUERIES> &kept, float growth) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) a[k][i] = round_two(T(), c[8 * k + 2 * i], c[8 * k + 2 * i + 1]);
+    for (int i = 0; i < QUERIES / 2; i++) dp[i] = kept.keeps(i) ? growth * dp[i] : 0;
 }
 
 /* ds = p (dp - delta), in the place of dp. */
@@ -490,7 +326,7 @@ __device__ inline void scores_of(const lane_place &me, float (&dp)[QUERIES / 2],
     }
 }
 
-template <class T, int DP, int CONSUMER>
+template <class T, int DP, bool DROPS, int CONSUMER>
 __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) {
     typedef hopper_shape<DP> shape;
     enum { QUERIES = shape::QUERIES, PARTS = shape::PARTS };
@@ -540,6 +376,12 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             }
             products_commit();
             barrier_wait(&shared.rows_full[at.slot], at.phase);
+            kept_weights<QUERIES> kept;
+            if (DROPS) {
+                const int64_t head = shared.key[kv.slot].b * a.H + shared.key[kv.slot].h;
+                kept.draw(c.mask, head * a.T + shared.query[at.slot].tile * QUERIES,
+                          shared.key[kv.slot].tile * KEYS + CONSUMER * 64 + me.lane / 32 * 16);
+            }
             products_wait<1>();
             registers_fence(s);
             weights_of<QUERIES>(me, s, shared.lse[at.slot], (float)(a.scale * 1.4426950408889634));
@@ -552,13 +394,22 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             }
             uint32_t p16[QUERIES / 16][4];
             operand_of<T>(p16, s);
+            uint32_t kept16[DROPS ? QUERIES / 16 : 1][4];
+            if (DROPS) {
+#pragma unroll
+                for (int k = 0; k < QUERIES / 16; k++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) kept16[k][i] = kept.of_two(p16[k][i], 8 * k + 2 * i);
+            }
             registers_fence(dv);
             products_begin();
 #pragma unroll
-            for (int k = 0; k < QUERIES / 16; k++) multiply_registers(T(), dv, p16[k], g_rows + k * STEP_ALONG_ROWS, 1);
+            for (int k = 0; k < QUERIES / 16; k++)
+                multiply_registers(T(), dv, DROPS ? kept16[k] : p16[k], g_rows + k * STEP_ALONG_ROWS, 1);
             products_commit();
             products_wait<1>();
             registers_fence(dp);
+            if (DROPS) gradients_drop<QUERIES>(dp, kept, c.mask.growth);
             scores_of<T, QUERIES>(me, dp, p16, shared.delta[at.slot]);
             uint32_t ds16[QUERIES / 16][4];
             operand_of<T>(ds16, dp);
@@ -628,14 +479,15 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             const int first = job.tile * KEYS + CONSUMER * 64;
             rows_write<T>(me, dk + 32 * part, (float)a.scale, own_dq, a.dk, job.b, first, job.h_kv, (int)a.S,
                           part * PART, (int)a.D);
-            rows_write<T>(me, dv + 32 * part, 1, own_dq, a.dv, job.b, first, job.h_kv, (int)a.S, part * PART, (int)a.D);
+            rows_write<T>(me, dv + 32 * part, DROPS ? c.mask.growth : 1, own_dq, a.dv, job.b, first, job.h_kv, (int)a.S,
+                          part * PART, (int)a.D);
         }
     }
     if (me.lane == 0) slab_wait();
 }
 #endif
 
-template <class T, int DP>
+template <class T, int DP, bool DROPS>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     hopper_backward(const __grid_constant__ hopper_maps maps, const __grid_constant__ hopper_call c) {
 #if HAS_WARPGROUPS
@@ -662,8 +514,8 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
         else if (threadIdx.x / 32 == 1) fetch_rows<DP>(shared, c);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        if (role == 1) compute<T, DP, 0>(shared, c);
-        else compute<T, DP, 1>(shared, c);
+        if (role == 1) compute<T, DP, DROPS, 0>(shared, c);
+        else compute<T, DP, DROPS, 1>(shared, c);
     }
 #endif
 }
@@ -737,33 +589,8 @@ template <class T> __global__ void __launch_bounds__(DELTA_THREADS) hopper_delta
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
-static bool fails(const tl_kernel_args *args, const char *what, const char *reason) {
-    snprintf(args->error, CUDA_ERROR_BYTES, "%s: %s: %s", args->op, what, reason);
-    return false;
-}
-
-typedef CUresult (*map_encoder)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* n_rows rows of n_heads heads in tiles of `tile` rows of 64 elements. */
-static bool map_make(const tl_kernel_args *args, CUtensorMap *map, const attention_call &a, const attention_rows &rows,
-                     int64_t n_rows, int64_t n_heads, int tile) {
-    static map_encoder encode_map;
-    if (!encode_map) cuda_driver_function("cuTensorMapEncodeTiled", &encode_map);
-    if (!encode_map) return fails(args, "cuTensorMapEncodeTiled", "the driver does not have it");
-    const cuuint64_t sizes[4] = {(cuuint64_t)a.D, (cuuint64_t)n_rows, (cuuint64_t)n_heads, (cuuint64_t)a.B};
-    const cuuint64_t strides[3] = {(cuuint64_t)rows.stride_t * 2, (cuuint64_t)rows.stride_h * 2,
-                                   (cuuint64_t)rows.stride_b * 2};
-    const cuuint32_t box[4] = {PART, (cuuint32_t)tile, 1, 1}, steps[4] = {1, 1, 1, 1};
-    const CUresult result =
-        encode_map(map, a.dtype == TL_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
-                   rows.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return result == CUDA_SUCCESS || fails(args, "cuTensorMapEncodeTiled", "the driver refuses the tensor's strides");
-}
-
-template <class T, int DP> static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
+template <class T, int DP, bool DROPS>
+static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
     typedef hopper_shape<DP> shape;
     const attention_sizes sizes = {a.B, a.T, a.S, a.H, a.H_kv, a.D};
     const hopper_cut cut = attention_hopper_cut(&sizes);
@@ -774,21 +601,22 @@ template <class T, int DP> static bool backward_launch(const tl_kernel_args *arg
         !map_make(args, &maps.k, a, a.k, a.S, a.H_kv, KEYS) || !map_make(args, &maps.v, a, a.v, a.S, a.H_kv, KEYS))
         return false;
     const size_t shared_bytes = sizeof(hopper_shared<DP>);
-    const cudaError_t status =
-        cudaFuncSetAttribute(hopper_backward<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+    const cudaError_t status = cudaFuncSetAttribute(hopper_backward<T, DP, DROPS>,
+                                                    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
     if (status != cudaSuccess) return cuda_check(status, args->op, args->error);
     const int64_t block_rows = DELTA_THREADS / 8 * DELTA_ROWS, delta_blocks = tiles_over(a.B * a.T * a.H, block_rows);
     hopper_delta<T><<<capped(delta_blocks), DELTA_THREADS, 0, stream_of(args)>>>(a, delta);
-    hopper_call c = {a, delta, (float *)((char *)args->workspace + attention_delta_bytes(&sizes)), 0, 0, 0, 1};
+    hopper_call c = {a, mask_of(a), delta, (float *)((char *)args->workspace + attention_delta_bytes(&sizes)),
+                     0, 0,          0,     1};
     if (cut.n_whole) {
         c.slab_floats = attention_hopper_slab(&sizes), c.n_units = (int)cut.n_whole;
         const unsigned n_blocks = (unsigned)attention_hopper_blocks(&cut);
-        hopper_backward<T, DP><<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+        hopper_backward<T, DP, DROPS><<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
     }
     if (cut.n_cut) {
         c.slab_floats = attention_hopper_part_slab(&sizes), c.n_parts = cut.n_parts;
         c.first_head = (int)cut.n_whole, c.n_units = (int)cut.n_cut * cut.n_parts;
-        hopper_backward<T, DP><<<(unsigned)c.n_units, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+        hopper_backward<T, DP, DROPS><<<(unsigned)c.n_units, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
         const int64_t n_tiles = tiles_over(a.T, shape::QUERIES) * cut.n_cut * (a.H / a.H_kv);
         hopper_gather<T, DP><<<(unsigned)(2 * n_tiles), WARPGROUP, 0, stream_of(args)>>>(c);
     }
@@ -797,14 +625,18 @@ template <class T, int DP> static bool backward_launch(const tl_kernel_args *arg
 
 extern "C" bool attention_hopper_has_code(void) {
     cudaFuncAttributes code;
-    if (cudaFuncGetAttributes(&code, hopper_backward<bf16, 64>) == cudaSuccess)
+    if (cudaFuncGetAttributes(&code, hopper_backward<bf16, 64, false>) == cudaSuccess)
         return code.binaryVersion == 90 && code.ptxVersion == 90;
     cudaGetLastError();
     return false;
 }
 
+template <class T, bool DROPS> static bool backward(const tl_kernel_args *args, const attention_call &a) {
+    return a.D <= 64 ? backward_launch<T, 64, DROPS>(args, a) : backward_launch<T, 128, DROPS>(args, a);
+}
+
 extern "C" bool attention_hopper_backward(const tl_kernel_args *args, const attention_call *call) {
     if (call->dtype == TL_BF16)
-        return call->D <= 64 ? backward_launch<bf16, 64>(args, *call) : backward_launch<bf16, 128>(args, *call);
-    return call->D <= 64 ? backward_launch<f16, 64>(args, *call) : backward_launch<f16, 128>(args, *call);
+        return call->dropout > 0 ? backward<bf16, true>(args, *call) : backward<bf16, false>(args, *call);
+    return call->dropout > 0 ? backward<f16, true>(args, *call) : backward<f16, false>(args, *call);
 }

@@ -72,11 +72,11 @@ __device__ inline void parts_load_turned(uint32_t (&four)[4], const uint16_t *ro
                  : "r"((uint32_t)__cvta_generic_to_shared(row)));
 }
 
-/* 16 bytes to shared memory, later; zeros unless `is_there`. */
-__device__ inline void copy_later(uint16_t *to, const uint16_t *from, bool is_there) {
+/* BYTES to shared memory, later; zeros unless `is_there`. */
+template <int BYTES> __device__ inline void copy_later(uint16_t *to, const uint16_t *from, bool is_there) {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from), "r"(is_there ? 16 : 0)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from), "n"(BYTES), "r"(is_there ? BYTES : 0)
                  : "memory");
 #endif
 }
@@ -117,25 +117,50 @@ __host__ __device__ inline bool is_aligned(const attention_rows &rows, int64_t D
            (rows.stride_b | rows.stride_t | rows.stride_h | D) % (bytes / 2) == 0;
 }
 
-/* N rows of a head from `first` on into shared memory; zeros beyond `end` and beyond D. */
+/* N rows of a head from `first` on into shared memory, BYTES at a time; zeros beyond `end` and beyond D. */
+template <int DP, int N, int BYTES>
+__device__ inline void tile_copy(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
+                                 int64_t end, int64_t D) {
+    enum { PACK = BYTES / 2, PER_ROW = DP / PACK };
+    for (int i = (int)threadIdx.x; i < N * PER_ROW; i += TILE_THREADS) {
+        const int row = i / PER_ROW, column = i % PER_ROW * PACK;
+        const bool is_there = first + row < end && column < D;
+        copy_later<BYTES>(tile + row * tile_shape<DP>::ROW + column,
+                          row_at(rows, b, is_there ? first + row : 0, h) + (is_there ? column : 0), is_there);
+    }
+}
+/* The same where rows begin at odd places: a batch of elements is read before it is written. */
+template <int DP, int N>
+__device__ inline void tile_copy_single(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
+                                        int64_t end, int64_t D) {
+    enum { BATCH = 8 };
+    for (int i = (int)threadIdx.x; i < N * DP; i += BATCH * TILE_THREADS) {
+        uint16_t x[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int row = (i + k * TILE_THREADS) / DP, column = (i + k * TILE_THREADS) % DP;
+            x[k] = first + row < end && column < D ? row_at(rows, b, first + row, h)[column] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            tile[(i + k * TILE_THREADS) / DP * tile_shape<DP>::ROW + (i + k * TILE_THREADS) % DP] = x[k];
+    }
+}
 template <int DP, int N>
 __device__ inline void tile_load(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
                                  int64_t end, int64_t D) {
-    enum { ROW = tile_shape<DP>::ROW };
-    if (is_aligned(rows, D, 16)) {
-        for (int i = (int)threadIdx.x; i < N * DP / 8; i += TILE_THREADS) {
-            const int row = i / (DP / 8), column = i % (DP / 8) * 8;
-            const bool is_there = first + row < end && column < D;
-            copy_later(tile + row * ROW + column,
-                       row_at(rows, b, is_there ? first + row : 0, h) + (is_there ? column : 0), is_there);
-        }
-    } else {
-        for (int i = (int)threadIdx.x; i < N * DP; i += TILE_THREADS) {
-            const int row = i / DP, column = i % DP;
-            const bool is_there = first + row < end && column < D;
-            tile[row * ROW + column] = is_there ? row_at(rows, b, first + row, h)[column] : 0;
-        }
-    }
+    static_assert(N * DP % (8 * TILE_THREADS) == 0, "tile_copy_single takes whole batches");
+    if (is_aligned(rows, D, 16)) tile_copy<DP, N, 16>(tile, rows, b, first, h, end, D);
+    else if (is_aligned(rows, D, 8)) tile_copy<DP, N, 8>(tile, rows, b, first, h, end, D);
+    else if (is_aligned(rows, D, 4)) tile_copy<DP, N, 4>(tile, rows, b, first, h, end, D);
+    else tile_copy_single<DP, N>(tile, rows, b, first, h, end, D);
+}
+
+/* 16-bit elements of shared memory: n_own tiles of the block's own rows, and the ring of tiles of n rows, which takes
+ * the place of the first once they are in registers. What a mask adds lies behind them. */
+__host__ __device__ constexpr int shared_elements(int DP, int n_own, int n, bool holds) {
+    const int own = n_own * TILE, ring = STAGES * 2 * n;
+    return (DP + PAD) * (holds ? (own > ring ? own : ring) : own + ring);
 }
 
 /* The warp's 16 rows of a tile, as A's of 16 columns each: in registers, or read each time. */
@@ -269,21 +294,49 @@ __device__ inline void scores_hide(float (&p)[N / 8][4], const lane_sight &own, 
         }
 }
 
-/* Adds the mask to the scores of (16 queries, N keys) or, KEYS_FIRST, (16 keys, N queries). */
+/* What a mask adds to the scores of TILE rows and N columns, in powers of two; lowest where it hides. Rows are queries
+ * or, KEYS_FIRST, keys. Neighbouring threads read neighbouring keys, so that a warp reads whole lines, and a batch of
+ * elements is read before it is written. */
+template <int N> struct mask_tile { float added[TILE][N + 1]; };
+__device__ inline float mask_added(uint8_t x) { return x ? 0 : lowest<float>(); }
+template <class M> __device__ inline float mask_added(M x) { return value_of<float>(x) * LOG2_E; }
+
+template <class M, int N, bool KEYS_FIRST>
+__device__ inline void mask_copy(mask_tile<N> &tile, const attention_call &a, int64_t b, int64_t h, int begin, int at) {
+    const M *const head = (const M *)a.mask + b * a.mask_stride[0] + h * a.mask_stride[1];
+    enum { WIDTH = KEYS_FIRST ? TILE : N, BATCH = 16 };
+    for (int i = (int)threadIdx.x; i < TILE * N; i += BATCH * TILE_THREADS) {
+        M x[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int outer = (i + k * TILE_THREADS) / WIDTH, inner = (i + k * TILE_THREADS) % WIDTH;
+            const int64_t t = min((int64_t)((KEYS_FIRST ? at : begin) + outer), a.T - 1);
+            const int64_t s = min((int64_t)((KEYS_FIRST ? begin : at) + inner), a.S - 1);
+            x[k] = head[t * a.mask_stride[2] + s * a.mask_stride[3]];
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int outer = (i + k * TILE_THREADS) / WIDTH, inner = (i + k * TILE_THREADS) % WIDTH;
+            tile.added[KEYS_FIRST ? inner : outer][KEYS_FIRST ? outer : inner] = mask_added(x[k]);
+        }
+    }
+}
 template <int N, bool KEYS_FIRST>
-__device__ inline void scores_mask(float (&p)[N / 8][4], const attention_call &a, int64_t b, int64_t h, int first,
-                                   int at) {
-    const int64_t head = b * a.mask_stride[0] + h * a.mask_stride[1];
+__device__ inline void mask_load(mask_tile<N> &tile, const attention_call &a, int64_t b, int64_t h, int begin, int at) {
+    static_assert(TILE * N % (16 * TILE_THREADS) == 0, "mask_copy takes whole batches");
+    if (a.mask_dtype == TL_BOOL) mask_copy<uint8_t, N, KEYS_FIRST>(tile, a, b, h, begin, at);
+    else if (a.mask_dtype == TL_BF16) mask_copy<bf16, N, KEYS_FIRST>(tile, a, b, h, begin, at);
+    else if (a.mask_dtype == TL_F16) mask_copy<f16, N, KEYS_FIRST>(tile, a, b, h, begin, at);
+    else if (a.mask_dtype == TL_F32) mask_copy<float, N, KEYS_FIRST>(tile, a, b, h, begin, at);
+    else mask_copy<double, N, KEYS_FIRST>(tile, a, b, h, begin, at);
+}
+template <int N> __device__ inline void scores_mask(float (&p)[N / 8][4], const mask_tile<N> &tile) {
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int row = first + lane_row() + i / 2 * 8, column = at + 8 * j + lane_pair() + i % 2;
-            const int t = KEYS_FIRST ? column : row, s = KEYS_FIRST ? row : column;
-            if (t >= a.T || s >= a.S || p[j][i] == lowest<float>()) continue;
-            const float x = load_as<float>(a.mask, head + t * a.mask_stride[2] + s * a.mask_stride[3], a.mask_dtype);
-            if (a.mask_dtype != TL_BOOL) p[j][i] = fmaf(x, LOG2_E, p[j][i]);
-            else if (x == 0) p[j][i] = lowest<float>();
+            const float added = tile.added[warp_rows() + lane_row() + i / 2 * 8][8 * j + lane_pair() + i % 2];
+            if (p[j][i] != lowest<float>()) p[j][i] += added; /* what is hidden stays so, whatever is added */
         }
 }
 
@@ -375,6 +428,7 @@ template <class T, int DP> __global__ void __launch_bounds__(TILE_THREADS) tiles
     enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 128, OWN = TILE * tile_shape<DP>::ROW };
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : OWN)};
+    mask_tile<N> &masked = *(mask_tile<N> *)(memory + shared_elements(DP, 1, N, HOLDS));
     const query_block at = query_block_of(a, n);
     const tile_mask mask = mask_of(a);
     const uint64_t mask_row = keeps_row(mask, at.head * a.T + at.first);
@@ -393,11 +447,12 @@ template <class T, int DP> __global__ void __launch_bounds__(TILE_THREADS) tiles
     for (int i = 0, s = begin; s < at.to; i++, s += N) {
         if (s + N < at.to) ring.load(i + 1, a.k, a.v, at.b, s + N, at.h_kv, a.S, a.D);
         else copies_commit();
+        if (a.mask) mask_load<N, false>(masked, a, at.b, at.h, at.begin, s);
         ring.wait();
         float p[N / 8][4];
         multiply_rows<T, DP, N>(p, q, ring.first(i));
         scores_hide<N>(p, own, s, (float)a.scale * LOG2_E, s >= at.whole_from && s + N <= at.whole_to);
-        if (a.mask) scores_mask<N, false>(p, a, at.b, at.h, at.first, s);
+        if (a.mask) scores_mask<N>(p, masked);
         weights_of<N, DP>(p, r, o, mask, mask_row, s);
         multiply_columns<T, DP, DP, N>(o, p, ring.second(i));
         __syncthreads();
@@ -428,6 +483,7 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
     enum { OWN = TILE * tile_shape<DP>::ROW };
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : 2 * OWN)};
+    mask_tile<N> &masked = *(mask_tile<N> *)(memory + shared_elements(DP, 2, N, HOLDS));
     const int64_t head = blockIdx.x / n, b = head / a.H_kv, h_kv = head % a.H_kv, group = a.H / a.H_kv;
     const int begin = (int)(blockIdx.x % n) * TILE, first = begin + warp_rows(); /* the longest first */
     const int64_t last = min((int64_t)begin + TILE, a.S) - 1;
@@ -453,12 +509,13 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
         if (next < n_all)
             ring.load(next, a.q, a.g, b, from + next % n_tiles * N, h_kv * group + next / n_tiles, a.T, a.D);
         else copies_commit();
+        if (a.mask) mask_load<N, true>(masked, a, b, h, begin, t0);
         ring.wait();
         float p[N / 8][4], ds[N / 8][4];
         multiply_rows<T, DP, N>(p, k, ring.first(i));
         multiply_rows<T, DP, N>(ds, v, ring.second(i));
         scores_hide<N>(p, own, t0, (float)a.scale * LOG2_E, t0 >= whole_from && t0 + N <= whole_to);
-        if (a.mask) scores_mask<N, true>(p, a, b, h, first, t0);
+        if (a.mask) scores_mask<N>(p, masked);
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             const unsigned keeps = keeps_keys(mask, row + t0 + 8 * j, first);
@@ -498,6 +555,7 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
     enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 64, OWN = TILE * tile_shape<DP>::ROW };
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : 2 * OWN)};
+    mask_tile<N> &masked = *(mask_tile<N> *)(memory + shared_elements(DP, 2, N, HOLDS));
     query_block at = query_block_of(a, n);
     if (a.dmask) at.from = 0, at.to = (int)a.S; /* its zeros are written too */
     const int64_t row = at.head * a.T + at.first;
@@ -524,12 +582,13 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
     for (int i = 0, s = begin; s < at.to; i++, s += N) {
         if (s + N < at.to) ring.load(i + 1, a.k, a.v, at.b, s + N, at.h_kv, a.S, a.D);
         else copies_commit();
+        if (a.mask) mask_load<N, false>(masked, a, at.b, at.h, at.begin, s);
         ring.wait();
         float p[N / 8][4], ds[N / 8][4];
         multiply_rows<T, DP, N>(p, q, ring.first(i));
         multiply_rows<T, DP, N>(ds, g, ring.second(i));
         scores_hide<N>(p, own, s, (float)a.scale * LOG2_E, s >= at.whole_from && s + N <= at.whole_to);
-        if (a.mask) scores_mask<N, false>(p, a, at.b, at.h, at.first, s);
+        if (a.mask) scores_mask<N>(p, masked);
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             const unsigned keeps = keeps_queries(mask, mask_row, s + 8 * j);
@@ -552,11 +611,9 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
 
 static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 
-/* Bytes of shared memory: n_own tiles of the block's own rows, and the ring of tiles of n rows, which may take the
- * place of the first once they are in registers. */
-static int shared_bytes(int DP, int n_own, int n, bool holds) {
-    const int own = n_own * TILE, ring = STAGES * 2 * n;
-    return 2 * (DP + PAD) * (holds ? (own > ring ? own : ring) : own + ring);
+/* Bytes of shared memory of a call. */
+static int shared_bytes(const attention_call &a, int DP, int n_own, int n, bool holds) {
+    return 2 * shared_elements(DP, n_own, n, holds) + (a.mask ? TILE * (n + 1) * (int)sizeof(float) : 0);
 }
 
 template <class KERNEL> static bool prepare(const tl_kernel_args *args, KERNEL kernel, int bytes) {
@@ -566,7 +623,7 @@ template <class KERNEL> static bool prepare(const tl_kernel_args *args, KERNEL k
 
 template <class T, int DP> static bool forward_launch(const tl_kernel_args *args, const attention_call &a) {
     const int64_t n = tiles_of(a.T);
-    const int bytes = shared_bytes(DP, 1, tile_shape<DP>::KEYS, DP <= 128);
+    const int bytes = shared_bytes(a, DP, 1, tile_shape<DP>::KEYS, DP <= 128);
     if (!prepare(args, tiles_forward<T, DP>, bytes)) return false;
     tiles_forward<T, DP><<<(unsigned)(n * a.B * a.H), TILE_THREADS, (size_t)bytes, stream_of(args)>>>(a, n);
     return true;
@@ -575,8 +632,8 @@ template <class T, int DP> static bool forward_launch(const tl_kernel_args *args
 template <class T, int DP> static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
     const int64_t n_keys = tiles_of(a.S), n_queries = tiles_of(a.T);
     const float *delta = (const float *)args->workspace;
-    const int key_bytes = shared_bytes(DP, 2, tile_shape<DP>::QUERIES, DP <= 64);
-    const int query_bytes = shared_bytes(DP, 2, tile_shape<DP>::KEYS, DP <= 64);
+    const int key_bytes = shared_bytes(a, DP, 2, tile_shape<DP>::QUERIES, DP <= 64);
+    const int query_bytes = shared_bytes(a, DP, 2, tile_shape<DP>::KEYS, DP <= 64);
     if (!prepare(args, tiles_keys<T, DP>, key_bytes) || !prepare(args, tiles_queries<T, DP>, query_bytes)) return false;
     const dim3 key_blocks((unsigned)(n_keys * a.B * a.H_kv), DP / tile_shape<DP>::COLUMNS);
     tiles_keys<T, DP><<<key_blocks, TILE_THREADS, (size_t)key_bytes, stream_of(args)>>>(a, delta, n_keys);
@@ -600,7 +657,9 @@ extern "C" {
 bool attention_tiles_fit(const attention_call *a, int capability) {
     const bool is_empty = a->B == 0 || a->T == 0 || a->S == 0 || a->H == 0 || a->D == 0;
     const bool is_16_bit = a->dtype == TL_BF16 || a->dtype == TL_F16;
-    if (capability < 80 || !is_16_bit || is_empty || a->D > WIDEST) return false;
+    const bool fits_mask = !a->mask || a->mask_dtype == TL_BOOL || a->mask_dtype == TL_BF16 ||
+                           a->mask_dtype == TL_F16 || a->mask_dtype == TL_F32 || a->mask_dtype == TL_F64;
+    if (capability < 80 || !is_16_bit || is_empty || a->D > WIDEST || !fits_mask) return false;
     const int64_t n = tiles_of(a->T > a->S ? a->T : a->S);
     const bool fits_int = a->T < INT32_MAX - TILE && a->S < INT32_MAX - TILE;
     /* tiles of one key head's queries are counted in an int */
