@@ -4,18 +4,6 @@
 
 tl_tensor *tl_scale(tl_tensor *x, double scale) { return tl_affine(x, scale, 0); }
 
-tl_tensor *tl_dropout(tl_tensor *x, double p) {
-    if (!tensor_check(x, "dropout")) return NULL;
-    if (!(p >= 0 && p < 1)) {
-        error_set(TL_ERROR_USE, "dropout: probability has to be in [0, 1), but got %g", p);
-        return NULL;
-    }
-    if (p == 0) return x;
-    tl_tensor *mask = tl_bernoulli(x->rank, x->shape, 1 - p, x->storage->device);
-    tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
-    return tl_where(mask, tl_scale(x, 1 / (1 - p)), zero);
-}
-
 tl_tensor *tl_square(tl_tensor *x) {
     if (!tensor_check(x, "square")) return NULL;
     tl_tensor *number = x->dtype == TL_BOOL ? tl_cast(x, TL_I64) : x;

@@ -136,6 +136,39 @@ tl_tensor *tl_trunc_normal(int rank, const int64_t *shape, double mean, double s
     return tl_scope_return(scope, x ? tl_trunc_normal_(x, mean, std, low, high) : NULL);
 }
 
+/* ---- dropout ---- */
+
+static bool dropout_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
+static void dropout_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->output[0]->numel); }
+/* The same elements of g, by the same factor. */
+static void dropout_backward(tl_gradient *g) {
+    const struct attr_dropout *a = tl_gradient_attr(g);
+    g->result[0] = op_apply1(&op_dropout, g->grad[0], a, sizeof *a);
+}
+const tl_op op_dropout = {RECORD(KERNEL, dropout, 1),
+                          .shape = dropout_shape,
+                          .cost = dropout_cost,
+                          .backward = dropout_backward,
+                          .shapes = "x (...) -> like x",
+                          .dtypes = "floats",
+                          .flops = "n: random numbers have none"};
+
+tl_tensor *tl_dropout(tl_tensor *x, double p) {
+    if (!tensor_check(x, "dropout")) return NULL;
+    if (!(p >= 0 && p < 1)) {
+        error_set(TL_ERROR_USE, "dropout: probability has to be in [0, 1), but got %g", p);
+        return NULL;
+    }
+    if (p == 0) return x;
+    struct attr_dropout a;
+    memset(&a, 0, sizeof a);
+    a.p = p;
+    a.generator = draw_part_begin(1, x->numel);
+    tl_tensor *out = op_apply1(&op_dropout, x, &a, sizeof a);
+    if (out) draw_part_end(1, x->numel);
+    return out;
+}
+
 /* ---- permutation ---- */
 
 static bool permutation_shape(tl_call *c) {

@@ -222,6 +222,14 @@ struct attr_random_fill {
     double p_low, p_high, low, high;
 };
 
+/* dropout (x any, float) -> out: element i in row-major order is x / (1 - p) if word generator.index + i of (seed,
+ * stream) is below the threshold of 1 - p, as `random` draws a bernoulli, and 0 otherwise; rounded once. The gradient
+ * is the same op on g: nothing is saved. */
+struct attr_dropout {
+    double p;
+    tl_generator generator;
+};
+
 /* permutation ( ) -> out (n) i64: the order that sorts wide draws generator.index + 0 .. n-1, ties by index.
  * The workspace has 2n (key, index) pairs of 16 bytes. */
 struct attr_permutation { tl_generator generator; };

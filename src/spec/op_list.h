@@ -144,6 +144,7 @@ OP(KERNEL, dequantize)
 
 /* random.c */
 OP(KERNEL, random_fill)
+OP(KERNEL, dropout)
 OP(KERNEL, permutation)
 OP(KERNEL, multinomial)
 

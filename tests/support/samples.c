@@ -732,7 +732,6 @@ const struct sample samples_compare[] = {
 CALL(where_call) { return (void)s, one(out, tl_where(in[0], in[1], in[2])); }
 CALL(where_integer_call) { return one(out, tl_where_scalar(in[0], in[1], tl_scalar_int((int64_t)s->d[0]))); }
 CALL(where_number_call) { return (void)s, one(out, tl_where_scalar(in[0], in[1], tl_scalar_float(s->d[0]))); }
-CALL(dropout_call) { return one(out, tl_dropout(in[0], s->d[0])); }
 /* index.c's masks, join.c's triangles */
 CALL(masked_fill_call) { return one(out, tl_masked_fill(in[0], in[1], s->d[0])); }
 CALL(masked_fill_in_place) { return one(out, tl_masked_fill_(tl_clone(in[0]), in[1], s->d[0])); }
@@ -764,10 +763,8 @@ const struct sample samples_where[] = {
     {"u8 with an integer that wraps", 0, .call = where_integer_call, .in = {IN(BOOL, DENSE, 3, 4), IN(U8, DENSE, 4)}, .d = {-1}},
     {"u8 with one that does not", 0, .call = where_integer_call, .in = {IN(BOOL, DENSE, 3, 4), IN(U8, DENSE, 4)}, .d = {300}, .error = "without overflow"},
     {"integers with a number", 0, .call = where_number_call, .in = {IN(BOOL, DENSE, 3, 4), IN(I32, DENSE, 4)}, .d = {0.5}},
-    {"dropout", GRAD, .call = dropout_call, .in = {F(4, 5)}, .d = {0.25}, .roundings = 2},
     {"large", LARGE | GRAD, .call = where_call, .in = {IN(BOOL, DENSE, 257, 129), F(257, 129), F(129)}},
     {"condition is no bool", 0, .call = where_call, .in = {IN(U8, DENSE, 3), F(3), F(3)}, .error = "expected condition to be a boolean tensor"},
-    {"dropout of all", 0, .call = dropout_call, .in = {F(3)}, .d = {1}, .error = "dropout: probability has to be in [0, 1), but got 1"},
     END};
 
 /* Bases well away from 0, where a power's derivatives explode; divisors larger than the dividend, whose quotient has no step nearby. */
@@ -1780,6 +1777,19 @@ const struct sample samples_random_fill[] = {
     {"empty range", 0, .call = trunc_normal_call, .n = {1, 4}, .d = {0, 1, 2, 2}, .error = "the range [2, 2] is empty"},
     {"range far out", 0, .call = trunc_normal_call, .n = {1, 4}, .d = {0, 1, 40, 41}, .error = "the range [40, 41] is more than 37 std from the mean"},
     {"no deviation", 0, .call = trunc_normal_call, .n = {1, 4}, .d = {0, 0, -1, 1}, .error = "a finite std above 0"},
+    END};
+
+CALL(dropout_call) { return one(out, tl_dropout(in[0], s->d[0])); }
+const struct sample samples_dropout[] = {
+    {"rows", GRAD, DT_ARITHMETIC, .call = dropout_call, .in = {F(3, 5)}, .d = {0.25}, .flops = 1},
+    {"permuted", GRAD, .call = dropout_call, .in = {IN(FLOAT, PERMUTED, 3, 8)}, .d = {0.5}},
+    {"expanded and sliced", GRAD, .call = dropout_call, .in = {IN(FLOAT, EXPANDED, 4, 8)}, .d = {0.1}},
+    {"reversed", GRAD, .call = dropout_call, .in = {IN(FLOAT, REVERSED, 3, 8)}, .d = {0.9}},
+    {"scalar", GRAD, .call = dropout_call, .in = {SCALAR(FLOAT)}, .d = {0.25}},
+    {"nothing", GRAD, .call = dropout_call, .in = {F(0, 3)}, .d = {0.25}},
+    {"large", LARGE | GRAD, .call = dropout_call, .in = {F(201, 104)}, .d = {0.2}},
+    {"integers", 0, .call = dropout_call, .in = {IN(I32, DENSE, 4)}, .d = {0.5}, .error = "not implemented for int32"},
+    {"probability 1", 0, .call = dropout_call, .in = {K(4)}, .d = {1}, .error = "dropout: probability has to be in [0, 1), but got 1"},
     END};
 
 CALL(permutation_call) { return (void)in, one(out, tl_permutation(s->n[0], NULL)); }

@@ -76,6 +76,50 @@ bool cpu_random_fill(const tl_kernel_args *args) {
     return true;
 }
 
+/* ---- dropout ------------------------------------------------------------------------------------------------ */
+
+struct dropout {
+    const struct attr_dropout *attr;
+    tl_dtype dtype;
+    struct iterate walk; /* out, x */
+};
+
+static void dropout_range(void *context, int64_t first, int64_t last) {
+    const struct dropout *d = context;
+    const uint64_t threshold = rng_threshold(1 - d->attr->p);
+    const double growth = 1 / (1 - d->attr->p);
+    const int64_t bytes = iterate_element_bytes(d->dtype);
+    const int64_t to = d->walk.step[0] / bytes, from = d->walk.step[1] / bytes;
+    const bool is_wide = d->dtype == TL_F64;
+    uint32_t words[CHUNK];
+    float narrow[CHUNK];
+    double wide[CHUNK];
+    struct iterate_run run;
+    iterate_seek(&d->walk, &run, first, last);
+    while (iterate_next(&d->walk, &run, CHUNK)) {
+        rng_fill_u32(words, run.length, key_of(d->attr->generator), d->attr->generator.index + (uint64_t)run.position);
+        if (is_wide) {
+            convert_to_f64(wide, run.data[1], d->dtype, from, run.length);
+            for (int64_t i = 0; i < run.length; i++)
+                wide[i] = rng_bernoulli(words[i], threshold) ? wide[i] * growth : 0;
+            convert_from_f64(run.data[0], d->dtype, to, wide, run.length);
+        } else {
+            convert_to_f32(narrow, run.data[1], d->dtype, from, run.length);
+            for (int64_t i = 0; i < run.length; i++)
+                narrow[i] = rng_bernoulli(words[i], threshold) ? narrow[i] * (float)growth : 0;
+            convert_from_f32(run.data[0], d->dtype, to, narrow, run.length);
+        }
+    }
+}
+
+bool cpu_dropout(const tl_kernel_args *args) {
+    const tl_operand *operands[2] = {&args->out[0], &args->in[0]};
+    struct dropout d = {.attr = args->attr, .dtype = args->out[0].dtype};
+    iterate_begin(&d.walk, args->out[0].rank, args->out[0].shape, operands, 2, ITERATE_ROW_MAJOR);
+    parallel_for(d.walk.n, parallel_grain(4), args->n_threads, dropout_range, &d);
+    return true;
+}
+
 /* ---- Sorting ------------------------------------------------------------------------------------------------ */
 
 /* Sorts pairs[0..n) by key, with room for as many behind them; returns where the result is. Three passes of 11 bits

@@ -298,9 +298,13 @@ __device__ inline void scores_hide(float (&p)[N / 8][4], const lane_sight &own, 
  * or, KEYS_FIRST, keys. Neighbouring threads read neighbouring keys, so that a warp reads whole lines, and a batch of
  * elements is read before it is written. */
 template <int N> struct mask_tile { float added[TILE][N + 1]; };
-__device__ inline float mask_added(uint8_t x) { return x ? 0 : lowest<float>(); }
-template <class M> __device__ inline float mask_added(M x) { return value_of<float>(x) * LOG2_E; }
+__device__ inline float mask_added(uint8_t x, tl_dtype) { return x ? 0 : lowest<float>(); }
+__device__ inline float mask_added(uint16_t x, tl_dtype dtype) {
+    return (dtype == TL_BF16 ? __uint_as_float((uint32_t)x << 16) : __half2float(__ushort_as_half(x))) * LOG2_E;
+}
+__device__ inline float mask_added(float x, tl_dtype) { return x * LOG2_E; }
 
+/* By the size of an element. */
 template <class M, int N, bool KEYS_FIRST>
 __device__ inline void mask_copy(mask_tile<N> &tile, const attention_call &a, int64_t b, int64_t h, int begin, int at) {
     const M *const head = (const M *)a.mask + b * a.mask_stride[0] + h * a.mask_stride[1];
@@ -317,7 +321,7 @@ __device__ inline void mask_copy(mask_tile<N> &tile, const attention_call &a, in
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
             const int outer = (i + k * TILE_THREADS) / WIDTH, inner = (i + k * TILE_THREADS) % WIDTH;
-            tile.added[KEYS_FIRST ? inner : outer][KEYS_FIRST ? outer : inner] = mask_added(x[k]);
+            tile.added[KEYS_FIRST ? inner : outer][KEYS_FIRST ? outer : inner] = mask_added(x[k], a.mask_dtype);
         }
     }
 }
@@ -325,10 +329,8 @@ template <int N, bool KEYS_FIRST>
 __device__ inline void mask_load(mask_tile<N> &tile, const attention_call &a, int64_t b, int64_t h, int begin, int at) {
     static_assert(TILE * N % (16 * TILE_THREADS) == 0, "mask_copy takes whole batches");
     if (a.mask_dtype == TL_BOOL) mask_copy<uint8_t, N, KEYS_FIRST>(tile, a, b, h, begin, at);
-    else if (a.mask_dtype == TL_BF16) mask_copy<bf16, N, KEYS_FIRST>(tile, a, b, h, begin, at);
-    else if (a.mask_dtype == TL_F16) mask_copy<f16, N, KEYS_FIRST>(tile, a, b, h, begin, at);
     else if (a.mask_dtype == TL_F32) mask_copy<float, N, KEYS_FIRST>(tile, a, b, h, begin, at);
-    else mask_copy<double, N, KEYS_FIRST>(tile, a, b, h, begin, at);
+    else mask_copy<uint16_t, N, KEYS_FIRST>(tile, a, b, h, begin, at);
 }
 template <int N> __device__ inline void scores_mask(float (&p)[N / 8][4], const mask_tile<N> &tile) {
 #pragma unroll
@@ -658,7 +660,7 @@ bool attention_tiles_fit(const attention_call *a, int capability) {
     const bool is_empty = a->B == 0 || a->T == 0 || a->S == 0 || a->H == 0 || a->D == 0;
     const bool is_16_bit = a->dtype == TL_BF16 || a->dtype == TL_F16;
     const bool fits_mask = !a->mask || a->mask_dtype == TL_BOOL || a->mask_dtype == TL_BF16 ||
-                           a->mask_dtype == TL_F16 || a->mask_dtype == TL_F32 || a->mask_dtype == TL_F64;
+                           a->mask_dtype == TL_F16 || a->mask_dtype == TL_F32;
     if (capability < 80 || !is_16_bit || is_empty || a->D > WIDEST || !fits_mask) return false;
     const int64_t n = tiles_of(a->T > a->S ? a->T : a->S);
     const bool fits_int = a->T < INT32_MAX - TILE && a->S < INT32_MAX - TILE;

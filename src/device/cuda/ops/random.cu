@@ -5,6 +5,7 @@
  * running sums have the bits of the CPU's, so the results do too. A running sum is one chain of additions: one thread
  * computes it in shared memory while the others of its block wait.
  */
+#include "device/cuda/ops/elementwise.cuh"
 #include "device/cuda/ops/random.cuh"
 #include "device/cuda/ops/sort.cuh"
 
@@ -16,6 +17,45 @@ struct permutation_source {
     __device__ uint64_t key(int64_t, int64_t i) const { return rng_wide_draw_at(draws, index + (uint64_t)i); }
     __device__ void put(int64_t, int64_t place, int64_t i) const { out[place] = i; }
 };
+
+/* ---- dropout -------------------------------------------------------------------------------------------- */
+
+struct dropout_draws {
+    struct rng_key key;
+    uint64_t index, threshold;
+    double growth; /* of what is kept */
+};
+
+template <class C> __global__ void __launch_bounds__(BLOCK) dropout_any(geometry<2> g, operands<2> o, dropout_draws d) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[2];
+        offsets_of(g, i, at);
+        const bool keeps = rng_bernoulli(rng_draw_at(d.key, d.index + (uint64_t)i), d.threshold);
+        const C x = load_as<C>(o.data[1], at[1], o.dtype[1]);
+        store_as<C>(o.data[0], at[0], o.dtype[0], keeps ? x * C(d.growth) : C(0));
+    }
+}
+
+/* PACK elements: whole Philox blocks, since d.index is a multiple of four. */
+template <class T>
+__global__ void __launch_bounds__(BLOCK) dropout_packs(geometry<2> g, operands<2> o, dropout_draws d) {
+    const float growth = (float)d.growth;
+    FOR_EACH(i, g.numel) {
+        int64_t at[2];
+        offsets_of(g, i, at);
+        pack<T> x = pack_load<T>(o.data[1], at[1], g.stride[1][g.rank - 1] == 0), y;
+#pragma unroll
+        for (int k = 0; k < PACK; k += 4) {
+            const rng_block block = rng_block_at(d.key, (d.index + (uint64_t)i * PACK + (uint64_t)k) / 4);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const bool keeps = rng_bernoulli(block.word[j], d.threshold);
+                y.v[k + j] = conversion<T>::from(keeps ? value_of<float>(x.v[k + j]) * growth : 0.0f);
+            }
+        }
+        *(pack<T> *)((T *)o.data[0] + at[0]) = y;
+    }
+}
 
 /* ---- multinomial ---------------------------------------------------------------------------------------- */
 
@@ -129,6 +169,33 @@ extern "C" {
 bool cuda_random_fill(const tl_kernel_args *args) {
     if (!operands_known(args)) return false;
     random_operand(args, &args->out[0], *(const struct attr_random_fill *)args->attr);
+    return true;
+}
+
+bool cuda_dropout(const tl_kernel_args *args) {
+    const struct attr_dropout *attr = (const struct attr_dropout *)args->attr;
+    if (!operands_known(args)) return false;
+    const tl_operand *const list[2] = {&args->out[0], &args->in[0]};
+    const geometry<2> g = geometry_of<2>(list);
+    const operands<2> o = operands_of<2>(list);
+    const dropout_draws d = {{attr->generator.seed, attr->generator.stream},
+                             attr->generator.index,
+                             rng_threshold(1 - attr->p),
+                             1 / (1 - attr->p)};
+    const cudaStream_t stream = stream_of(args);
+    const tl_dtype t = o.dtype[0];
+    if (g.numel == 0) return true;
+    if (can_pack(g, o) && (t == TL_F32 || t == TL_BF16 || t == TL_F16)) {
+        const geometry<2> packs = geometry_in_packs(g);
+        const unsigned blocks = blocks_for(packs.numel);
+        if (t == TL_F32) dropout_packs<float><<<blocks, BLOCK, 0, stream>>>(packs, o, d);
+        else if (t == TL_BF16) dropout_packs<bf16><<<blocks, BLOCK, 0, stream>>>(packs, o, d);
+        else dropout_packs<f16><<<blocks, BLOCK, 0, stream>>>(packs, o, d);
+        return true;
+    }
+    if (compute_of(t) == COMPUTE_F64) dropout_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, o, d);
+    else if (compute_of(t) == COMPUTE_F32) dropout_any<float><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, o, d);
+    else return cuda_refuse_dtype(args, t);
     return true;
 }
 
