@@ -124,7 +124,13 @@ __device__ inline void block_list(const void *ids, tl_dtype dtype, int64_t n_ids
     }
 }
 
-/* A block processes 32 ids together that are far apart. Each lane has the group of one. */
+/* A block processes a set of ids that are far apart: up to 32, so that each lane has the group of one, and fewer where
+ * there would be too few sets for all multiprocessors. */
+enum { FEW_SETS = 1056 };
+__host__ __device__ inline int64_t sets_of(int64_t V) {
+    const int64_t whole = (V + 31) / 32;
+    return whole > FEW_SETS ? whole : min(V, (int64_t)FEW_SETS);
+}
 struct group_span {
     int first, n;
 };
@@ -138,7 +144,7 @@ __device__ inline group_span span_of(const int *starts, int64_t id, int64_t V) {
 __global__ void __launch_bounds__(1024)
     group_order(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t V, const int *starts, int *rows) {
     __shared__ int sorted[SORT_SHARED];
-    const int64_t n_sets = (V + 31) / 32;
+    const int64_t n_sets = sets_of(V);
     for (int64_t set = blockIdx.x; set < n_sets; set += gridDim.x) {
         const group_span own = span_of(starts, set + threadIdx.x % 32 * n_sets, V);
         for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 1); wanted; wanted &= wanted - 1) {
@@ -168,7 +174,7 @@ __global__ void __launch_bounds__(32 * ROW_LANES)
                         bool is_added) {
     typedef typename compute_type<T>::type C;
     __shared__ C parts[ROW_LANES][32 * U];
-    const int64_t n_sets = (V + 31) / 32, unit_at = blockIdx.y * (int64_t)32 + threadIdx.x % 32;
+    const int64_t n_sets = sets_of(V), unit_at = blockIdx.y * (int64_t)32 + threadIdx.x % 32;
     const int64_t first_column = blockIdx.y * (int64_t)(32 * U);
     const int row_lane = threadIdx.x / 32;
     const bool is_there = unit_at < n_columns / U;
@@ -218,8 +224,8 @@ static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *
     group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, fault_of(args));
     group_scan<<<1, 1024, 0, stream>>>(starts, V + 1);
     group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
-    const int64_t n_sets = (V + 31) / 32;
-    const unsigned blocks = (unsigned)(n_sets < 1056 ? n_sets : 1056); /* a few for each multiprocessor */
+    const int64_t n_sets = sets_of(V);
+    const unsigned blocks = (unsigned)min(n_sets, (int64_t)FEW_SETS); /* a few for each multiprocessor */
     group_order<<<blocks, 1024, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
     const void *const addresses[] = {g, out};
     const int U = sizeof(T) < 8 ? PACK : 1;
