@@ -556,6 +556,11 @@ TL_API tl_tensor *tl_sin(tl_tensor *x);
 TL_API tl_tensor *tl_cos(tl_tensor *x);
 TL_API tl_tensor *tl_tanh(tl_tensor *x);
 TL_API tl_tensor *tl_erf(tl_tensor *x);
+TL_API tl_tensor *tl_erfc(tl_tensor *x); /* 1 - erf(x) */
+TL_API tl_tensor *tl_sinh(tl_tensor *x);
+TL_API tl_tensor *tl_cosh(tl_tensor *x);
+TL_API tl_tensor *tl_atan(tl_tensor *x);
+TL_API tl_tensor *tl_atan2(tl_tensor *a, tl_tensor *b); /* the angle of the point (b, a), in (-pi, pi] */
 TL_API tl_tensor *tl_exp_(tl_tensor *x);
 TL_API tl_tensor *tl_exp2_(tl_tensor *x);
 TL_API tl_tensor *tl_expm1_(tl_tensor *x);
@@ -568,6 +573,11 @@ TL_API tl_tensor *tl_sin_(tl_tensor *x);
 TL_API tl_tensor *tl_cos_(tl_tensor *x);
 TL_API tl_tensor *tl_tanh_(tl_tensor *x);
 TL_API tl_tensor *tl_erf_(tl_tensor *x);
+TL_API tl_tensor *tl_erfc_(tl_tensor *x);
+TL_API tl_tensor *tl_sinh_(tl_tensor *x);
+TL_API tl_tensor *tl_cosh_(tl_tensor *x);
+TL_API tl_tensor *tl_atan_(tl_tensor *x);
+TL_API tl_tensor *tl_atan2_(tl_tensor *a, tl_tensor *b);
 
 /* Activation functions. */
 TL_API tl_tensor *tl_sigmoid(tl_tensor *x);
@@ -593,6 +603,12 @@ TL_API tl_tensor *tl_cmp_scalar(tl_tensor *x, tl_compare relation, tl_scalar val
 TL_API tl_tensor *tl_logical_and(tl_tensor *a, tl_tensor *b);
 TL_API tl_tensor *tl_logical_or(tl_tensor *a, tl_tensor *b);
 TL_API tl_tensor *tl_logical_xor(tl_tensor *a, tl_tensor *b);
+/* Bits of integers and bool. A shift by more bits than there are gives 0, to the right the sign. */
+TL_API tl_tensor *tl_bitwise_and(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_bitwise_or(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_bitwise_xor(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_bitwise_left_shift(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_bitwise_right_shift(tl_tensor *a, tl_tensor *b);
 TL_API tl_tensor *tl_logical_not(tl_tensor *x);
 TL_API tl_tensor *tl_isnan(tl_tensor *x);
 TL_API tl_tensor *tl_isfinite(tl_tensor *x); /* neither infinite nor NaN */
@@ -970,6 +986,14 @@ TL_API bool tl_set_grad_mode(bool on);
 TL_API tl_tensor *tl_requires_grad(tl_tensor *x, bool on); /* makes x a leaf whose .grad backward fills; returns x */
 TL_API bool tl_needs_grad(const tl_tensor *x);
 TL_API bool tl_is_leaf(const tl_tensor *x);
+/* The recorded graph, for reading: the step that made x, or NULL for a leaf; the name of a step's op; its inputs, each
+ * of which another step made (tl_graph_input) or is a leaf that gets a gradient (tl_graph_leaf), NULL if neither. All
+ * of it is valid as long as x is. */
+TL_API const void *tl_graph_step(const tl_tensor *x);
+TL_API const char *tl_graph_name(const void *step);
+TL_API int tl_graph_inputs(const void *step);
+TL_API const void *tl_graph_input(const void *step, int i);
+TL_API tl_tensor *tl_graph_leaf(const void *step, int i);
 TL_API tl_tensor *tl_retain_grad(tl_tensor *x); /* also fills .grad of this result; returns x */
 TL_API tl_tensor *tl_grad_of(tl_tensor *x);     /* the gradient, held by x; NULL if there is none */
 /* Sets the gradient (x's shape; NULL frees it). Later backward passes add to it. */

@@ -29,6 +29,21 @@ static void a_dropped_loss_takes_its_graph_along(void **state) {
     expect_true(tl_grad_of(x) == NULL);
 }
 
+static void the_graph_can_be_read(void **state) {
+    (void)state;
+    tl_tensor *x = LEAF(TL_SHAPE(2), 1, 2), *y = check_from((const double[]){3, 4}, TL_F64, TL_SHAPE(2));
+    tl_tensor *z = tl_exp(tl_mul(x, y));
+    const void *last = tl_graph_step(z), *first = tl_graph_input(last, 0);
+    expect_true(last && first && !tl_graph_step(x));
+    assert_string_equal(tl_graph_name(last), "exp");
+    assert_string_equal(tl_graph_name(first), "mul");
+    expect_equal(tl_graph_inputs(first), 2);
+    expect_true(tl_graph_leaf(first, 0) == x && !tl_graph_input(first, 0));
+    expect_true(!tl_graph_leaf(first, 1) && !tl_graph_input(first, 1)); /* y needs no gradient */
+    expect_true(!tl_graph_leaf(first, 2) && !tl_graph_input(first, -1));
+    expect_true(!tl_graph_name(NULL) && !tl_graph_inputs(NULL));
+}
+
 static void a_loss_alone_holds_what_backward_needs(void **state) {
     (void)state;
     tl_tensor *x = LEAF(TL_SHAPE(4), 1, 2, 3, 4);
@@ -799,6 +814,7 @@ static void gradients_on_meta_have_shapes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_dropped_loss_takes_its_graph_along),
+        TEST(the_graph_can_be_read),
         TEST(a_loss_alone_holds_what_backward_needs),
         TEST(backward_frees_activations_and_keeps_gradients),
         TEST(saved_results_become_activations),

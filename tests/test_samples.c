@@ -737,6 +737,7 @@ static const struct {
     {"x float", DT_ARITHMETIC},
     {"g float", DT_ARITHMETIC},
     {"floats, integers", DT_ARITHMETIC | DT_INTEGERS},
+    {"integers, bool", DT_INTEGERS | DT(TL_BOOL)},
     {"floats, integers, bool", DT_COMPUTES},
     {"floats; integers and bool", DT_COMPUTES},
     {"floats; bernoulli: any that computes", DT_COMPUTES},

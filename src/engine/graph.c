@@ -438,6 +438,22 @@ bool tl_needs_grad(const tl_tensor *x) {
 
 bool tl_is_leaf(const tl_tensor *x) { return tensor_check(x, "tl_is_leaf") && !x->node; }
 
+const void *tl_graph_step(const tl_tensor *x) { return tensor_check(x, "tl_graph_step") ? x->node : NULL; }
+const char *tl_graph_name(const void *step) { return step ? ((const struct node *)step)->op->name : NULL; }
+int tl_graph_inputs(const void *step) { return step ? ((const struct node *)step)->n_inputs : 0; }
+
+static const struct edge *edge_of(const struct node *node, int i) {
+    return node && i >= 0 && i < node->n_inputs ? &node->edges[i] : NULL;
+}
+const void *tl_graph_input(const void *step, int i) {
+    const struct edge *edge = edge_of(step, i);
+    return edge ? edge->node : NULL;
+}
+tl_tensor *tl_graph_leaf(const void *step, int i) {
+    const struct edge *edge = edge_of(step, i);
+    return edge ? edge->leaf : NULL;
+}
+
 static struct tensor_extra *extra_of(tl_tensor *x) {
     if (x->extra) return x->extra;
     x->extra = memory_new(sizeof *x->extra);

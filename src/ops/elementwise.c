@@ -76,6 +76,13 @@ static bool float_pair_shape(tl_call *c) {
            call_fail_need(c, "not implemented for integers", "a floating point dtype");
 }
 
+static bool bits_pair_shape(tl_call *c) {
+    for (int i = 0; i < 2; i++)
+        if (dtype_is_float(c->input[i]->dtype))
+            return call_fail_need(c, "not implemented for floats", "integers or bool");
+    return pair_shape(c);
+}
+
 /* True division: integers become f32. */
 static bool quotient_shape(tl_call *c) {
     tl_dtype dtype;
@@ -137,6 +144,12 @@ static tl_tensor *sigmoid_gradient(tl_tensor *g, tl_tensor *y) {
 }
 /* erf' = 2/sqrt(pi) e^(-x^2) */
 static tl_tensor *bell(tl_tensor *x) { return tl_scale(tl_exp(tl_neg(tl_mul(x, x))), TWO_OVER_SQRT_PI); }
+/* d atan(a / b) by a: g b / (a a + b b); by b, with the sign of the caller: g a / (a a + b b) */
+static tl_tensor *atan2_gradient(tl_tensor *g, tl_tensor *other, tl_tensor *a, tl_tensor *b) {
+    tl_tensor *aa = tl_square(a), *bb = tl_square(b);
+    tl_tensor *share = tl_div(other, tl_add(aa, bb));
+    return tl_mul(g, share);
+}
 /* g, and 0 where y is 0: NaN lets it pass */
 static tl_tensor *relu_gradient(tl_tensor *g, tl_tensor *y) {
     tl_tensor *zero = zero_like(g);
@@ -335,6 +348,7 @@ static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
 #define WORDS_LOGIC TWO, .dtypes = "any for arithmetic -> bool"
 #define WORDS_FLOAT_PAIR .shapes = "two, broadcast", .dtypes = "floats; promoted"
 #define WORDS_SLOPE .shapes = "x (...), g (...) -> broadcast", .dtypes = "floats; promoted"
+#define WORDS_BITS_PAIR TWO, .dtypes = "integers, bool; promoted"
 #define WORDS_CHOICE \
     .shapes = "condition, a, b -> broadcast", .dtypes = "condition bool; a, b any for arithmetic; promoted"
 
@@ -353,6 +367,7 @@ static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
 #define CLASS_LOGIC WORDS_LOGIC, .shape = logic_shape
 #define CLASS_FLOAT_PAIR WORDS_FLOAT_PAIR, .shape = float_pair_shape
 #define CLASS_SLOPE WORDS_SLOPE, .shape = float_pair_shape
+#define CLASS_BITS_PAIR WORDS_BITS_PAIR, .shape = bits_pair_shape
 
 #define READS_G 0
 #define READS_STEP 0

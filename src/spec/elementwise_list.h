@@ -38,7 +38,7 @@
  *              device/cpu/ops/elementwise_map_template.h). CPU_LOOP: the cpu has its own loop (device/cpu/ops/elementwise_loops.h), cuda
  *              uses the formula. OWN: both devices have a kernel of their own; the formula only says what it computes.
  *
- * The classes. All of them take floats; CLASS_... in elementwise.c has their rules and words.
+ * The classes. All but BITS_PAIR take floats; CLASS_... in elementwise.c has their rules and words.
  *
  *   REAL      integers and bool give f32            ANY_PAIR      any two; promoted
  *   FLOAT     floats only                           SIGNED_PAIR   the same, without bool
@@ -48,6 +48,7 @@
  *   TRUTH     any -> bool                           LOGIC         any two -> bool
  *                                                   FLOAT_PAIR    floats, or a float beside integers; promoted
  *                                                   SLOPE         the same, for x and the gradient g
+ *                                                   BITS_PAIR     integers or bool, no floats; promoted
  *
  * INTEGERS_class(no, yes...) expands to `yes` if the class computes with integers, and to `no` if it does not.
  *
@@ -69,6 +70,7 @@
 #define INTEGERS_LOGIC(no, ...) __VA_ARGS__
 #define INTEGERS_FLOAT_PAIR(no, ...) no
 #define INTEGERS_SLOPE(no, ...) no
+#define INTEGERS_BITS_PAIR(no, ...) __VA_ARGS__
 #endif
 
 #ifndef BINARY_SHARED
@@ -128,6 +130,23 @@ UNARY(cos, REAL, F(cos)(x), 1, "", X, tl_neg(tl_mul(g, tl_sin(x))), IN_PLACE, AS
 UNARY(tanh, REAL, F(tanh)(x), 1, "", Y, tanh_gradient(g, y), IN_PLACE, AS_IS, TILED)
 UNARY(sigmoid, REAL, F(sigmoid)(x), 4, "negate, exp, sum, divide", Y, sigmoid_gradient(g, y), IN_PLACE, AS_IS, TILED)
 UNARY(erf, REAL, F(erf)(x), 1, "", X, tl_mul(g, bell(x)), IN_PLACE, AS_IS, TILED)
+UNARY(erfc, REAL, F(erfc)(x), 1, "", X, tl_neg(tl_mul(g, bell(x))), IN_PLACE, AS_IS, PLAIN)
+UNARY(sinh, REAL, F(sinh)(x), 1, "", X, tl_mul(g, tl_cosh(x)), IN_PLACE, WIDE, PLAIN)
+UNARY(cosh, REAL, F(cosh)(x), 1, "", X, tl_mul(g, tl_sinh(x)), IN_PLACE, WIDE, PLAIN)
+UNARY(atan, REAL, F(atan)(x), 1, "", X, tl_div(g, tl_affine(tl_square(x), 1, 1)), IN_PLACE, AS_IS, PLAIN)
+BINARY(atan2, QUOTIENT, F(atan2)(a, b), 1, "", AB, atan2_gradient(g, b, a, b), AB,
+       tl_neg(atan2_gradient(g, a, a, b)), IN_PLACE, AS_IS, PLAIN)
+
+/* ---- Bits of integers ---- */
+
+BINARY(bitwise_and, BITS_PAIR, (T)((int64_t)a & (int64_t)b), 1, "", NONE, , NONE, , FRESH, AS_IS, PLAIN)
+BINARY(bitwise_or, BITS_PAIR, (T)((int64_t)a | (int64_t)b), 1, "", NONE, , NONE, , FRESH, AS_IS, PLAIN)
+BINARY(bitwise_xor, BITS_PAIR, (T)((int64_t)a ^ (int64_t)b), 1, "", NONE, , NONE, , FRESH, AS_IS, PLAIN)
+/* By more bits than there are, or fewer than none: 0, and the sign. */
+BINARY(bitwise_left_shift, BITS_PAIR, b < 0 || b > 63 ? 0 : (T)((uint64_t)(int64_t)a << (int64_t)b), 1, "",
+       NONE, , NONE, , FRESH, AS_IS, PLAIN)
+BINARY(bitwise_right_shift, BITS_PAIR, (T)((int64_t)a >> (b < 0 || b > 63 ? 63 : (int64_t)b)), 1, "",
+       NONE, , NONE, , FRESH, AS_IS, PLAIN)
 
 /* ---- Activations ---- */
 

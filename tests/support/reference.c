@@ -57,6 +57,11 @@ static double real_sin(double x) { return sin(x); }
 static double real_cos(double x) { return cos(x); }
 static double real_tanh(double x) { return tanh(x); }
 static double real_erf(double x) { return erf(x); }
+static double real_erfc(double x) { return erfc(x); }
+static double real_sinh(double x) { return sinh(x); }
+static double real_cosh(double x) { return cosh(x); }
+static double real_atan(double x) { return atan(x); }
+static double real_atan2(double y, double x) { return atan2(y, x); }
 static double real_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double real_silu(double x) { return x / (1 + exp(-x)); }
 static double real_silu_slope(double x) {

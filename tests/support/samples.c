@@ -689,6 +689,10 @@ UNARY_SAMPLES(cos, FLOAT, 1, INTEGERS_TO_F32(tl_cos), NO_INTEGERS_IN_PLACE(cos))
 UNARY_SAMPLES(tanh, FLOAT, 1, INTEGERS_TO_F32(tl_tanh), NO_INTEGERS_IN_PLACE(tanh))
 UNARY_SAMPLES(sigmoid, FLOAT, 4, INTEGERS_TO_F32(tl_sigmoid), NO_INTEGERS_IN_PLACE(sigmoid)) /* negate, exp, add, divide */
 UNARY_SAMPLES(erf, FLOAT, 1, INTEGERS_TO_F32(tl_erf), NO_INTEGERS_IN_PLACE(erf))
+UNARY_SAMPLES(erfc, FLOAT, 1, INTEGERS_TO_F32(tl_erfc), NO_INTEGERS_IN_PLACE(erfc))
+UNARY_SAMPLES(sinh, FLOAT, 1, INTEGERS_TO_F32(tl_sinh), NO_INTEGERS_IN_PLACE(sinh))
+UNARY_SAMPLES(cosh, FLOAT, 1, INTEGERS_TO_F32(tl_cosh), NO_INTEGERS_IN_PLACE(cosh))
+UNARY_SAMPLES(atan, FLOAT, 1, INTEGERS_TO_F32(tl_atan), NO_INTEGERS_IN_PLACE(atan))
 
 UNARY_SAMPLES(relu, FLOAT, 1, INTEGERS(tl_relu), NO_BOOL(tl_relu))
 UNARY_SAMPLES(gelu, FLOAT, 9, NO_INTEGERS(tl_gelu)) /* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
@@ -828,6 +832,26 @@ const struct sample samples_maximum[] = {
 const struct sample samples_logical_and[] = {LOGIC(tl_logical_and), END};
 const struct sample samples_logical_or[] = {LOGIC(tl_logical_or), END};
 const struct sample samples_logical_xor[] = {LOGIC(tl_logical_xor), END};
+
+CALL(atan2_in_place) { return (void)s, one(out, tl_atan2_(tl_clone(in[0]), in[1])); }
+CALL(atan2_twin) { return (void)s, one(out, tl_atan2(in[0], in[1])); }
+const struct sample samples_atan2[] = {
+    PAIR_CALLS(tl_atan2, POSITIVE, 1), {"all quarters", GRAD, .binary = tl_atan2, .in = {F(5, 4), F(5, 4)}, .flops = 1},
+    {"in place", GRAD, .call = atan2_in_place, .twin = atan2_twin, .in = {F(3, 4), IN(POSITIVE, DENSE, 3, 1)}},
+    {"integers", 0, .binary = tl_atan2, .in = {IN(I64, DENSE, 3, 4), IN(I32, EXPANDED, 3, 4)}}, END};
+
+#define BITS(f)                                                                                                        \
+    {"integers of both signs", 0, .binary = f, .in = {IN(I64, PERMUTED, 5, 4), IN(I64, DENSE, 4)}, .flops = 1},        \
+    {"two widths", 0, .binary = f, .in = {IN(I32, SLICED, 3, 4), IN(U8, DENSE, 4)}},                                   \
+    {"a scalar", 0, .binary = f, .in = {IN(I16, REVERSED, 3, 4), SCALAR(I32)}},                                        \
+    {"size 0", 0, .binary = f, .in = {IN(I32, DENSE, 0), IN(I32, DENSE, 1)}},                                          \
+    {"large", LARGE, .binary = f, .in = {IN(I32, DENSE, 40001), IN(I32, DENSE, 40001)}},                               \
+    {"floats", 0, .binary = f, .in = {IN(I32, DENSE, 3), F(3)}, .error = "not implemented for floats"}
+const struct sample samples_bitwise_and[] = {BITS(tl_bitwise_and), END};
+const struct sample samples_bitwise_or[] = {BITS(tl_bitwise_or), END};
+const struct sample samples_bitwise_xor[] = {BITS(tl_bitwise_xor), END};
+const struct sample samples_bitwise_left_shift[] = {BITS(tl_bitwise_left_shift), END};
+const struct sample samples_bitwise_right_shift[] = {BITS(tl_bitwise_right_shift), END};
 
 /* Values with NaN and infinity among them. */
 static tl_tensor *odd_ones(tl_tensor *x) { return tl_div(tl_floor(x), tl_trunc(x)); }

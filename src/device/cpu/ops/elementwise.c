@@ -264,6 +264,7 @@ static bool wrapped(const tl_kernel_args *args, const struct elementwise *op) {
 #define RUN_LOGIC elementwise_as_inputs
 #define RUN_FLOAT_PAIR elementwise_as_output
 #define RUN_SLOPE elementwise_as_output
+#define RUN_BITS_PAIR wrapped
 
 #define KERNEL_PLAIN(name, run) \
     bool cpu_##name(const tl_kernel_args *args) { return run(args, &elementwise_##name); }

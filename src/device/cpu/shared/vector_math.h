@@ -553,6 +553,18 @@ static inline float vector_cos_f32(float x) { return vector_sin_cos(x, 1); }
 static inline double vector_sin_f64(double x) { return sin(x); }
 static inline double vector_cos_f64(double x) { return cos(x); }
 
+/* Rare enough to be left to libm: in f32 the f64 result, rounded. */
+static inline float vector_erfc_f32(float x) { return (float)erfc(x); }
+static inline double vector_erfc_f64(double x) { return erfc(x); }
+static inline float vector_sinh_f32(float x) { return (float)sinh(x); }
+static inline double vector_sinh_f64(double x) { return sinh(x); }
+static inline float vector_cosh_f32(float x) { return (float)cosh(x); }
+static inline double vector_cosh_f64(double x) { return cosh(x); }
+static inline float vector_atan_f32(float x) { return (float)atan(x); }
+static inline double vector_atan_f64(double x) { return atan(x); }
+static inline float vector_atan2_f32(float y, float x) { return (float)atan2(y, x); }
+static inline double vector_atan2_f64(double y, double x) { return atan2(y, x); }
+
 /* x^y = 2^(y log2 |x|), negative for a negative x and odd y, NaN where x is negative and y no integer. */
 static inline int vector_pow_is_easy_f32(float x, float y) {
     return (x != 0.0f) & (fabsf(x) <= FLT_MAX) & (fabsf(y) <= FLT_MAX);

@@ -82,6 +82,7 @@ template <class F> static bool truth_of_both(const tl_kernel_args *args) {
 #define RUN_LOGIC(F) truth_of_both<F>(args)
 #define RUN_FLOAT_PAIR(F) two_as_output<false, false, F>(args)
 #define RUN_SLOPE(F) two_as_output<false, false, F>(args)
+#define RUN_BITS_PAIR(F) binary_wrapped(args, F())
 
 /* ---- The rows ----------------------------------------------------------------------------------------- */
 

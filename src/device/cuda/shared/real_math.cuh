@@ -28,6 +28,16 @@ __device__ inline float real_tanh(float x) { return tanhf(x); }
 __device__ inline double real_tanh(double x) { return tanh(x); }
 __device__ inline float real_erf(float x) { return erff(x); }
 __device__ inline double real_erf(double x) { return erf(x); }
+__device__ inline float real_erfc(float x) { return erfcf(x); }
+__device__ inline double real_erfc(double x) { return erfc(x); }
+__device__ inline float real_sinh(float x) { return sinhf(x); }
+__device__ inline double real_sinh(double x) { return sinh(x); }
+__device__ inline float real_cosh(float x) { return coshf(x); }
+__device__ inline double real_cosh(double x) { return cosh(x); }
+__device__ inline float real_atan(float x) { return atanf(x); }
+__device__ inline double real_atan(double x) { return atan(x); }
+__device__ inline float real_atan2(float y, float x) { return atan2f(y, x); }
+__device__ inline double real_atan2(double y, double x) { return atan2(y, x); }
 
 /* ---- Sign, rounding, NaN: in every compute type. ---- */
 
