@@ -23,7 +23,8 @@ from ._errors import OutOfMemoryError  # noqa: E402, F401
 from ._creation import *  # noqa: E402, F401, F403
 from ._functions import *  # noqa: E402, F401, F403
 from ._composed import *  # noqa: E402, F401, F403
-from ._tensor import (contiguous_format, get_float32_matmul_precision, get_num_threads, layout,  # noqa: E402, F401
+from ._tensor import (channels_last, channels_last_3d, contiguous_format, get_float32_matmul_precision,
+                      get_num_threads, layout,  # noqa: E402, F401
                       memory_format, preserve_format, set_float32_matmul_precision, set_num_threads, strided)
 from ._grad import (enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled,  # noqa: E402, F401
                     no_grad, set_grad_enabled)
@@ -48,3 +49,30 @@ for _name in ("relu sigmoid tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt 
               "frac tan logit xlogy deg2rad rad2deg fix addmv").split():
     globals()[_name + "_"] = getattr(Tensor, _name + "_")  # noqa: F405
 del _name, _d, _alias
+
+# ---- What is imported when it is first asked for ----
+
+from . import _late  # noqa: E402
+
+
+def __getattr__(name):
+    import importlib
+    if name in _late.MODULES:
+        return importlib.import_module("." + name, __name__)
+    if name in _late.PLACE:
+        value = _late.find(name)
+    elif name.startswith("_foreach_"):
+        value = importlib.import_module("._foreach", __name__).find(name)
+    else:
+        value = None
+    if value is None:
+        if name.startswith("__"):
+            raise AttributeError(f"module 'tally' has no attribute '{name}'")
+        from ._missing import message
+        raise AttributeError(message("tally." + name, name), name=name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *_late.PLACE, *_late.MODULES})

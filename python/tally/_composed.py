@@ -344,7 +344,7 @@ def tensordot(a, b, dims=2):
     shape_a, shape_b = [a.shape[i] for i in free_a], [b.shape[j] for j in free_b]
     left = lib.tl_reshape(lib.tl_permute(a, free_a + of_a), (math.prod(shape_a), k))
     right = lib.tl_reshape(lib.tl_permute(b, of_b + free_b), (k, math.prod(shape_b)))
-    return lib.tl_reshape(lib.tl_matmul(left, right), shape_a + shape_b)
+    return lib.tl_reshape(f._matmul(left, right), shape_a + shape_b)
 
 
 def kron(input, other):
@@ -615,11 +615,12 @@ def masked_scatter(input, mask, source):
 
 
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """scatter_add, for reduce "sum" including input's values; other reductions are not supported."""
-    if reduce != "sum" or not include_self:
-        raise NotImplementedError('scatter_reduce is there for reduce="sum" with include_self=True; use scatter_add, '
-                                  'or bincount for counts')
-    return lib.tl_scatter_add(input, dim, index, src)
+    """input with src combined into it where index says: sum, prod, mean, amax or amin; without include_self, of src
+    alone where it comes."""
+    if reduce == "sum" and include_self:
+        return lib.tl_scatter_add(input, dim, index, src)
+    from ._ordered import scatter_reduced
+    return scatter_reduced(input, dim, index, src, reduce, include_self)
 
 
 def select_scatter(input, src, dim, index):

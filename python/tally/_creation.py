@@ -396,7 +396,7 @@ def randint_like(input, low, high=None, *, dtype=None, device=None):
 
 
 @_draws
-def normal(mean, std=1.0, size=None, *, dtype=None, device=None):
+def normal(mean, std=1.0, size=None, *, dtype=None, device=None, layout=None, pin_memory=False):
     """Normal; mean and deviation are numbers (with a size) or tensors."""
     if not isinstance(mean, _Tensor) and not isinstance(std, _Tensor):
         return lib.tl_normal(_sizes((size,)), mean, std, _code(dtype), _address(device))

@@ -1,6 +1,7 @@
 """save and load: tensors as safetensors, and the rest of the object as a JSON text in the file's metadata.
 
-A file never runs code: pickle is neither written nor read. JSON values can be saved, and tensors, dtypes and devices
+A file never runs code: pickle is not read, but for PyTorch's archives, by a machine that makes tensors alone
+(_archive.py). JSON values can be saved, and tensors, dtypes and devices
 inside them. A dict of tensors, as state_dict gives it, becomes a plain safetensors file with the dict's keys as names.
 
     a value         its JSON
@@ -85,9 +86,9 @@ def _at(path):
     return "[" + "][".join(map(repr, path)) + "]" if path else "the object"
 
 
-def save(obj, f):
-    """Writes an object made of tensors, numbers, strings, dicts and lists. f: a path, or a binary file open for
-    writing."""
+def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_serialization=True):
+    """Writes an object made of tensors, numbers, strings, dicts and lists: a path that ends in .pt or .pth as PyTorch's
+    archive, any other, and a binary file open for writing, as safetensors."""
     if hasattr(f, "write"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "object")
@@ -95,6 +96,9 @@ def save(obj, f):
             with open(path, "rb") as file:
                 f.write(file.read())
         return
+    if os.fsdecode(f).endswith(_ARCHIVES):
+        from . import _archive
+        return _archive.save(obj, f)
     writer = _Writer()
     tree = json.dumps(writer.value(obj, []), ensure_ascii=False, separators=(",", ":"))
     names, tensors = list(writer.tensors), list(writer.tensors.values())
@@ -144,25 +148,37 @@ class _Reader:
         return BY_NAME[x["dtype"]] if "dtype" in x else as_device(x["device"])
 
 
-def _refuse_pickle(f):
+_ARCHIVES = (".pt", ".pth")  # PyTorch's endings
+
+
+def _is_archive(f):
+    """Whether it is a file of torch.save; a bare pickle is refused."""
     with open(f, "rb") as file:
         start = file.read(9)
     # A safetensors file begins with a length of 8 bytes, any of which may look like something else, and a brace.
-    if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
-        raise RuntimeError(f"{os.fspath(f)} is a {'PyTorch archive' if start[:2] == b'PK' else 'pickle'}, which can "
-                           "run code when it is read, so it is not read here. Load it with torch, and write it with "
-                           "safetensors.torch.save_file(state_dict, path).")
+    if start[8:] == b"{":
+        return False
+    if start[:1] == b"\x80":
+        raise RuntimeError(f"{os.fspath(f)} is a pickle, which can run code when it is read, so it is not read here; "
+                           "files of torch.save from PyTorch 1.6 on are archives, which are read. Load it with torch, "
+                           "and save it again.")
+    return start[:4] == b"PK\x03\x04"
 
 
 def _map_location(device):
     if device is None or isinstance(device, (str, device_type)):
         return None if device is None else as_device(device)
+    if callable(device):  # lambda storage, location: storage
+        return as_device("cpu")
+    if isinstance(device, dict) and len(set(map(str, device.values()))) == 1:
+        return as_device(next(iter(device.values())))
     raise NotImplementedError("map_location is a device here, for all tensors alike")
 
 
 def load(f, map_location=None, weights_only=True, **_):
-    """Reads a file written by save, or any safetensors file, which gives a dict of tensors. f: a path, or a binary
-    file open for reading."""
+    """Reads a file written by save, any safetensors file, which gives a dict of tensors, or a file of torch.save, of
+    which tensors and plain containers are read and all else is refused (_archive.py). f: a path, or a binary file open
+    for reading."""
     if hasattr(f, "read"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "object")
@@ -170,7 +186,9 @@ def load(f, map_location=None, weights_only=True, **_):
                 file.write(f.read())
             return load(path, map_location)
     device = _map_location(map_location)
-    _refuse_pickle(f)
+    if _is_archive(f):
+        from . import _archive
+        return _archive.load(f, device)
     file = lib.tl_safetensors_open(os.fsdecode(f))
     try:
         reader = _Reader(file, device)

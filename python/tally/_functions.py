@@ -5,6 +5,7 @@ import builtins
 import collections
 import functools
 import math
+import warnings
 
 from ._library import constants, lib
 from ._types import (BY_NAME, DTYPES, Size, as_dtype, bool_, float32, float64, get_default_dtype, int64,
@@ -88,13 +89,51 @@ def _cast(x, dtype):
     return x if dtype is None else lib.tl_cast(x, as_dtype(dtype).code)
 
 
+def _into(out, result):
+    """The result in the tensor that out= names, or in those: their shape becomes the result's."""
+    if isinstance(out, (tuple, list)):
+        for x, y in zip(out, result):
+            _into(x, y)
+        return result._replace(**dict(zip(result._fields, out))) if hasattr(result, "_fields") else tuple(out)
+    if not isinstance(out, _Tensor):
+        raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+    if lib.tl_needs_grad(result) or lib.tl_needs_grad(out) and is_grad_enabled():
+        raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the "
+                           "arguments requires grad.")
+    from ._composed import can_cast
+    if not can_cast(_dtype_of(result), _dtype_of(out)):
+        raise RuntimeError(f"result type {_scalar_name(result)} can't be cast to the desired output type "
+                           f"{_scalar_name(out)}")
+    if lib.tl_device_of(out) != lib.tl_device_of(result):
+        raise RuntimeError(f"Expected all tensors to be on the same device, but out is on {out.device} and the result "
+                           f"on {result.device}")
+    if lib.shape_of(out) != lib.shape_of(result):
+        if lib.tl_numel(out):
+            warnings.warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, "
+                          f"which "
+                          f"does not match the required output shape {list(result.shape)}.", UserWarning, 3)
+        lib.replace(out, lib.tl_empty(lib.shape_of(result), lib.tl_dtype_of(out), lib.tl_device_of(out)))
+    lib.tl_copy_(out, result)
+    return out
+
+
+def _takes_out(function):
+    """Takes out=, too."""
+    @functools.wraps(function)
+    def call(*args, out=None, **kwargs):
+        if out is None:
+            return function(*args, **kwargs)
+        return _into(out, function(*args, **kwargs))
+    return call
+
+
 # ---- Elementwise ----
 
 def _unary(name, doc):
     call = getattr(lib, "tl_" + name)
 
-    def function(input):
-        return call(input)
+    def function(input, *, out=None):
+        return call(input) if out is None else _into(out, call(input))
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
@@ -102,7 +141,8 @@ def _unary(name, doc):
 
 UNARY = {"exp": "e^x", "exp2": "2^x", "expm1": "e^x - 1", "log": "log x", "log1p": "log(1 + x)", "log2": "log2 x",
          "sqrt": "sqrt x", "rsqrt": "1 / sqrt x", "sin": "sin x", "cos": "cos x", "tanh": "tanh x",
-         "sigmoid": "1 / (1 + e^-x)", "erf": "erf x", "relu": "max(x, 0)", "neg": "-x", "abs": "|x|",
+         "sigmoid": "1 / (1 + e^-x)", "erf": "erf x", "erfc": "1 - erf x", "sinh": "sinh x", "cosh": "cosh x",
+         "atan": "atan x", "relu": "max(x, 0)", "neg": "-x", "abs": "|x|",
          "sign": "-1, 0 or 1", "floor": "floor x", "ceil": "ceil x", "trunc": "x without its fraction",
          "reciprocal": "1 / x", "square": "x x", "logical_not": "not x", "isnan": "is it NaN?",
          "isfinite": "is it neither infinite nor NaN?"}
@@ -178,9 +218,9 @@ def _full_like_number(value, other):
     return lib.tl_full((), float(value), d.code, lib.tl_device_of(other))
 
 
-def add(input, other, *, alpha=1):
+def add(input, other, *, alpha=1, out=None):
     """input + alpha other"""
-    return _add_like("add", input, other, alpha)
+    return _add_like("add", input, other, alpha) if out is None else _into(out, _add_like("add", input, other, alpha))
 
 
 def sub(input, other, *, alpha=1):
@@ -193,9 +233,9 @@ def sub(input, other, *, alpha=1):
     return _add_like("sub", input, other, 1 if is_bool else alpha)  # bool is refused
 
 
-def mul(input, other):
+def mul(input, other, *, out=None):
     """input other"""
-    return _add_like("mul", input, other, 1)
+    return _add_like("mul", input, other, 1) if out is None else _into(out, _add_like("mul", input, other, 1))
 
 
 def div(input, other, *, rounding_mode=None):
@@ -353,20 +393,34 @@ def logical_xor(input, other):
     return lib.tl_logical_xor(input, other)
 
 
-def _bitwise(name, logical):
-    def function(input, other):
-        other = other if isinstance(other, _Tensor) else _full_like_number(other, input)
-        if input.dtype is not bool_ or other.dtype is not bool_:
-            raise NotImplementedError(f"{name} is there for bool tensors only; for integers use NumPy: "
-                                      f"tally.from_numpy(numpy.{name}(...))")
-        return logical(input, other)
+def _bitwise(name, doc, takes_bool=True):
+    call = getattr(lib, "tl_" + name)
+
+    def function(input, other, *, out=None):
+        if not isinstance(input, _Tensor):
+            input = _full_like_number(input, other)
+        elif not isinstance(other, _Tensor):
+            other = _full_like_number(other, input)
+        if input.dtype.is_floating_point or other.dtype.is_floating_point or (
+                not takes_bool and input.dtype is bool_ and other.dtype is bool_):
+            raise NotImplementedError(f"\"{name}_cpu\" not implemented for "
+                                      f"'{_SCALAR_NAMES.get(promote_types(input.dtype, other.dtype).name)}'")
+        return call(input, other) if out is None else _into(out, call(input, other))
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = "Of bool tensors."
+    function.__doc__ = doc
     return function
 
 
-bitwise_and, bitwise_or = _bitwise("bitwise_and", logical_and), _bitwise("bitwise_or", logical_or)
-bitwise_xor = _bitwise("bitwise_xor", logical_xor)
+bitwise_and = _bitwise("bitwise_and", "Bits that are 1 in both, of integers or bool.")
+bitwise_or = _bitwise("bitwise_or", "Bits that are 1 in one of them, of integers or bool.")
+bitwise_xor = _bitwise("bitwise_xor", "Bits that differ, of integers or bool.")
+bitwise_left_shift = _bitwise("bitwise_left_shift", "input 2^other, of integers.", False)
+bitwise_right_shift = _bitwise("bitwise_right_shift", "floor(input / 2^other), of integers.", False)
+
+
+def atan2(input, other, *, out=None):
+    """The angle of the point (other, input), in (-pi, pi]."""
+    return lib.tl_atan2(input, other) if out is None else _into(out, lib.tl_atan2(input, other))
 
 
 def bitwise_not(input):
@@ -597,8 +651,18 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     if p == "fro" and len(_axes(dim)) > 2:
         raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, _axes(dim)))} (give p=2 "
                            "for the norm over more axes)")
+    if p == "nuc":
+        raise NotImplementedError('norm: p="nuc" needs singular values: use numpy.linalg.norm on x.numpy()')
     p = 2.0 if p in ("fro", None) else float(p)
     return lib.tl_norm(_cast(input, dtype), p, _axes(dim), keepdim)
+
+
+def _constant_of(x, axes, keepdim, y):
+    """y, which depends on x by steps: it requires grad where x does, and the gradient is 0."""
+    if not lib.tl_needs_grad(x):
+        return y
+    never = lib.tl_zeros((), bool_.code, lib.tl_device_of(x))
+    return lib.tl_where(never, lib.tl_sum(x, axes, keepdim), y)
 
 
 def cumsum(input, dim, *, dtype=None):
@@ -623,16 +687,53 @@ def log_softmax(input, dim, *, dtype=None):
 
 # ---- Products ----
 
-def matmul(input, other):
+def _matmul(a, b):
+    """The library's product of floats; of integers, sums of products, exact and wrapping as in torch."""
+    if _dtype_of(a).is_floating_point or _dtype_of(b).is_floating_point:
+        return lib.tl_matmul(a, b)
+    if _dtype_of(a) is not _dtype_of(b):
+        raise RuntimeError("expected m1 and m2 to have the same dtype, but got: "
+                           f"{_scalar_name(a)} != {_scalar_name(b)}")
+    if _dtype_of(a) is bool_:
+        raise NotImplementedError("\"addmm_impl_cpu_\" not implemented for 'Bool'")
+    return _integer_product(a, b)
+
+
+_MOST_PRODUCTS = 1 << 22  # held at once
+
+
+def _integer_product(a, b):
+    lib.tl_matmul(*(lib.tl_empty(lib.shape_of(x), float32.code, _META()) for x in (a, b)))  # its checks of shapes
+    left = lib.tl_unsqueeze(a, 0) if a.ndim == 1 else a
+    right = lib.tl_unsqueeze(b, -1) if b.ndim == 1 else b
+    m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+    batch = math.prod(broadcast_shapes(left.shape[:-2], right.shape[:-2]))
+    step = builtins.max(1, _MOST_PRODUCTS // builtins.max(1, m * n * batch))
+    total = None
+    for at in range(0, builtins.max(k, 1), step):
+        x = lib.tl_unsqueeze(lib.tl_slice(left, -1, at, builtins.min(at + step, k), 1), -1)
+        y = lib.tl_unsqueeze(lib.tl_slice(right, -2, at, builtins.min(at + step, k), 1), -3)
+        part = lib.tl_cast(lib.tl_sum(lib.tl_mul(x, y), (-2,), False), lib.tl_dtype_of(a))
+        total = part if total is None else lib.tl_add(total, part)
+    total = lib.tl_squeeze(total, -2) if a.ndim == 1 else total
+    return lib.tl_squeeze(total, -1) if b.ndim == 1 else total
+
+
+def _META():
+    from ._types import as_device
+    return as_device("meta").address
+
+
+def matmul(input, other, *, out=None):
     """(..., m, k) x (..., k, n); a vector is a row on the left and a column on the right."""
-    return lib.tl_matmul(input, other)
+    return _matmul(input, other) if out is None else _into(out, _matmul(input, other))
 
 
 def mm(input, mat2):
     """(m, k) x (k, n)"""
     if input.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(f"{'self' if input.ndim != 2 else 'mat2'} must be a matrix")
-    return lib.tl_matmul(input, mat2)
+    return _matmul(input, mat2)
 
 
 def bmm(input, mat2):
@@ -642,21 +743,21 @@ def bmm(input, mat2):
     if input.shape[0] != mat2.shape[0]:
         raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{input.shape[0]}, "
                            f"{input.shape[2]}] but got: [{mat2.shape[0]}, {mat2.shape[1]}].")
-    return lib.tl_matmul(input, mat2)
+    return _matmul(input, mat2)
 
 
 def mv(input, vec):
     """(m, k) x (k)"""
     if input.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got {input.ndim}, {vec.ndim}")
-    return lib.tl_matmul(input, vec)
+    return _matmul(input, vec)
 
 
 def dot(input, tensor):
     """The sum of products of two vectors."""
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
-    return lib.tl_matmul(input, tensor)
+    return _matmul(input, tensor)
 
 
 def outer(input, vec2):
@@ -903,6 +1004,8 @@ def tensor_split(input, indices_or_sections, dim=0):
     if not input.ndim:
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     size = input.size(dim)
+    if isinstance(indices_or_sections, _Tensor):
+        indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
         if indices_or_sections <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {indices_or_sections}")
@@ -1019,10 +1122,12 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     if reduce is not None:
         if reduce not in ("add", "multiply"):
             raise RuntimeError("reduce argument must be either add or multiply.")
+        src = src if isinstance(src, _Tensor) else lib.tl_full(lib.shape_of(index), float(src), lib.tl_dtype_of(input),
+                                                               lib.tl_device_of(input))
         if reduce == "multiply":
-            raise NotImplementedError('scatter: reduce="multiply" is not there; "add" is')
-        return lib.tl_scatter_add(input, dim, index, src if isinstance(src, _Tensor) else lib.tl_full(
-            lib.shape_of(index), float(src), lib.tl_dtype_of(input), lib.tl_device_of(input)))
+            from ._ordered import scatter_reduced
+            return scatter_reduced(input, dim, index, src, "prod", True)
+        return lib.tl_scatter_add(input, dim, index, src)
     if not isinstance(src, _Tensor):
         return lib.tl_scatter_scalar(input, dim, index, src)
     return lib.tl_scatter(input, dim, index, src)
@@ -1105,8 +1210,8 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct values, rising."""
     if dim is not None:
-        raise NotImplementedError("unique along an axis is not there; flatten, or use numpy.unique(x.numpy(), "
-                                  "axis=...)")
+        from ._ordered import unique_along
+        return unique_along(input, dim, return_inverse, return_counts)
     found = lib.tl_unique(input)
     wanted = (found[0],) + ((found[1],) if return_inverse else ()) + ((found[2],) if return_counts else ())
     return wanted if len(wanted) > 1 else found[0]
@@ -1188,7 +1293,7 @@ def result_type(tensor1, tensor2):
         return add(tensor1, tensor2).dtype
 
 
-from ._grad import no_grad  # noqa: E402
+from ._grad import is_grad_enabled, no_grad  # noqa: E402
 
 _with_numpy_names(globals())
 __all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__

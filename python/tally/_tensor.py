@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from . import _composed, _creation, _errors, _functions, _index, _memory
+from . import _composed, _creation, _errors, _functions, _index, _late, _memory
 from ._functions import _axis, _sizes
 from ._library import c, constants, lib
 from ._types import (BY_NAME, DTYPES, Size, as_device, as_dtype, bool_, device_at, dtype as dtype_type,
@@ -41,6 +41,7 @@ class memory_format:
 
 
 contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
+channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
 
 
 class Tensor(lib.TensorBase):
@@ -48,10 +49,11 @@ class Tensor(lib.TensorBase):
 
     __array_priority__ = 1000  # NumPy's operators leave mixed operands to ours
 
-    def __new__(cls, *args):
-        if args:
-            raise TypeError("tensors are made by tally.tensor(data), tally.empty(2, 3) and the like")
-        return super().__new__(cls)
+    def __new__(cls, *args, device=None):
+        """Tensor(2, 3): of that size, not filled; Tensor([1, 2]): of these numbers."""
+        from ._runtime import legacy
+        made = legacy(args, _creation.get_default_dtype(), device)
+        return made if cls is Tensor else lib.wrap(cls, lib.address_of(made))
 
     # ---- What it is ----
 
@@ -101,7 +103,7 @@ class Tensor(lib.TensorBase):
     def untyped_storage(self):
         return UntypedStorage(self)
 
-    def is_contiguous(self):
+    def is_contiguous(self, memory_format=None):
         return lib.tl_is_contiguous(self) or not lib.tl_numel(self)
 
     def get_device(self):
@@ -122,6 +124,10 @@ class Tensor(lib.TensorBase):
 
     def is_shared(self):
         return False
+
+    def share_memory_(self):
+        """Processes get copies: see multiprocessing."""
+        return self
 
     def is_pinned(self):
         return False
@@ -267,7 +273,7 @@ class Tensor(lib.TensorBase):
 
     def view(self, *shape):
         if len(shape) == 1 and isinstance(shape[0], dtype_type):
-            return self if shape[0] is self.dtype else _no_view_as(self, shape[0])
+            return self if shape[0] is self.dtype else _view_as(self, shape[0])
         return lib.tl_view(self, shape if type(shape[0]) is int else _sizes(shape)) if shape else lib.tl_view(self, ())
 
     def view_as(self, other):
@@ -545,13 +551,19 @@ class Tensor(lib.TensorBase):
             _functions._common_shape([lib.shape_of(self), lib.shape_of(mask)])
             raise
 
-    def scatter_(self, dim, index, src=None, *, value=None):
+    def scatter_(self, dim, index, src=None, *, value=None, reduce=None):
         src = value if src is None else src
+        if reduce is not None:
+            return lib.tl_copy_(self, _functions.scatter(_before(self), dim, index, src, reduce=reduce))
         return (lib.tl_scatter_(self, dim, index, src) if isinstance(src, Tensor)
                 else lib.tl_scatter_scalar_(self, dim, index, src))
 
     def scatter_add_(self, dim, index, src):
         return lib.tl_scatter_add_(self, dim, index, src)
+
+    def scatter_reduce_(self, dim, index, src, reduce, *, include_self=True):
+        return lib.tl_copy_(self, _composed.scatter_reduce(_before(self), dim, index, src, reduce,
+                                                           include_self=include_self))
 
     def index_add_(self, dim, index, source, *, alpha=1):
         return lib.tl_index_add_(self, dim, index, source, alpha)
@@ -640,7 +652,12 @@ class Tensor(lib.TensorBase):
                 else _reflected(_functions.pow, self, other))
 
     def __matmul__(self, other):
-        return lib.tl_matmul(self, other) if isinstance(other, Tensor) else NotImplemented
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        return lib.tl_matmul(self, other) if lib.tl_dtype_of(self) < 4 else _functions._matmul(self, other)
+
+    def __rmatmul__(self, other):
+        return _reflected(_functions.matmul, self, other)
 
     def __neg__(self):
         return lib.tl_neg(self)
@@ -664,6 +681,24 @@ class Tensor(lib.TensorBase):
         return _other(_functions.bitwise_xor, self, other)
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __lshift__(self, other):
+        return _other(_functions.bitwise_left_shift, self, other)
+
+    def __rshift__(self, other):
+        return _other(_functions.bitwise_right_shift, self, other)
+
+    def __rlshift__(self, other):
+        return _reflected(_functions.bitwise_left_shift, self, other)
+
+    def __rrshift__(self, other):
+        return _reflected(_functions.bitwise_right_shift, self, other)
+
+    def __ilshift__(self, other):
+        return self.bitwise_left_shift_(other)
+
+    def __irshift__(self, other):
+        return self.bitwise_right_shift_(other)
 
     def __eq__(self, other):
         return _other(_functions.eq, self, other)
@@ -788,7 +823,7 @@ def _reflected(function, self, other):
         other = other.item()
     if isinstance(other, np.ndarray):
         return function(_creation.as_tensor(np.asarray(other)), self)
-    return function(other, self) if isinstance(other, _NUMBERS) else NotImplemented
+    return function(other, self) if isinstance(other, (*_NUMBERS, Tensor)) else NotImplemented
 
 
 def _two(args, kwargs, names, defaults):
@@ -796,11 +831,38 @@ def _two(args, kwargs, names, defaults):
     return values[:2]
 
 
-def _no_view_as(x, kind):
-    raise NotImplementedError(f"a view of {x.dtype} memory as {kind} is not there: use x.numpy().view(...)")
+def _view_as(x, kind):
+    """The same memory as elements of another dtype: the last axis has more of narrower ones, fewer of wider ones."""
+    shape, stride, old, new = list(lib.shape_of(x)), list(lib.stride_of(x)), x.dtype.itemsize, kind.itemsize
+    if old != new:
+        if not shape:
+            raise RuntimeError("self.dim() cannot be 0 to view " + _functions._SCALAR_NAMES.get(x.dtype.name,
+                                                                                                x.dtype.name)
+                               + " as " + _functions._SCALAR_NAMES.get(kind.name, kind.name) + " (different element "
+                               "sizes)")
+        if stride[-1] != 1:
+            raise RuntimeError("self.stride(-1) must be 1 to view a tensor as another dtype of a different element "
+                               "size, "
+                               f"but got {stride[-1]}")
+        if new > old and (any((s * old) % new for s in stride[:-1]) or (x.storage_offset() * old) % new
+                          or (shape[-1] * old) % new):
+            raise RuntimeError(f"self.size(-1) must be divisible by {new // old}, and so must its strides and "
+                               f"offset, to "
+                               f"view {x.dtype} as {kind}")
+        shape[-1] = shape[-1] * old // new
+        stride = [s * old // new for s in stride[:-1]] + [1]
+    if x.is_meta or not x.numel():
+        return lib.tl_empty(shape, kind.code, lib.tl_device_of(x))
+    x = x.detach()
+    return _memory.share(x, lib.tl_data(x), shape, stride, kind, None if x.is_cpu else lib.tl_device_of(x))
+
+
+_printer = None  # set by set_printoptions
 
 
 def _text(x):
+    if _printer is not None and not x.is_meta:
+        return _printer(x)
     if x.is_meta:
         text = (f"tensor(..., device='meta', size={tuple(x.shape)}"
                 + ("" if x.dtype is _creation.get_default_dtype() else f", dtype={x.dtype}") + ")")
@@ -862,16 +924,52 @@ class UntypedStorage:
 
 
 class GradFn:
-    """That a tensor came about by an op that was recorded."""
+    """A step of the recorded graph: the op that made a tensor, and by next_functions the steps that made its inputs.
+    Of a
+    leaf that gets a gradient it is AccumulateGrad, with the leaf as `variable`."""
 
-    def __init__(self, tensor):
-        self._tensor = tensor
-
-    def __repr__(self):
-        return "<Backward>"
+    def __init__(self, tensor, step=None, leaf=None):
+        self._tensor, self._leaf = tensor, leaf  # the steps live as long as the tensor
+        self._step = c.tl_graph_step(lib.address_of(tensor)) if step is None and leaf is None else step
 
     def name(self):
-        return "Backward"
+        if self._leaf is not None:
+            return "AccumulateGrad"
+        name = (c.tl_graph_name(self._step) or b"").decode()
+        return "".join(part.capitalize() for part in name.split("_")) + "Backward"
+
+    @property
+    def variable(self):
+        if self._leaf is None:
+            raise AttributeError(f"'{self.name()}' object has no attribute 'variable'")
+        return self._leaf
+
+    @property
+    def next_functions(self):
+        if self._leaf is not None:
+            return ()
+        found = []
+        for i in range(c.tl_graph_inputs(self._step)):
+            step, leaf = c.tl_graph_input(self._step, i), c.tl_graph_leaf(self._step, i)
+            if step:
+                found.append((GradFn(self._tensor, step), 0))
+            elif leaf:
+                found.append((GradFn(self._tensor, leaf=lib.wrap(Tensor, leaf)), 0))
+            else:
+                found.append((None, 0))
+        return tuple(found)
+
+    def __eq__(self, other):
+        return isinstance(other, GradFn) and (self._step, self._key()) == (other._step, other._key())
+
+    def _key(self):
+        return None if self._leaf is None else lib.address_of(self._leaf)
+
+    def __hash__(self):
+        return hash((self._step, self._key()))
+
+    def __repr__(self):
+        return f"<{self.name()}>"
 
 
 # ---- Methods that are functions ----
@@ -879,7 +977,8 @@ class GradFn:
 _METHODS = """
 add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod minimum maximum eq ne lt le
 gt ge not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not bitwise_and
-bitwise_or bitwise_xor bitwise_not clamp clip clamp_min clamp_max where lerp addcmul addcdiv round isinf log10
+bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift atan2 clamp clip clamp_min clamp_max where
+lerp addcmul addcdiv round isinf log10
 negative absolute sum nansum mean prod max min amax amin argmax argmin any all count_nonzero var std logsumexp
 norm cumsum cumprod softmax log_softmax matmul mm bmm mv dot outer transpose swapaxes swapdims t movedim
 moveaxis squeeze unsqueeze flatten unflatten ravel narrow select diagonal broadcast_to split chunk tensor_split
@@ -891,6 +990,9 @@ for _name in _METHODS + list(_functions.UNARY):
     setattr(Tensor, _name, getattr(_functions, _name))
 for _name in _composed.METHODS:
     setattr(Tensor, _name, getattr(_composed, _name))
+for _module, _names in _late.METHODS.items():
+    for _name in _names.split():
+        setattr(Tensor, _name, _late.method(_module, _name))
 
 
 def _as_numpy_calls_it(function):
@@ -926,7 +1028,7 @@ Tensor.exponential_ = _creation.exponential_
 for _name, _kind in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"),
                      ("long", "int64"), ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"),
                      ("bool", "bool")]:
-    setattr(Tensor, _name, (lambda code: lambda self: lib.tl_cast(self, code))(BY_NAME[_kind].code))
+    setattr(Tensor, _name, (lambda code: lambda self, memory_format=None: lib.tl_cast(self, code))(BY_NAME[_kind].code))
 
 
 def _new(make):
@@ -954,6 +1056,7 @@ def _in_place(name):
     if own is not None and scalar is not None:
         def method(self, other, *, alpha=1, rounding_mode=None):
             if rounding_mode is not None:
+                _check_kind(self, _functions.result_type(self, other))
                 return lib.tl_copy_(self,
                                     _checked(self, function(_before(self, other), other, rounding_mode=rounding_mode),
                                              name))
@@ -1002,9 +1105,10 @@ def _check_kind(x, kind):
 _IN_PLACE = list(_functions.UNARY) + """
 add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod clamp clip clamp_min
 clamp_max lerp addcmul addcdiv round eq ne lt le gt ge logical_and logical_or logical_xor logical_not
-bitwise_and bitwise_or bitwise_xor bitwise_not cumsum cumprod triu tril negative absolute log10 not_equal less
+bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift atan2 cumsum cumprod triu tril
+negative absolute log10 not_equal less
 less_equal greater greater_equal
-""".split() + _composed.IN_PLACE
+""".split() + _composed.IN_PLACE + _late.IN_PLACE
 for _name in _IN_PLACE:
     if _name not in ("isnan", "isfinite"):
         _method = _in_place(_name)

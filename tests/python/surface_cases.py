@@ -197,7 +197,8 @@ class Case:
 
 # ---- Elementwise ----
 
-REAL = "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt sin cos tanh sigmoid erf reciprocal".split()
+REAL = ("exp exp2 expm1 log log1p log2 log10 sqrt rsqrt sin cos tanh sigmoid erf erfc sinh cosh atan "
+        "reciprocal").split()
 PLAIN = "relu neg abs sign floor ceil trunc square logical_not isnan isfinite isinf negative absolute round".split()
 
 
@@ -249,19 +250,20 @@ def comparison(c, name):
 def bitwise(c, name):
     sign = name.split()[1]
     if sign == "<<":
-        sign = c.pick("and", "or", "xor")
-        shape = c.tensor(of=["bool"])
-        c.tensor("o", c.beside(shape), of=["bool"])
+        sign = c.pick("and", "or", "xor", "left_shift", "right_shift")
+        kinds = ["int64", "int32", "uint8"] + (["bool"] if not sign.endswith("shift") else [])
+        shape = c.tensor(of=kinds)
+        c.tensor("o", c.beside(shape), of=kinds)
         if c.chance(0.3):
             c.target(shape)
             return c.changed(f"v.bitwise_{sign}_(o)")
         return c.gives(c.pick(f"t.bitwise_{sign}(x, o)", f"x.bitwise_{sign}(o)", "t.bitwise_not(x)", "x.bitwise_not()",
                               "x.clone().bitwise_not_()"))
-    shape = c.tensor(of=["bool"] if sign != "~" else ["bool", "int64", "int32", "uint8", "float32"])
+    shape = c.tensor(of=["bool", "int64", "int32", "uint8"] + (["float32"] if sign == "~" else []))
     if sign == "~":
         return c.gives("~x")
-    c.tensor("o", c.beside(shape), of=["bool"])
-    other = "o" if c.chance(0.8) else c.pick("True", "False")
+    c.tensor("o", c.beside(shape), of=["bool", "int64", "int32", "uint8"])
+    other = "o" if c.chance(0.8) else c.pick("True", "False", "5", "2")
     if c.chance(0.3):
         c.target(shape)
         c.run("w = v", f"w {sign}= {other}")
@@ -319,14 +321,13 @@ def compare(c, name):
 
 
 @case("minimum", "maximum", "logical_and", "logical_or", "logical_xor", "fmin", "fmax", "logaddexp", "hypot",
-      "atan2_none")
+      "logaddexp2", "atan2")
 def pairs(c, name):
-    if name == "atan2_none":
-        name = "logaddexp2"
-    shape = c.tensor(of=WIDE if name in ("logaddexp", "logaddexp2", "hypot") else ANY, kind="few")
-    c.tensor("o", c.beside(shape), of=[c.leaves[0][0].dtype.name] if name in ("logaddexp", "logaddexp2", "hypot")
+    floats = ("logaddexp", "logaddexp2", "hypot", "atan2")
+    shape = c.tensor(of=WIDE if name in floats else ANY, kind="few" if name != "atan2" else "positive")
+    c.tensor("o", c.beside(shape), of=[c.leaves[0][0].dtype.name] if name in floats
              else ANY, kind="few" if name != "logaddexp" else "normal")
-    if name.startswith("logical") and c.chance(0.3):
+    if name.startswith(("logical", "atan2")) and c.chance(0.3):
         c.target(shape)
         return c.changed(f"v.{name}_(o)")
     c.gives(c.pick(f"t.{name}(x, o)", f"x.{name}(o)"))

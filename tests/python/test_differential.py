@@ -1334,7 +1334,7 @@ ELSEWHERE = {
     "tests/python/test_quantize.py": "quantize dequantize fake_quantize",
     "tests/python/test_torch_ops.py": "dropout rope_at",
     "tests/test_autograd.c": "requires_grad needs_grad is_leaf retain_grad grad_of set_grad zero_grad backward "
-                             "gradients set_grad_hook",
+                             "gradients set_grad_hook graph_step graph_leaf",
     "tests/test_checkpoint.c": "checkpoint checkpoint_layers",
     "tests/python/test_optim_c.py": "sum_squares grad_norm clip_scale optimizer_add optimizer_step",
     "tests/python/test_optimizers.py": "lion_ muon_",

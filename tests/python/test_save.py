@@ -112,19 +112,19 @@ def test_map_location(tmp_path):
     tally.save({"x": tally.ones(2)}, tmp_path / "x")
     assert tally.load(tmp_path / "x", map_location="cpu")["x"].device.type == "cpu"
     assert tally.load(tmp_path / "x", map_location=tally.device("meta"))["x"].device.type == "meta"
+    assert tally.load(tmp_path / "x", map_location=lambda storage, loc: storage)["x"].device.type == "cpu"
     with pytest.raises(NotImplementedError):
-        tally.load(tmp_path / "x", map_location=lambda storage, loc: storage)
+        tally.load(tmp_path / "x", map_location={"cuda:0": "cuda:1", "cuda:1": "cpu"})
 
 
 def test_pickles_are_refused(tmp_path):
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
-    torch.save({"w": torch.ones(2)}, tmp_path / "a.pt")
     torch.save({"w": torch.ones(2)}, tmp_path / "b.pt", _use_new_zipfile_serialization=False)
     (tmp_path / "c.pkl").write_bytes(pickle.dumps(Trap()))
-    for name in ("a.pt", "b.pt", "c.pkl"):
-        with pytest.raises(RuntimeError, match="can run code.*safetensors"):
+    for name in ("b.pt", "c.pkl"):  # test_archive.py has the newer files, which are read
+        with pytest.raises(RuntimeError, match="can run code.*Load it with torch"):
             tally.load(tmp_path / name)
     assert not (tmp_path / "sprung").exists()
 

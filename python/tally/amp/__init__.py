@@ -181,3 +181,39 @@ class GradScaler:
         self._scale, self._growth_tracker = float(state_dict["scale"]), state_dict["_growth_tracker"]
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
+
+
+def is_autocast_available(device_type):
+    return device_type in _DEFAULTS
+
+
+def custom_fwd(fwd=None, *, device_type, cast_inputs=None):
+    """forward of an autograd.Function: with cast_inputs, outside autocast and on inputs of that dtype."""
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @functools.wraps(fwd)
+    def wrapped(ctx, *args, **kwargs):
+        code = _state()
+        ctx._autocast = _OFF if cast_inputs is not None else code
+        if cast_inputs is None or code == _OFF:
+            return fwd(ctx, *args, **kwargs)
+        args = [a.to(cast_inputs) if isinstance(a, Tensor) and a.dtype.is_floating_point else a for a in args]
+        with autocast(device_type, enabled=False):
+            return fwd(ctx, *args, **kwargs)
+    return wrapped
+
+
+def custom_bwd(bwd=None, *, device_type):
+    """backward of an autograd.Function, under the autocast that forward ran under."""
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def wrapped(ctx, *grads):
+        before = lib.tl_set_autocast(getattr(ctx, "_autocast", _OFF))
+        try:
+            return bwd(ctx, *grads)
+        finally:
+            lib.tl_set_autocast(before)
+    return wrapped

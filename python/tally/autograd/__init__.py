@@ -2,10 +2,10 @@
 import ctypes
 import threading
 
-from . import _errors
-from ._grad import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: F401
-from ._library import c, constants, forever, header, lib
-from ._tensor import Tensor
+from .. import _errors
+from .._grad import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: F401
+from .._library import c, constants, forever, header, lib
+from .._tensor import Tensor
 
 _RETAIN, _CREATE = constants["TL_RETAIN_GRAPH"], constants["TL_CREATE_GRAPH"]
 
@@ -67,8 +67,13 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     output, seed = _one(tensors, grad_tensors)
     if inputs is None:
         flags = _flags(retain_graph, create_graph)
+        leaves = _leaves_of(output) if detect_anomaly._is_on else ()
         with _earlier_put_aside(), _walking(flags):
             lib.tl_backward(output, seed, flags)
+        for x, users in leaves:
+            if x.grad is not None and bool(lib.tl_isnan(x.grad).any()):
+                raise RuntimeError(f"Function '{users}' returned nan values in the gradient of a leaf of shape "
+                                   f"{tuple(x.shape)}")
         return
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for x, g in zip(inputs, grad(output, inputs, seed, retain_graph, create_graph, allow_unused=True)):
@@ -397,3 +402,67 @@ def _hang(rule, inputs, outputs):
 
 class function:  # torch.autograd.function.Function
     Function = Function
+
+
+def _leaves_of(output):
+    """(leaf, the ops that use it) of the graph behind an output."""
+    found, seen, waiting = {}, set(), [output.grad_fn]
+    while waiting:
+        step = waiting.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        for other, _ in step.next_functions:
+            if other is not None and other._leaf is not None:
+                found.setdefault(other, []).append(step.name())
+            else:
+                waiting.append(other)
+    return [(leaf.variable, ", ".join(sorted(set(users)))) for leaf, users in found.items()]
+
+
+class detect_anomaly:
+    """A backward pass inside looks for NaN in the gradients of leaves and names the first that has one. Errors name the
+    module and the op in any case."""
+
+    _is_on = False
+
+    def __init__(self, check_nan=True):
+        self._on, self._outer = check_nan, []
+
+    def __enter__(self):
+        self._outer.append(detect_anomaly._is_on)
+        detect_anomaly._is_on = self._on
+
+    def __exit__(self, *_):
+        detect_anomaly._is_on = self._outer.pop()
+        return False
+
+
+class set_detect_anomaly(detect_anomaly):
+    """detect_anomaly at once; as a context manager, until its end."""
+
+    def __init__(self, mode, check_nan=True):
+        super().__init__(mode and check_nan)
+        self._before, detect_anomaly._is_on = detect_anomaly._is_on, bool(mode)
+
+    def __enter__(self):
+        self._outer.append(self._before)
+
+
+def is_anomaly_enabled():
+    return detect_anomaly._is_on
+
+
+Variable = Tensor
+
+
+def __getattr__(name):
+    import importlib
+    if name in ("functional", "gradcheck", "gradgradcheck", "GradcheckError", "profiler", "graph"):
+        if name in ("functional", "profiler", "graph"):
+            return importlib.import_module("." + name, __name__)
+        module = importlib.import_module(".gradcheck", __name__)
+        for each in ("gradcheck", "gradgradcheck", "GradcheckError"):
+            globals()[each] = getattr(module, each)
+        return globals()[name]
+    raise AttributeError(f"module 'tally.autograd' has no attribute '{name}'")

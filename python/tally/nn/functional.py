@@ -5,7 +5,7 @@ import warnings
 
 from .. import _functions
 from .._composed import cosine_similarity, threshold  # noqa: F401
-from .._functions import relu, sigmoid, tanh  # noqa: F401
+from .._functions import sigmoid, tanh  # noqa: F401
 from .._grad import is_grad_enabled
 from .._library import constants, lib, structs
 from .._types import bool_, finfo, float32, int64
@@ -98,6 +98,11 @@ def mish(input, inplace=False):
     return _result(input, lib.tl_mul(input, lib.tl_tanh(lib.tl_softplus(input, 1.0, 20.0))), inplace)
 
 
+def relu(input, inplace=False):
+    """max(x, 0)"""
+    return lib.tl_relu_(input) if inplace else lib.tl_relu(input)
+
+
 def softsign(input):
     """x / (1 + |x|)"""
     return lib.tl_div(input, lib.tl_add_scalar(lib.tl_abs(input), 1))
@@ -187,13 +192,27 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Rows of weight by index; the row padding_idx gets no gradient."""
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise NotImplementedError("embedding: max_norm, scale_grad_by_freq and sparse are not there")
+    if scale_grad_by_freq or sparse:
+        raise NotImplementedError("embedding: scale_grad_by_freq and sparse are not there")
+    if max_norm is not None:
+        _renorm_rows(weight, input, max_norm, norm_type)
     rows = lib.tl_embedding(weight, input)
     if padding_idx is None or not lib.tl_needs_grad(rows):
         return rows
     is_padding = lib.tl_cmp_scalar(input, constants["TL_EQ"], padding_idx % weight.size(0))
     return lib.tl_where(lib.tl_unsqueeze(is_padding, -1), lib.tl_detach(rows), rows)
+
+
+def _renorm_rows(weight, index, max_norm, norm_type):
+    """Scales the rows that are used down to a norm of max_norm, in place."""
+    from .._grad import no_grad
+    with no_grad():
+        used = lib.tl_unique(lib.tl_cast(index, int64.code))[0]
+        rows = _functions.index_select(weight.detach(), 0, used)
+        norms = lib.tl_norm(rows, float(norm_type), (1,), True)
+        factor = lib.tl_mul_scalar(lib.tl_reciprocal(lib.tl_add_scalar(norms, 1e-7)), float(max_norm))
+        scaled = _functions.where(_functions.gt(norms, max_norm), lib.tl_mul(rows, factor), rows)
+        weight.detach().index_copy_(0, used, scaled)
 
 
 def one_hot(tensor, num_classes=-1):
@@ -443,5 +462,42 @@ def _spelled_out(query, key, value, mask, dropout_p, is_causal, scale):
     return lib.tl_matmul(dropout(weights, dropout_p), value)
 
 
+_LATE = {
+    "_spatial": """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d unfold fold max_pool1d
+    max_pool2d
+        max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d
+        avg_pool3d
+        adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
+        adaptive_max_pool3d lp_pool1d lp_pool2d lp_pool3d max_unpool1d max_unpool2d max_unpool3d batch_norm group_norm
+        instance_norm local_response_norm interpolate upsample upsample_nearest upsample_bilinear pixel_shuffle
+        pixel_unshuffle channel_shuffle grid_sample affine_grid""",
+    "_rarer": """selu celu prelu rrelu hardshrink softshrink tanhshrink hardsigmoid hardswish gumbel_softmax dropout1d
+        dropout2d dropout3d alpha_dropout feature_alpha_dropout bilinear pairwise_distance pdist soft_margin_loss
+        margin_ranking_loss hinge_embedding_loss cosine_embedding_loss poisson_nll_loss gaussian_nll_loss
+        multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss triplet_margin_loss
+        triplet_margin_with_distance_loss ctc_loss embedding_bag""",
+}
+_PLACE = {name: module for module, names in _LATE.items() for name in names.split()}  # imported when asked for
+
+
+def __getattr__(name):
+    if name.rstrip("_") in _PLACE or name in ("relu_", "elu_", "leaky_relu_", "hardtanh_", "threshold_"):
+        import importlib
+        plain = name.rstrip("_")
+        if plain != name:  # relu_ and the like
+            whole = globals().get(plain) or __getattr__(plain)
+            value = lambda input, *args, **kwargs: input.copy_(whole(input, *args, **kwargs))  # noqa: E731
+        else:
+            value = getattr(importlib.import_module("." + _PLACE[name], __package__), name)
+        globals()[name] = value
+        return value
+    from .._missing import message
+    raise AttributeError(message("nn.functional." + name, name), name=name)
+
+
+def __dir__():
+    return sorted({*globals(), *_PLACE})
+
+
 __all__ = [n for n, x in list(globals().items()) if callable(x) and not n.startswith("_")
-           and n not in ("finfo", "is_grad_enabled")]
+           and n not in ("finfo", "is_grad_enabled")] + sorted(_PLACE)

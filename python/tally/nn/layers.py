@@ -56,8 +56,9 @@ class Embedding(Module):
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0,
                  scale_grad_by_freq=False, sparse=False, _weight=None, _freeze=False, device=None, dtype=None):
         super().__init__()
-        if max_norm is not None or scale_grad_by_freq or sparse:
-            raise NotImplementedError("Embedding: max_norm, scale_grad_by_freq and sparse are not there")
+        if scale_grad_by_freq or sparse:
+            raise NotImplementedError("Embedding: scale_grad_by_freq and sparse are not there")
+        self.max_norm, self.norm_type = max_norm, norm_type
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise AssertionError("Padding_idx must be within num_embeddings")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -76,7 +77,7 @@ class Embedding(Module):
             lib.tl_fill_(lib.tl_select(lib.tl_detach(self.weight), 0, self.padding_idx), 0.0)
 
     def forward(self, input):
-        return F.embedding(input, self.weight, self.padding_idx)
+        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
@@ -447,26 +448,58 @@ class MultiheadAttention(Module):
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None,
                  vdim=None, batch_first=False, device=None, dtype=None):
         super().__init__()
-        if add_bias_kv or add_zero_attn or kdim not in (None, embed_dim) or vdim not in (None, embed_dim):
-            raise NotImplementedError("MultiheadAttention: add_bias_kv, add_zero_attn, kdim and vdim are not there")
         if embed_dim % num_heads:
             raise AssertionError("embed_dim must be divisible by num_heads")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
-        self.head_dim = embed_dim // num_heads
-        self.in_proj_weight = _empty((3 * embed_dim, embed_dim), device, dtype)
+        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
+        self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
+        self.head_dim, self.add_zero_attn = embed_dim // num_heads, add_zero_attn
+        widths = {"q_proj_weight": embed_dim, "k_proj_weight": self.kdim, "v_proj_weight": self.vdim}
+        for name, width in widths.items():
+            self.register_parameter(name, None if self._qkv_same_embed_dim
+                                    else _empty((embed_dim, width), device, dtype))
+        self.register_parameter("in_proj_weight", _empty((3 * embed_dim, embed_dim), device, dtype)
+                                if self._qkv_same_embed_dim else None)
         self.register_parameter("in_proj_bias", _empty((3 * embed_dim,), device, dtype) if bias else None)
         self.out_proj = _OutProjection(embed_dim, embed_dim, bias, device, dtype)
-        init.xavier_uniform_(self.in_proj_weight)
+        for name in ("bias_k", "bias_v"):
+            self.register_parameter(name, _empty((1, 1, embed_dim), device, dtype) if add_bias_kv else None)
+        for name in ("in_proj_weight", *widths):
+            if getattr(self, name) is not None:
+                init.xavier_uniform_(getattr(self, name))
         if bias:
             init.zeros_(self.in_proj_bias)
             init.zeros_(self.out_proj.bias)
+        if add_bias_kv:
+            init.xavier_normal_(self.bias_k)
+            init.xavier_normal_(self.bias_v)
 
-    def _heads(self, x, part):
-        """(N, T, E) -> (N, H, T, D), by one third of the projection."""
+    def _projected(self, x, part):
+        """(N, T, E), by one third of the projection."""
         a, b = part * self.embed_dim, (part + 1) * self.embed_dim
         bias = None if self.in_proj_bias is None else self.in_proj_bias[a:b]
-        y = F.linear(x, self.in_proj_weight[a:b], bias)
+        weight = (self.in_proj_weight[a:b] if self._qkv_same_embed_dim
+                  else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part])
+        return F.linear(x, weight, bias)
+
+    def _heads(self, y):
+        """(N, T, E) -> (N, H, T, D)"""
         return y.view(*y.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _more_keys(self, k, v, masks):
+        """One more key and value, learned (bias_k, bias_v) or zero, which no mask hides."""
+        n, parts = k.shape[0], []
+        if self.bias_k is not None:
+            parts.append((self.bias_k.expand(n, 1, -1), self.bias_v.expand(n, 1, -1)))
+        if self.add_zero_attn:
+            zero = _creation.zeros(n, 1, self.embed_dim, dtype=k.dtype, device=k.device)
+            parts.append((zero, zero))
+        for more_k, more_v in parts:
+            k, v = _functions.cat([k, more_k], 1), _functions.cat([v, more_v], 1)
+            masks = [None if m is None else F.pad(m, (0, 1)) if m.is_floating_point()
+                     else _functions.cat([m, _creation.zeros(*m.shape[:-1], 1, dtype=m.dtype, device=m.device)], -1)
+                     for m in masks]
+        return k, v, masks
 
     def _mask(self, attn_mask, key_padding_mask, query):
         """Both masks as one that is added; in torch's masks True hides."""
@@ -493,7 +526,9 @@ class MultiheadAttention(Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = self._heads(query, 0), self._heads(key, 1), self._heads(value, 2)
+        q, k, v = (self._projected(x, i) for i, x in enumerate((query, key, value)))
+        k, v, (attn_mask, key_padding_mask) = self._more_keys(k, v, [attn_mask, key_padding_mask])
+        q, k, v = (self._heads(x) for x in (q, k, v))
         mask = self._mask(attn_mask, key_padding_mask, q)
         p = self.dropout if self.training else 0.0
         weights = None

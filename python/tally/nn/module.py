@@ -38,7 +38,8 @@ class Module:
         set_ = super().__setattr__
         set_("training", True)
         for name in ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_state_dict_hooks",
-                     "_load_state_dict_pre_hooks"):
+                     "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_backward_hooks",
+                     "_backward_pre_hooks"):
             set_(name, {})
         set_("_non_persistent_buffers_set", set())
         set_("_scope", None)
@@ -53,7 +54,7 @@ class Module:
         except KeyError:
             raise AttributeError(f"cannot call {_kind(self)} before Module.__init__() call") from None
         try:
-            if d["_forward_pre_hooks"] or d["_forward_hooks"]:
+            if d["_forward_pre_hooks"] or d["_forward_hooks"] or d["_backward_hooks"] or d["_backward_pre_hooks"]:
                 return self._call_with_hooks(args, kwargs)
             return self.forward(*args, **kwargs)
         finally:
@@ -70,7 +71,11 @@ class Module:
                 args, kwargs = changed
             else:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
+        if self._backward_hooks or self._backward_pre_hooks:
+            from .backward_hooks import forward_between
+            result = forward_between(self, args, kwargs)
+        else:
+            result = self.forward(*args, **kwargs)
         for hook, with_kwargs, _ in list(self._forward_hooks.values()):
             changed = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
             result = result if changed is None else changed
@@ -95,10 +100,22 @@ class Module:
         return self._add_hook(self._forward_pre_hooks, hook, with_kwargs, prepend)
 
     def register_full_backward_hook(self, hook, prepend=False):
-        raise NotImplementedError("backward hooks of modules are not there: use Tensor.register_hook on parameters, or "
-                                  "an autograd.Function")
+        """hook(module, grad_input, grad_output) when the gradients of the module's inputs are known; its return value,
+        unless None, replaces grad_input."""
+        return self._add_hook(self._backward_hooks, hook, False, prepend)
 
     register_backward_hook = register_full_backward_hook
+
+    def register_full_backward_pre_hook(self, hook, prepend=False):
+        """hook(module, grad_output) before backward goes through the module; its return value, unless None, replaces
+        grad_output."""
+        return self._add_hook(self._backward_pre_hooks, hook, False, prepend)
+
+    def register_load_state_dict_post_hook(self, hook):
+        """hook(module, incompatible_keys) after load_state_dict."""
+        number = next(_numbers)
+        self._load_state_dict_post_hooks[number] = hook
+        return RemovableHandle(self._load_state_dict_post_hooks, number)
 
     def register_state_dict_post_hook(self, hook):
         """hook(module, state_dict, prefix, local_metadata) after state_dict has been made."""
@@ -305,8 +322,10 @@ class Module:
 
     # ---- State ----
 
-    def state_dict(self, *, prefix="", keep_vars=False, destination=None):
+    def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
         """Every parameter and persistent buffer by its path; they share memory with the module."""
+        if args:  # an older order of arguments
+            destination, prefix, keep_vars = (*args, *(destination, prefix, keep_vars)[len(args):])
         state = collections.OrderedDict() if destination is None else destination
         for table, left_out in ((self._parameters, ()), (self._buffers, self._non_persistent_buffers_set)):
             for name, x in table.items():
@@ -338,10 +357,14 @@ class Module:
             problems.insert(0, "Unexpected key(s) in state_dict: " + ", ".join(f'"{k}"' for k in unexpected) + ". ")
         if strict and missing:
             problems.insert(0, "Missing key(s) in state_dict: " + ", ".join(f'"{k}"' for k in missing) + ". ")
+        keys = _IncompatibleKeys(missing, unexpected)
+        for module in self.modules():
+            for hook in list(module._load_state_dict_post_hooks.values()):
+                hook(module, keys)
         if problems:
             raise RuntimeError("Error(s) in loading state_dict for "
                                "{}:\n\t{}".format(_kind(self), "\n\t".join(problems)))
-        return _IncompatibleKeys(missing, unexpected)
+        return keys
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
                               error_msgs):

@@ -186,4 +186,15 @@ class Muon(Fused):
         lib.tl_muon_(p, grad, state["momentum_buffer"], ctypes.addressof(options))
 
 
-__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Muon", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
+_COMPOSED = ["ASGD", "Adadelta", "Adafactor", "Adamax", "LBFGS", "NAdam", "RAdam", "Rprop"]  # imported when asked for
+__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Muon", "Optimizer", "RMSprop", "SGD", "lr_scheduler", *_COMPOSED]
+
+
+def __getattr__(name):
+    if name in _COMPOSED:
+        from . import composed
+        return getattr(composed, name)
+    if name == "swa_utils":
+        import importlib
+        return importlib.import_module(".swa_utils", __name__)
+    raise AttributeError(f"module 'tally.optim' has no attribute '{name}'")

@@ -435,3 +435,105 @@ class OneCycleLR(LRScheduler):
                     break
                 start = end
         return rates
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Multiplies the rates by `factor` when a measure has not become better for more than `patience` steps."""
+
+    def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0,
+                 min_lr=0, eps=1e-8):
+        if factor >= 1.0:
+            raise ValueError("Factor should be < 1.0.")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        if mode not in ("min", "max"):
+            raise ValueError("mode " + mode + " is unknown!")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError("threshold mode " + threshold_mode + " is unknown!")
+        groups = optimizer.param_groups
+        if isinstance(min_lr, (list, tuple)) and len(min_lr) != len(groups):
+            raise ValueError(f"expected {len(groups)} min_lrs, got {len(min_lr)}")
+        self.optimizer, self.factor, self.patience, self.cooldown, self.eps = optimizer, factor, patience, cooldown, eps
+        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * len(groups)
+        self.mode, self.threshold, self.threshold_mode, self.last_epoch = mode, threshold, threshold_mode, 0
+        self._last_lr = [group["lr"] for group in groups]
+        self.best, self.num_bad_epochs, self.cooldown_counter = math.inf if mode == "min" else -math.inf, 0, 0
+
+    def _is_better(self, a):
+        sign = -1 if self.mode == "min" else 1
+        bound = (self.best * (1 + sign * self.threshold) if self.threshold_mode == "rel"
+                 else self.best + sign * self.threshold)
+        return a < bound if self.mode == "min" else a > bound
+
+    def step(self, metrics, epoch=None):
+        current = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self._is_better(current):
+            self.best, self.num_bad_epochs = current, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            for group, least in zip(self.optimizer.param_groups, self.min_lrs):
+                rate = max(group["lr"] * self.factor, least)
+                if group["lr"] - rate > self.eps:
+                    group["lr"] = rate
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    @property
+    def in_cooldown(self):
+        return self.cooldown_counter > 0
+
+    def get_lr(self):
+        return self._last_lr
+
+
+class CyclicLR(LRScheduler):
+    """Rates that go up and down between base_lr and max_lr."""
+
+    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0,
+                 scale_fn=None, scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9,
+                 last_epoch=-1):
+        n = len(optimizer.param_groups)
+        self.max_lrs = list(max_lr) if isinstance(max_lr, (list, tuple)) else [max_lr] * n
+        bases = list(base_lr) if isinstance(base_lr, (list, tuple)) else [base_lr] * n
+        if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
+            raise ValueError("mode is invalid and scale_fn is None")
+        up, down = float(step_size_up), float(step_size_up if step_size_down is None else step_size_down)
+        self.total_size, self.step_ratio, self.mode, self.gamma = up + down, up / (up + down), mode, gamma
+        self._scale_fn, self._by_cycle = scale_fn, (scale_mode == "cycle") if scale_fn else mode != "exp_range"
+        self.cycle_momentum, self._momenta = cycle_momentum, (base_momentum, max_momentum)
+        for group, lr in zip(optimizer.param_groups, bases):
+            if last_epoch == -1:
+                group["lr"] = lr
+        if cycle_momentum and not any(k in optimizer.defaults for k in ("momentum", "betas")):
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = bases
+
+    def _scale(self, x):
+        if self._scale_fn is not None:
+            return self._scale_fn(x)
+        return {"triangular": 1.0, "triangular2": 1 / 2.0 ** (x - 1), "exp_range": self.gamma ** x}[self.mode]
+
+    def get_lr(self):
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        scale = self._scale(cycle if self._by_cycle else self.last_epoch)
+        rates = [low + (high - low) * height * scale for low, high in zip(self.base_lrs, self.max_lrs)]
+        if self.cycle_momentum:
+            low, high = self._momenta
+            momentum = high - (high - low) * height * scale
+            for group in self.optimizer.param_groups:
+                if "betas" in group:
+                    group["betas"] = (momentum, *group["betas"][1:])
+                else:
+                    group["momentum"] = momentum
+        return rates
+
+
+_LRScheduler = LRScheduler

@@ -1,0 +1,2 @@
+"""torch.utils.hooks."""
+from ..autograd import RemovableHandle  # noqa: F401
