@@ -856,9 +856,9 @@ TL_API tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up); /* silu(gate) * up 
  * context keep their frequency, those that turn less than low_frequency times are divided by factor, and the rest is
  * interpolated. factor 0 or 1: no scaling. `rule` TL_ROPE_YARN: YaRN's rule, which interpolates between the pairs
  * that turn high_frequency and low_frequency times within the original context (its beta_fast and beta_slow) by the
- * pair's number. TL_ROPE_DYNAMIC: frequencies change only behind the context, which positions here do not exceed: no
- * scaling. */
-typedef enum tl_rope_rule { TL_ROPE_BY_CONTEXT, TL_ROPE_DYNAMIC, TL_ROPE_YARN } tl_rope_rule;
+ * pair's number, of which these two are rounded outwards; TL_ROPE_YARN_EXACT: not rounded. TL_ROPE_DYNAMIC:
+ * frequencies change only behind the context, which positions here do not exceed: no scaling. */
+typedef enum tl_rope_rule { TL_ROPE_BY_CONTEXT, TL_ROPE_DYNAMIC, TL_ROPE_YARN, TL_ROPE_YARN_EXACT } tl_rope_rule;
 typedef struct tl_rope_scaling {
     double factor, low_frequency, high_frequency;
     int64_t original_context;
@@ -1426,6 +1426,7 @@ typedef enum tl_family {
     TL_MIXTRAL,     /* Mistral with experts in place of the MLP */
     TL_QWEN3_MOE,   /* Qwen 3 with experts in place of the MLP */
     TL_OLMOE,       /* Llama with norms of q and k as wholes, and experts in place of the MLP */
+    TL_GPT_OSS,     /* sinks in attention, windows in every other layer, experts with biases and clamped gates */
     TL_FAMILY_COUNT
 } tl_family;
 
@@ -1448,6 +1449,7 @@ typedef struct tl_model_config {
      * is_choice_normed. n_experts 0: one MLP for all tokens. */
     int64_t n_experts, n_chosen, expert_ff;
     bool is_choice_normed;
+    double gate_limit; /* GPT-OSS: experts' gates are at most this, and what they gate is within +- of it */
 } tl_model_config;
 
 TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", ...; "?" if it is not a family */

@@ -187,11 +187,10 @@ static void presets_hold_the_published_numbers(void **state) {
     static const struct {
         const char *name;
         int64_t parameters, active;
-    } experts[] = {{"mixtral-8x7b", 46702792704, 12879925248},
-                   {"mixtral-8x22b", 140620634112, 39152031744},
-                   {"qwen3-30b-a3b", 30532122624, 3353032704},
-                   {"qwen3-235b-a22b", 235093634560, 22190763520},
-                   {"olmoe-1b-7b", 6919161856, 1282017280}};
+    } experts[] = {{"mixtral-8x7b", 46702792704, 12879925248}, {"mixtral-8x22b", 140620634112, 39152031744},
+                   {"qwen3-30b-a3b", 30532122624, 3353032704}, {"qwen3-235b-a22b", 235093634560, 22190763520},
+                   {"olmoe-1b-7b", 6919161856, 1282017280},    {"gpt-oss-20b", 20914757184, 4187440704},
+                   {"gpt-oss-120b", 116829156672, 5711982912}};
     tl_model_config c;
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         assert_true(tl_model_preset(experts[i].name, &c));
@@ -573,7 +572,7 @@ static void wrong_configs_are_refused_by_key(void **state) {
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"pruned_heads\":{\"1\":[0]}}",
                   "\"pruned_heads\" is not empty");
     refuse_config("{\"model_type\":\"jamba\"}", "state-space or recurrent layers");
-    refuse_config("{\"model_type\":\"gpt_oss\"}", "a mixture of experts of a kind that is not here");
+    refuse_config("{\"model_type\":\"deepseek_v3\"}", "a mixture of experts of a kind that is not here");
     refuse_config("{" MIXTRAL ",\"num_experts_per_tok\":9}", "takes 9 of 8 experts");
     refuse_config("{" MIXTRAL ",\"num_local_experts\":1025}", "takes 2 of 1025 experts (need 1 to 1024");
     refuse_config("{" MIXTRAL ",\"router_jitter_noise\":0.1}", "\"router_jitter_noise\" is not 0");

@@ -40,8 +40,7 @@ enum key_kind {
     KEY_FALSE,
     KEY_DROPOUT,
     KEY_MULTI_QUERY,
-    KEY_ZERO,
-    KEY_ONE,
+    KEY_FIXED, /* a number that must be the fallback */
     KEY_EMPTY, /* a list */
     KEY_UNUSED
 };
@@ -67,6 +66,8 @@ struct architecture {
     bool is_gated;             /* act(gate) * up; in one matrix if the gate has no name */
     bool has_experts;          /* in place of the MLP */
     bool is_choice_normed;     /* whatever the file says */
+    bool are_experts_packed;   /* gate and up of all experts in one tensor, in turn; biases; clamped (GPT-OSS) */
+    bool has_sinks;            /* a logit for each head that takes a part of attention, and gives nothing */
     bool is_norm_less_one;     /* norms multiply by 1 + weight */
     bool has_scaled_embedding; /* by sqrt(channels) */
     bool has_rope;

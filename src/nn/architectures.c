@@ -17,6 +17,8 @@
     { name, NULL, KEY_TRUTH, AT(field), fallback, NULL, NULL }
 #define PLAIN(name, kind) \
     { name, NULL, kind, 0, 0, NULL, NULL }
+#define FIXED(name, value) \
+    { name, NULL, KEY_FIXED, 0, value, NULL, NULL }
 #define TEXT(name, text, also) \
     { name, NULL, KEY_TEXT, 0, 0, text, also }
 #define END \
@@ -107,7 +109,7 @@ static const struct key mixtral_more[] = {REAL("rms_norm_eps", norm_eps, 1e-5),
                                           MOST_SWIGLU_KEYS,
                                           SIZE("num_local_experts", NULL, n_experts, 8),
                                           SIZE("num_experts_per_tok", NULL, n_chosen, 2),
-                                          PLAIN("router_jitter_noise", KEY_ZERO),
+                                          FIXED("router_jitter_noise", 0),
                                           ROUTER_KEYS,
                                           END};
 static const struct key qwen3_moe_more[] = {SWIGLU_KEYS,
@@ -116,7 +118,7 @@ static const struct key qwen3_moe_more[] = {SWIGLU_KEYS,
                                             SIZE("num_experts_per_tok", NULL, n_chosen, 8),
                                             SIZE("moe_intermediate_size", NULL, expert_ff, 768),
                                             TRUTH("norm_topk_prob", is_choice_normed, false),
-                                            PLAIN("decoder_sparse_step", KEY_ONE),
+                                            FIXED("decoder_sparse_step", 1),
                                             PLAIN("mlp_only_layers", KEY_EMPTY),
                                             PLAIN("sliding_window", KEY_UNUSED), /* use_sliding_window is false */
                                             PLAIN("max_window_layers", KEY_UNUSED),
@@ -130,6 +132,16 @@ static const struct key olmoe_more[] = {REAL("rms_norm_eps", norm_eps, 1e-5),
                                         TRUTH("norm_topk_prob", is_choice_normed, false),
                                         ROUTER_KEYS,
                                         END};
+static const struct key gpt_oss_more[] = {REAL("rms_norm_eps", norm_eps, 1e-5),
+                                          MOST_SWIGLU_KEYS,
+                                          {"attention_bias", NULL, KEY_BIASES, 0, 1, NULL, NULL},
+                                          SIZE("num_local_experts", "num_experts", n_experts, 128),
+                                          SIZE("num_experts_per_tok", "experts_per_token", n_chosen, 4),
+                                          REAL("swiglu_limit", gate_limit, 7),
+                                          FIXED("swiglu_alpha", 1.702),
+                                          PLAIN("initial_context_length", KEY_UNUSED), /* rope_scaling has it */
+                                          ROUTER_KEYS,
+                                          END};
 static const struct key deep_linear_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED),
                                               SIZE("hidden_size", NULL, channels, KEY_NEEDED), END};
 
@@ -193,6 +205,8 @@ static const struct architecture_names mixtral_names = {.body = "model",
                                                         QKV_NAMES,
                                                         EXPERT_NAMES,
                                                         NORMS_BEFORE};
+static const struct architecture_names gpt_oss_names = {
+    MODEL_NAMES, QKV_NAMES, .up = "gate_up_proj", .router = "router", .experts = "experts", NORMS_BEFORE};
 static const struct architecture_names qwen3_moe_names = {LLAMA_NAMES, EXPERT_NAMES, NORMS_BEFORE};
 
 /* ---- Families ---- */
@@ -246,6 +260,10 @@ static const struct architecture rows[N_ROWS] = {
                       .more_keys = qwen3_moe_more, .qk_norm = QK_NORM_HEAD, ROPE, SWIGLU, .has_experts = true},
     [TL_OLMOE] = {LM("OlmoeForCausalLM"), .type = "olmoe", .names = &qwen3_moe_names, .keys = llama_keys,
                   .more_keys = olmoe_more, .qk_norm = QK_NORM_WHOLE, ROPE, SWIGLU, .has_experts = true},
+    [TL_GPT_OSS] = {LM("GptOssForCausalLM"), .type = "gpt_oss", .names = &gpt_oss_names, .keys = llama_keys,
+                    .more_keys = gpt_oss_more, .window = WINDOW_EVERY, .window_every = 2, ROPE, .rope_base = 150000,
+                    SWIGLU, .has_experts = true, .is_choice_normed = true, .are_experts_packed = true,
+                    .has_sinks = true},
 };
 
 const struct architecture *architecture_at(int index) { return index >= 0 && index < N_ROWS ? &rows[index] : NULL; }

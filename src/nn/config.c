@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "nn/architecture.h"
 #include "nn/model.h"
 #include "tally.h"
@@ -42,6 +43,9 @@ static bool experts_check(const tl_model_config *c, const struct architecture *a
         return error_set(TL_ERROR_USE,
                          "model: a token takes %lld of %lld experts (need 1 to %d, and not more than all)",
                          (long long)c->n_chosen, (long long)c->n_experts, MOST_EXPERTS);
+    if (a->are_experts_packed ? !(c->gate_limit > 0 && isfinite(c->gate_limit)) : c->gate_limit != 0)
+        return error_set(TL_ERROR_USE, "model: the limit of gates is %g (need %s)", c->gate_limit,
+                         a->are_experts_packed ? "more than 0" : "0");
     if (a->is_choice_normed && !c->is_choice_normed)
         return error_set(TL_ERROR_USE, "model: %s models divide the weights of experts by their sum", a->type);
     return !c->expert_ff || size_check("expert_ff", c->expert_ff);
@@ -130,10 +134,13 @@ static void add_transformer(struct total *t, const tl_model_config *c, int64_t q
     if (a->names->positions) add(t, 1, c->context, C);
     add(t, L, C, 2 * q + 2 * kv);
     if (a->has_experts) {
+        const int64_t width = architecture_expert_ff(c);
         int64_t n;
         t->is_whole = t->is_whole && size_mul(L, n_experts, &n);
-        if (t->is_whole) add(t, n, C, (a->is_gated ? 3 : 2) * architecture_expert_ff(c));
-        add(t, L, C, c->n_experts);
+        if (t->is_whole) add(t, n, C, 3 * width);
+        if (t->is_whole && a->are_experts_packed) add(t, n, 1, 2 * width + C); /* biases */
+        add(t, L, C + (a->are_experts_packed ? 1 : 0), c->n_experts);
+        if (a->has_sinks) add(t, L, 1, c->n_heads);
     } else {
         add(t, L, C, (a->is_gated ? 3 : 2) * F);
     }
@@ -335,6 +342,12 @@ static void refuse_unknown(struct reader *r, const char *within, const char *typ
     }
 }
 
+static void demand_number(struct reader *r, const char *key, double known) {
+    char need[80];
+    number_print(need, sizeof need, "%g, the only value known here", known);
+    if (read_real(r, key, NULL, known) != known) fail(r, key, need);
+}
+
 /* Another probability of dropout, which must be the first one's. */
 static void demand_same(struct reader *r, const char *key, double value) {
     if (read_real(r, key, NULL, value) != value) fail(r, key, "the model's other dropout, the only value known here");
@@ -344,10 +357,9 @@ static void demand_same(struct reader *r, const char *key, double value) {
 
 static void read_yarn(struct reader *r, tl_rope_scaling *s) {
     double all = read_real(r, "mscale_all_dim", NULL, 0), some = read_real(r, "mscale", NULL, 0), f = log(s->factor);
-    s->rule = TL_ROPE_YARN;
+    s->rule = read_truth(r, "truncate", true) ? TL_ROPE_YARN : TL_ROPE_YARN_EXACT;
     s->low_frequency = read_real(r, "beta_slow", NULL, 1);
     s->high_frequency = read_real(r, "beta_fast", NULL, 32);
-    demand_truth(r, "truncate", true);
     if (!(s->factor > 1)) fail(r, "factor", "more than 1");
     s->magnitude = some != 0 && all != 0 ? (0.1 * some * f + 1) / (0.1 * all * f + 1) : 0.1 * f + 1;
     s->magnitude = read_real(r, "attention_factor", NULL, s->magnitude);
@@ -422,10 +434,11 @@ static double share_of(int64_t size, int64_t D) {
 
 static json_t *scaling_json(const tl_rope_scaling *s) {
     if (s->rule == TL_ROPE_DYNAMIC) return json_pack("{s:s, s:f}", "rope_type", "dynamic", "factor", s->factor);
-    if (s->rule == TL_ROPE_YARN)
-        return json_pack("{s:s, s:f, s:f, s:f, s:f, s:I}", "rope_type", "yarn", "factor", s->factor, "beta_slow",
-                         s->low_frequency, "beta_fast", s->high_frequency, "attention_factor", s->magnitude,
-                         "original_max_position_embeddings", (json_int_t)s->original_context);
+    if (s->rule == TL_ROPE_YARN || s->rule == TL_ROPE_YARN_EXACT)
+        return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:I}", "rope_type", "yarn", "truncate",
+                         s->rule == TL_ROPE_YARN, "factor", s->factor, "beta_slow", s->low_frequency, "beta_fast",
+                         s->high_frequency, "attention_factor", s->magnitude, "original_max_position_embeddings",
+                         (json_int_t)s->original_context);
     if (!s->original_context) return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
     return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", s->factor, "low_freq_factor",
                      s->low_frequency, "high_freq_factor", s->high_frequency, "original_max_position_embeddings",
@@ -545,10 +558,8 @@ static void read_key(struct reader *r, const struct key *k, tl_model_config *c) 
         if (read_truth(r, k->name, true)) c->n_kv_heads = 1;
         value_at(r, "num_key_value_heads"); /* says the same */
         break;
-    case KEY_ZERO:
-    case KEY_ONE:
-        if (read_real(r, k->name, NULL, k->kind == KEY_ONE) != (k->kind == KEY_ONE))
-            fail(r, k->name, k->kind == KEY_ONE ? "1, the only value known here" : "0, the only value known here");
+    case KEY_FIXED:
+        demand_number(r, k->name, k->fallback);
         break;
     case KEY_EMPTY:
         if (value_at(r, k->name) && !is_empty_list(value_at(r, k->name)))
@@ -592,11 +603,8 @@ static bool write_key(json_t *root, const struct key *k, const tl_model_config *
     case KEY_MULTI_QUERY:
         v = json_boolean(c->n_kv_heads == 1);
         break;
-    case KEY_ZERO:
-        v = json_real(0);
-        break;
-    case KEY_ONE:
-        v = json_integer(1);
+    case KEY_FIXED:
+        v = k->fallback == 1 ? json_integer(1) : json_real(k->fallback);
         break;
     case KEY_EMPTY:
         v = json_array();
@@ -641,9 +649,9 @@ static bool is_state_space(const char *type) {
 }
 
 static bool is_sparse(const char *type) {
-    static const char *const types[] = {"dbrx",       "deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe",
-                                        "gpt_oss",    "granitemoe",  "jetmoe",      "llama4",       "llama4_text",
-                                        "minimax_m2", "phimoe",      "qwen2_moe"};
+    static const char *const types[] = {"dbrx",        "deepseek_v2", "deepseek_v3", "ernie4_5_moe",
+                                        "glm4_moe",    "granitemoe",  "jetmoe",      "llama4",
+                                        "llama4_text", "minimax_m2",  "phimoe",      "qwen2_moe"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(type, types[i])) return true;
     return false;

@@ -26,9 +26,10 @@
 struct experts {
     struct model *model;
     int64_t n_experts, n_chosen;
-    double dropout;
+    double dropout, gate_limit;
     bool is_normed;
     tl_module *router, *gate, *up, *down;
+    tl_module *packed; /* GPT-OSS: in place of the last three */
 };
 
 /* ---- The matrices of all experts: weight (E,out,in) ---- */
@@ -56,15 +57,18 @@ static tl_module *stack_make(const struct make *make, int64_t n, int64_t in, int
 
 /* The router is no Linear layer: recipes that round the operands of these leave it alone, since a small error in its
  * logits sends a token elsewhere. */
-static tl_tensor *router_forward(tl_module *m, tl_tensor *x) { return tl_linear(x, tl_module_tensor(m, 0), NULL); }
+static tl_tensor *router_forward(tl_module *m, tl_tensor *x) {
+    return tl_linear(x, tl_module_tensor(m, 0), tl_module_tensor(m, 1));
+}
 static const tl_module_kind router_kind = {"Router", router_forward, NULL, 0};
 
-static tl_module *router_make(const struct make *make, int64_t in, int64_t out) {
+static tl_module *router_make(const struct make *make, int64_t in, int64_t out, bool has_bias) {
     tl_module *m = tl_module_new(&router_kind);
     if (!m) return NULL;
     tl_scope scope = tl_scope_begin();
     tl_tensor *weight = tl_normal(TL_SHAPE(out, in), 0, make->std, make->dtype, make->device);
     bool ok = tl_module_add_parameter(m, "weight", weight);
+    if (ok && has_bias) ok = tl_module_add_parameter(m, "bias", tl_zeros(TL_SHAPE(out), make->dtype, make->device));
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
@@ -75,6 +79,53 @@ static tl_tensor *stack_multiply(const tl_module *m, tl_tensor *rows, tl_tensor 
     return tl_scope_return(scope, tl_grouped_matmul(rows, tl_module_tensor(m, 0), ends, true));
 }
 
+/* ---- The same as GPT-OSS has it: gate and up in turn in one tensor, biases, gates that are clamped ---- */
+
+enum { GATE_UP, GATE_UP_BIAS, DOWN, DOWN_BIAS };
+static const tl_module_kind packed_kind = {"PackedExperts", NULL, NULL, 0};
+
+static bool packed_add(tl_module *m, const char *name, int64_t E, int64_t in, int64_t out, const struct make *make) {
+    char bias[64];
+    snprintf(bias, sizeof bias, "%s_bias", name);
+    tl_tensor *weight = tl_normal(TL_SHAPE(E, in, out), 0, make->std, make->dtype, make->device);
+    return tl_module_add_parameter(m, name, weight) &&
+           tl_module_add_parameter(m, bias, tl_zeros(TL_SHAPE(E, out), make->dtype, make->device));
+}
+
+static tl_module *packed_make(const struct make *make, int64_t E, int64_t C, int64_t F) {
+    tl_module *m = tl_module_new(&packed_kind);
+    if (!m) return NULL;
+    tl_scope scope = tl_scope_begin();
+    bool ok = packed_add(m, "gate_up_proj", E, C, 2 * F, make) && packed_add(m, "down_proj", E, F, C, make);
+    return module_finish(m, tl_scope_end(scope) && ok);
+}
+
+/* rows (N k,in) weight[e] + bias[e], e (N k) the expert of each row */
+static tl_tensor *packed_product(const tl_module *m, int weight, tl_tensor *rows, tl_tensor *e, tl_tensor *ends) {
+    tl_tensor *y = rows ? tl_grouped_matmul(rows, tl_module_tensor(m, weight), ends, false) : NULL;
+    tl_tensor *bias = y ? tl_embedding(tl_module_tensor(m, weight + 1), e) : NULL;
+    bias = bias ? tl_cast(bias, tl_dtype_of(y)) : NULL;
+    return bias ? tl_add(y, bias) : NULL;
+}
+
+/* (up + 1) gate sigmoid(1.702 gate), with gate at most the limit and up within +- of it */
+static tl_tensor *packed_gate(tl_tensor *both, double limit) {
+    const tl_scalar least = tl_scalar_float(-limit), most = tl_scalar_float(limit);
+    int64_t width = both ? tl_size(both, -1) : 0;
+    tl_tensor *gate = tl_clamp(tl_slice(both, -1, 0, width, 2), NULL, &most);
+    tl_tensor *up = tl_clamp(tl_slice(both, -1, 1, width, 2), &least, &most);
+    tl_tensor *sigmoid = gate ? tl_sigmoid(tl_scale(gate, 1.702)) : NULL;
+    gate = sigmoid ? tl_mul(gate, sigmoid) : NULL;
+    return gate && up ? tl_mul(tl_add_scalar(up, tl_scalar_float(1)), gate) : NULL;
+}
+
+static tl_tensor *packed_forward(const tl_module *m, double limit, tl_tensor *rows, tl_tensor *e, tl_tensor *ends) {
+    tl_scope scope = module_enter(m);
+    if (!scope.depth) return NULL;
+    tl_tensor *h = packed_gate(packed_product(m, GATE_UP, rows, e, ends), limit);
+    return tl_scope_return(scope, packed_product(m, DOWN, h, e, ends));
+}
+
 /* ---- Rows ---- */
 
 /* Row `place` of the sorted rows belongs to pair `order[place]` of (N,k), of token `token[place]`; `place` of (N,k) is
@@ -83,6 +134,7 @@ struct route {
     tl_tensor *logits, *probabilities; /* (N,E), f32 */
     tl_tensor *weight;                 /* (N,k) */
     tl_tensor *order, *place, *token, *ends;
+    tl_tensor *expert; /* (N k), of each row */
 };
 
 /* A permutation of rows or its inverse, for a gradient; n_each > 1: and then the sums of so many rows each. */
@@ -128,6 +180,7 @@ static bool pairs_sort(const struct experts *s, tl_tensor *e, struct route *rout
     tl_device *device = tl_device_of(e);
     tl_tensor *sorted = NULL, *flat = tl_reshape(e, TL_SHAPE(N * k));
     if (!flat || !tl_sort(flat, 0, false, &sorted, &route->order)) return false;
+    route->expert = sorted;
     tl_tensor *experts = tl_arange(0, 1, s->n_experts, TL_I64, device);
     route->ends = tl_searchsorted(sorted, experts, true);
     tl_tensor *pairs = tl_arange(0, 1, N * k, TL_I64, device), *tokens = tl_arange(0, 1, N, TL_I64, device);
@@ -224,6 +277,13 @@ tl_tensor *routing_loss(const struct model *s, tl_tensor *loss, int64_t n_rows) 
 
 /* ---- The layer ---- */
 
+/* rows (N k,C) -> (N k,C) */
+static tl_tensor *stacks_forward(const struct experts *s, tl_tensor *rows, tl_tensor *ends) {
+    tl_tensor *gate = stack_multiply(s->gate, rows, ends), *up = stack_multiply(s->up, rows, ends);
+    tl_tensor *h = gate && up ? tl_swiglu(gate, up) : NULL; /* (N k,F) */
+    return h ? stack_multiply(s->down, h, ends) : NULL;
+}
+
 /* x (...,C) -> (...,C) */
 static tl_tensor *experts_forward(tl_module *m, tl_tensor *x) {
     const struct experts *s = m->state;
@@ -233,9 +293,10 @@ static tl_tensor *experts_forward(tl_module *m, tl_tensor *x) {
     if (!rows || !route_find(s, rows, &route)) return NULL;
     if (s->model && s->model->routing && !routing_add(s->model, &route)) return NULL;
     tl_tensor *sorted = rows_reorder(rows, route.token, route.place, s->n_chosen); /* (N k,C) */
-    tl_tensor *gate = stack_multiply(s->gate, sorted, route.ends), *up = stack_multiply(s->up, sorted, route.ends);
-    tl_tensor *h = gate && up ? tl_swiglu(gate, up) : NULL; /* (N k,F) */
-    tl_tensor *y = rows_combine(s, h ? stack_multiply(s->down, h, route.ends) : NULL, &route);
+    if (!sorted) return NULL;
+    tl_tensor *z = s->packed ? packed_forward(s->packed, s->gate_limit, sorted, route.expert, route.ends)
+                             : stacks_forward(s, sorted, route.ends);
+    tl_tensor *y = rows_combine(s, z, &route);
     return y ? dropout_in(m, s->dropout, tl_view(y, tl_rank(x), tl_shape(x))) : NULL;
 }
 
@@ -246,14 +307,20 @@ tl_module *experts_make(const tl_model_config *c, const struct make *make, const
     if (!m) return NULL;
     const struct architecture_names *names = architecture_of(c)->names;
     struct experts *s = m->state;
-    *s = (struct experts){
-        .n_experts = c->n_experts, .n_chosen = c->n_chosen, .dropout = c->dropout, .is_normed = c->is_choice_normed};
+    *s = (struct experts){.n_experts = c->n_experts,
+                          .n_chosen = c->n_chosen,
+                          .dropout = c->dropout,
+                          .gate_limit = c->gate_limit,
+                          .is_normed = c->is_choice_normed};
+    const bool is_packed = architecture_of(c)->are_experts_packed;
     int64_t C = c->channels, F = architecture_expert_ff(c), E = c->n_experts;
-    bool ok = (s->router = tl_module_add(m, names->router, router_make(make, C, E))) &&
-              (list = tl_module_add(m, names->experts, tl_nn_list())) &&
-              (s->gate = tl_module_add(list, names->gate, stack_make(make, E, C, F))) &&
-              (s->up = tl_module_add(list, names->up, stack_make(make, E, C, F))) &&
-              (s->down = tl_module_add(list, names->down, stack_make(residual, E, F, C)));
+    bool ok = (s->router = tl_module_add(m, names->router, router_make(make, C, E, is_packed))) != NULL;
+    if (ok && is_packed)
+        return module_finish(m, (s->packed = tl_module_add(m, names->experts, packed_make(make, E, C, F))) != NULL);
+    ok = ok && (list = tl_module_add(m, names->experts, tl_nn_list())) &&
+         (s->gate = tl_module_add(list, names->gate, stack_make(make, E, C, F))) &&
+         (s->up = tl_module_add(list, names->up, stack_make(make, E, C, F))) &&
+         (s->down = tl_module_add(list, names->down, stack_make(residual, E, F, C)));
     return module_finish(m, ok);
 }
 

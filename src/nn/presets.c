@@ -86,6 +86,20 @@
             .n_experts = 128, .n_chosen = 8, .expert_ff = expert, .is_choice_normed = true \
     }
 
+#define GPT_OSS(L, E)                                                                                     \
+    {                                                                                                     \
+        ROTARY(TL_GPT_OSS, L, 64, 8, 64, 2880, 2880, 201088, 131072, 150000, 1e-5, false),                \
+            .has_qkv_bias = true, .has_out_bias = true, .window = 128, .window_every = 2, .n_experts = E, \
+            .n_chosen = 4, .is_choice_normed = true, .gate_limit = 7, .rope_scaling = {                   \
+                .factor = 32,                                                                             \
+                .low_frequency = 1,                                                                       \
+                .high_frequency = 32,                                                                     \
+                .original_context = 4096,                                                                 \
+                .rule = TL_ROPE_YARN_EXACT,                                                               \
+                .magnitude = 1.3465735902799727 /* 0.1 log 32 + 1 */                                      \
+            }                                                                                             \
+    }
+
 static const struct preset {
     const char *name;
     tl_model_config config;
@@ -177,6 +191,8 @@ static const struct preset {
     {"qwen3-235b-a22b", QWEN3_MOE(94, 64, 4096, 12288, 1536)},
     {"olmoe-1b-7b",
      {ROTARY(TL_OLMOE, 16, 16, 16, 128, 2048, 1024, 50304, 4096, 10000, 1e-5, false), .n_experts = 64, .n_chosen = 8}},
+    {"gpt-oss-20b", GPT_OSS(24, 32)},
+    {"gpt-oss-120b", GPT_OSS(36, 128)},
     {"deep-linear", {.family = TL_DEEP_LINEAR, .n_layers = 4, .channels = 64}},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };

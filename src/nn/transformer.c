@@ -120,6 +120,7 @@ struct attention {
     tl_rope_scaling rope_scaling;
     tl_module *q, *k, *v, *out; /* with a packing, q is of all three */
     tl_module *q_norm, *k_norm, *out_dropout;
+    bool has_sinks;            /* the module's own parameter */
     const struct model *model; /* whose cache is used, as layer `layer` of it */
     int64_t layer, window;
 };
@@ -138,39 +139,55 @@ static bool turn(const struct attention *a, int64_t first, tl_tensor **q, tl_ten
     return *q && *k;
 }
 
+/* A sink is one more key, with a logit for each head and without a value: of the sum of exponentials, exp(lse), it
+ * takes a part, so that results become smaller. o (B,T,H,D) exp(lse) / (exp(lse) + exp(sink)), lse (B,H,T). */
+static tl_tensor *with_sinks(const tl_module *m, tl_tensor *o, tl_tensor *lse) {
+    if (!o || !lse) return NULL;
+    tl_tensor *sinks = tl_cast(tl_module_tensor(m, 0), tl_dtype_of(lse)), *over = tl_transpose(lse, 1, 2); /* (B,T,H) */
+    over = sinks && over ? tl_sub(over, sinks) : NULL;
+    tl_tensor *share = over ? tl_cast(tl_sigmoid(over), tl_dtype_of(o)) : NULL;
+    return share ? tl_mul(o, tl_unsqueeze(share, -1)) : NULL;
+}
+
 /* One span of a pass over the cache: inference, which has no dropout. */
-static tl_tensor *attend_span(const struct attention *a, struct cache_span span, tl_tensor *q, tl_tensor *k,
-                              tl_tensor *v) {
+static tl_tensor *attend_span(const tl_module *m, struct cache_span span, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
+    const struct attention *a = m->state;
     const tl_cache *cache = a->model->cache;
+    tl_tensor *lse = NULL;
     q = cache_rows_of(cache, span, q);
     k = cache_rows_of(cache, span, k);
     v = cache_rows_of(cache, span, v);
-    return turn(a, span.length, &q, &k) ? cache_attend(cache, a->layer, span, q, k, v, a->window, a->scale) : NULL;
+    if (!turn(a, span.length, &q, &k)) return NULL;
+    if (!a->has_sinks) return cache_attend(cache, a->layer, span, q, k, v, a->window, a->scale, NULL);
+    tl_tensor *o = cache_attend(cache, a->layer, span, q, k, v, a->window, a->scale, &lse);
+    return with_sinks(m, o, lse);
 }
 
 enum { MOST_SPANS = 256 };
 
-static tl_tensor *attend_cached(const struct attention *a, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
-    const tl_cache *cache = a->model->cache;
+static tl_tensor *attend_cached(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
+    const tl_cache *cache = ((const struct attention *)m->state)->model->cache;
     tl_tensor *parts[MOST_SPANS];
     int64_t n = cache_n_spans(cache);
     for (int64_t i = 0; i < n; i++)
-        if (!(parts[i] = attend_span(a, cache_span_at(cache, i), q, k, v))) return NULL;
+        if (!(parts[i] = attend_span(m, cache_span_at(cache, i), q, k, v))) return NULL;
     return n == 1 ? parts[0] : tl_concat(parts, (int)n, 0);
 }
 
 /* q (B,T,H,D) of this rank's two chunks, on k, v (B,cT,Hkv,D) of the whole rows. */
-static tl_tensor *attend_chunks(const struct attention *a, tl_tensor *q, tl_tensor *k, tl_tensor *v,
+static tl_tensor *attend_chunks(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tensor *v,
                                 tl_attention_options options) {
+    const struct attention *a = m->state;
     const tl_comm *cp = a->model->parallel.cp;
     int64_t c = tl_comm_size(cp), i = tl_comm_rank(cp), each = tl_size(q, 1) / 2;
-    tl_tensor *part[2], *begin = options.first_key;
+    tl_tensor *part[2], *begin = options.first_key, *lse = NULL;
     for (int half = 0; half < 2; half++) {
         int64_t last = (half ? 2 * c - i : i + 1) * each, from = half * each;
         tl_tensor *q_part = tl_slice(q, 1, from, from + each, 1), *k_part = tl_slice(k, 1, 0, last, 1);
         tl_tensor *v_part = tl_slice(v, 1, 0, last, 1);
         options.first_key = begin ? tl_slice(begin, 1, from, from + each, 1) : NULL;
-        part[half] = tl_attention(q_part, k_part, v_part, &options, NULL);
+        part[half] = tl_attention(q_part, k_part, v_part, &options, a->has_sinks ? &lse : NULL);
+        if (a->has_sinks) part[half] = with_sinks(m, part[half], lse);
         if (!part[half]) return NULL;
     }
     return tl_concat(part, 2, 1);
@@ -180,7 +197,8 @@ static tl_tensor *attend_chunks(const struct attention *a, tl_tensor *q, tl_tens
 static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
     const struct attention *a = m->state;
     const struct parallel *p = &a->model->parallel;
-    if (a->model->cache) return attend_cached(a, q, k, v);
+    tl_tensor *lse = NULL;
+    if (a->model->cache) return attend_cached(m, q, k, v);
     const tl_attention_options options = {.causal = true,
                                           .scale = a->scale,
                                           .window = a->window,
@@ -189,9 +207,10 @@ static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tens
     if (!turn(a, 0, &q, &k)) return NULL;
     if (p->cp && !((k = keys_gather(p->cp, k)) && (v = keys_gather(p->cp, v)))) return NULL;
     tl_generator before = parallel_draw_begin(options.dropout > 0 ? p->tp : NULL, TP_STREAM);
-    tl_tensor *o = p->cp ? attend_chunks(a, q, k, v, options) : tl_attention(q, k, v, &options, NULL);
+    tl_tensor *o =
+        p->cp ? attend_chunks(m, q, k, v, options) : tl_attention(q, k, v, &options, a->has_sinks ? &lse : NULL);
     parallel_draw_end(before);
-    return o;
+    return a->has_sinks && !p->cp ? with_sinks(m, o, lse) : o;
 }
 
 /* Rows and tokens of a pass whose x is (B,T,C), or (B T,C) where sp divides rows elsewhere. */
@@ -346,6 +365,13 @@ static bool qk_norms_add(tl_module *m, const tl_model_config *c, const struct ma
            norm_set(a->k_norm, true, a->family->is_norm_less_one);
 }
 
+static bool sinks_add(tl_module *m, const tl_model_config *c, const struct make *make) {
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *sinks = tl_normal(TL_SHAPE(c->n_heads), 0, make->std, make->dtype, make->device);
+    bool ok = tl_module_add_parameter(m, "sinks", sinks);
+    return tl_scope_end(scope) && ok;
+}
+
 static tl_module *attention_new(const tl_model_config *c, const struct make *make, const struct make *residual,
                                 int64_t layer) {
     tl_module *m = tl_module_new(&attention_kind);
@@ -359,6 +385,7 @@ static tl_module *attention_new(const tl_model_config *c, const struct make *mak
                             .rope_base = c->rope_base,
                             .dropout = c->dropout,
                             .rope_scaling = c->rope_scaling,
+                            .has_sinks = architecture_of(c)->has_sinks,
                             .layer = layer,
                             .window = architecture_has_window(c, layer) ? c->window : 0};
     if (a->window && c->window_rope_base > 0) { /* a window is short: its positions are not stretched */
@@ -370,7 +397,7 @@ static tl_module *attention_new(const tl_model_config *c, const struct make *mak
     bool bias = a->family->has_biases || c->has_out_bias;
     bool ok = qkv_add(m, c, make) && child_add(m, &a->out, names->out,
                                                linear_make(residual, c->n_heads * c->head_size, c->channels, bias, IN));
-    ok = ok && qk_norms_add(m, c, make);
+    ok = ok && qk_norms_add(m, c, make) && (!a->has_sinks || sinks_add(m, c, make));
     if (ok && names->dropout[1]) ok = child_add(m, &a->out_dropout, names->dropout[1], tl_nn_dropout(c->dropout));
     return module_finish(m, ok);
 }

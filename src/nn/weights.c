@@ -121,7 +121,8 @@ enum { MOST_NAME = 512 };
 
 /* How many tensors of files a parameter is. */
 static int64_t n_tensors(const tl_model_config *c, const tl_named_tensor *x) {
-    return c->n_experts && tl_rank(x->tensor) == 3 ? c->n_experts : 1;
+    bool is_one = !c->n_experts || tl_rank(x->tensor) != 3 || architecture_of(c)->are_experts_packed;
+    return is_one ? 1 : c->n_experts;
 }
 
 /* The name in files of the one of expert e: its number behind "experts.". */

@@ -45,8 +45,8 @@ static tl_tensor *rope(tl_tensor *x, tl_tensor *positions, const struct attr_rop
 }
 
 static bool scaling_is_whole(const tl_rope_scaling *s) {
-    bool is_known = s->rule >= TL_ROPE_BY_CONTEXT && s->rule <= TL_ROPE_YARN && s->magnitude >= 0 &&
-                    (s->rule != TL_ROPE_YARN || s->original_context > 0);
+    bool is_known = s->rule >= TL_ROPE_BY_CONTEXT && s->rule <= TL_ROPE_YARN_EXACT && s->magnitude >= 0 &&
+                    (s->rule < TL_ROPE_YARN || s->original_context > 0);
     if (s->size < 0 || s->size % 2)
         return error_set(TL_ERROR_USE, "rope: %lld channels cannot turn in pairs", (long long)s->size);
     return (is_known && s->factor >= 0 && s->original_context >= 0 &&

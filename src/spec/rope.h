@@ -21,8 +21,9 @@ DEVICE_FN double rope_pair_of(const struct attr_rope *a, double turns, int64_t h
 
 /* How much of pair i is interpolated. */
 DEVICE_FN double rope_yarn_share(const struct attr_rope *a, int64_t i, int64_t half) {
-    double low = floor(rope_pair_of(a, a->scaling.high_frequency, half));
-    double high = ceil(rope_pair_of(a, a->scaling.low_frequency, half));
+    double low = rope_pair_of(a, a->scaling.high_frequency, half);
+    double high = rope_pair_of(a, a->scaling.low_frequency, half);
+    if (a->scaling.rule == TL_ROPE_YARN) low = floor(low), high = ceil(high);
     if (low < 0) low = 0;
     if (high > (double)(2 * half - 1)) high = (double)(2 * half - 1);
     if (low == high) high += 0.001;
@@ -35,7 +36,7 @@ DEVICE_FN double rope_frequency(const struct attr_rope *a, int64_t i, int64_t ha
     const double plain = pow(a->base, -(double)i / (double)half);
     const tl_rope_scaling *s = &a->scaling;
     if (s->factor == 0 || s->factor == 1 || s->rule == TL_ROPE_DYNAMIC) return plain;
-    if (s->rule == TL_ROPE_YARN) {
+    if (s->rule == TL_ROPE_YARN || s->rule == TL_ROPE_YARN_EXACT) {
         const double share = rope_yarn_share(a, i, half);
         return plain / s->factor * share + plain * (1 - share);
     }

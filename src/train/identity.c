@@ -64,7 +64,8 @@ static const struct {
             RARE(n_experts, IS_SIZE),
             RARE(n_chosen, IS_SIZE),
             RARE(expert_ff, IS_SIZE),
-            RARE(is_choice_normed, IS_TRUTH)};
+            RARE(is_choice_normed, IS_TRUTH),
+            RARE(gate_limit, IS_NUMBER)};
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static bool is_zero(const json_t *value) {

@@ -57,6 +57,10 @@ CONFIGS = {
     "qwen3_moe with biases": of("Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=1, attention_bias=True,
                                 moe_intermediate_size=24, tie_word_embeddings=True),
     "olmoe": of("Olmoe", num_experts=6, num_experts_per_tok=4),
+    "gpt_oss": of("GptOss", num_hidden_layers=4, head_dim=16, num_local_experts=6, num_experts_per_tok=3,
+                  sliding_window=5, swiglu_limit=0.4, rope_parameters={
+                      "rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                      "original_max_position_embeddings": 16, "rope_theta": 500.0}),
     "yarn": of("Llama", hidden_size=64, rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 500.0,
                                                          "original_max_position_embeddings": 16}),
     "dynamic": of("Llama", rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}),
@@ -153,7 +157,7 @@ def test_every_gradient_is_transformers(both):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=name)
 
 
-EXPERTS = [name for name in CONFIGS if "moe" in name or "mixtral" in name]
+EXPERTS = [name for name in CONFIGS if "moe" in name or "mixtral" in name or "oss" in name]
 
 
 @pytest.mark.parametrize("name", EXPERTS)

@@ -1515,6 +1515,7 @@ const struct sample samples_rope[] = {
     {"a longer context, linear", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 4)}, .d = {100, 8}, .n = {7}},
     {"a longer context, Llama 3's", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 12)}, .d = {100, 8}, .n = {7, 64}},
     {"a longer context, YaRN's", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 16)}, .d = {100, 8, 1.2}, .n = {7, 64, TL_ROPE_YARN}},
+    {"a longer context, YaRN's, not rounded", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 16)}, .d = {100, 8, 1.2}, .n = {7, 64, TL_ROPE_YARN_EXACT}},
     {"a part of each head", GRAD, .call = rope_scaled_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 10)}, .d = {100}, .n = {7, 0, 0, 4}},
     {"a part of each large head, turned longer", LARGE | GRAD, .call = rope_scaled_call, .in = {F(2, 33, 3, 64)}, .d = {1000, 0, 1.5}, .n = {0, 0, 0, 32}},
     {"more than a head", 0, .call = rope_scaled_call, .in = {F(1, 3, 2, 4)}, .d = {100}, .n = {0, 0, 0, 6}, .error = "more channels"},
