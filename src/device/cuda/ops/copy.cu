@@ -45,20 +45,28 @@ __global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, int tail, O *
 }
 
 /* Any strides. */
-template <class O, class A>
-__global__ void __launch_bounds__(BLOCK) copy_singles(geometry<2> g, int64_t n_threads, O *to, const A *from) {
-    FOR_EACH(i, n_threads) {
-        int64_t at[PACK][2];
+template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_singles(singles<2> w, O *to, const A *from) {
+    FOR_EACH(i, w.n_threads) {
+        const places<2> p = places_of(w, i);
         A x[PACK];
+        if (w.n_segments) {
+#pragma unroll
+            for (int j = 0; j < PACK; j++)
+                if (j < p.n) x[j] = from[p.base[1] + j * p.step[1]];
+#pragma unroll
+            for (int j = 0; j < PACK; j++)
+                if (j < p.n) to[p.base[0] + j * p.step[0]] = converted(x[j], (O *)nullptr);
+            continue;
+        }
+        int64_t at[PACK][2];
 #pragma unroll
         for (int j = 0; j < PACK; j++) {
-            if (single_at(i, j) >= g.numel) continue;
-            offsets_of(g, single_at(i, j), at[j]);
+            offsets_of(w.g, min(p.first + 32 * j, w.g.numel - 1), at[j]);
             x[j] = from[at[j][1]];
         }
 #pragma unroll
         for (int j = 0; j < PACK; j++)
-            if (single_at(i, j) < g.numel) to[at[j][0]] = converted(x[j], (O *)nullptr);
+            if (j < p.n) to[at[j][0]] = converted(x[j], (O *)nullptr);
     }
 }
 
@@ -72,8 +80,8 @@ static bool launch_copy(bool packs, const geometry<2> &g, const tl_operand *to, 
         copy_packs<O, A>
             <<<blocks_for(steps.numel), BLOCK, 0, stream>>>(steps, (int)(g.numel - steps.numel * PACK), out, in);
     } else {
-        const int64_t n_threads = single_threads(g.numel);
-        copy_singles<O, A><<<blocks_for(n_threads), BLOCK, 0, stream>>>(g, n_threads, out, in);
+        const singles<2> w = singles_of(g);
+        copy_singles<O, A><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, out, in);
     }
     return true;
 }
@@ -197,6 +205,9 @@ bool fill_operand(const tl_kernel_args *args, const tl_operand *x, double value)
         const uint32_t code = encode(f4e2m1_format(), value, CONVERT_NEAREST, 0);
         fill_f4<<<blocks_for(pairs.numel), BLOCK, 0, stream_of(args)>>>(pairs, (uint8_t *)x->data,
                                                                         (uint8_t)(code | code << 4));
+    } else if (value == 0 && !signbit(value) && g.rank == 1 && g.stride[0][0] == 1 && x->dtype != TL_F8E8M0) {
+        const size_t bytes = (size_t)(g.numel * dtype_bytes(x->dtype));
+        return cuda_check(cudaMemsetAsync(x->data, 0, bytes, stream_of(args)), args->op, args->error);
     } else if (x->dtype == TL_F32 && g.rank == 1 && g.stride[0][0] == 1) {
         fill_dense<float><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>((float *)x->data, g.numel, (float)value);
     } else {

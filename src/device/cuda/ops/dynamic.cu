@@ -1,18 +1,21 @@
 /* dynamic.cu: nonzero: the indices of elements that are not 0. */
 #include "device/cuda/shared/select.cuh"
 
-/* TRUTH: x is bool. */
+/* TRUTH: x is bool and dense. */
 template <bool TRUTH> struct nonzero_source {
+    typedef bool value_type;
     geometry<1> g, shape; /* x, and its own axes, nothing merged */
     const void *x;
     tl_dtype dtype;
     int rank;
     int64_t n, *out;
-    __device__ bool holds(int64_t i) const {
+    __device__ bool value(int64_t i) const {
+        if (TRUTH) return ((const uint8_t *)x)[i] != 0;
         int64_t at[1];
         offsets_of(g, i, at);
-        return TRUTH ? ((const uint8_t *)x)[at[0]] != 0 : load_as<double>(x, at[0], dtype) != 0;
+        return load_as<double>(x, at[0], dtype) != 0;
     }
+    __device__ bool holds(int64_t, bool value) const { return value; }
     __device__ void put(int64_t i, int64_t number, bool is_found) const {
         if (!is_found || number >= n) return;
         int64_t *to = out + number * rank;
@@ -52,5 +55,6 @@ extern "C" bool cuda_nonzero(const tl_kernel_args *args) {
     if (!operands_known(args)) return false;
     const geometry<1> g = geometry_of<1>(list);
     if (g.numel == 0) return true;
-    return list[0]->dtype == TL_BOOL ? nonzero<true>(args, g) : nonzero<false>(args, g);
+    const bool is_dense = g.rank == 1 && (g.numel == 1 || g.stride[0][0] == 1);
+    return is_dense && list[0]->dtype == TL_BOOL ? nonzero<true>(args, g) : nonzero<false>(args, g);
 }

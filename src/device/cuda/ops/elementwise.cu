@@ -155,25 +155,22 @@ template <class C> __global__ void __launch_bounds__(BLOCK) where_any(geometry<4
     }
 }
 
-/* Both choices of the result's dtype: dropout, whose other choice is one zero. */
+/* Both choices of the result's dtype: dropout, whose other choice is one zero. T only gives the element size. */
 template <class T> __device__ inline T where_one(const operands<4> &o, const int64_t (&at)[4]) {
     const int from = ((const uint8_t *)o.data[1])[at[1]] ? 2 : 3;
-    return conversion<T>::from(value_of<float>(((const T *)o.data[from])[at[from]]));
+    return ((const T *)o.data[from])[at[from]];
 }
 
 template <class T> __global__ void __launch_bounds__(BLOCK) where_packs(geometry<4> g, int tail, operands<4> o) {
     const int last = g.rank - 1;
     FOR_EACH(i, g.numel) {
         int64_t at[4];
-        float a[PACK], b[PACK];
         offsets_of(g, i, at);
         const pack<uint8_t> holds = pack_load<uint8_t>(o.data[1], at[1], g.stride[1][last] == 0);
-        pack_widen<T>(o.data[2], at[2], g.stride[2][last] == 0, a);
-        pack_widen<T>(o.data[3], at[3], g.stride[3][last] == 0, b);
-        for (int j = 0; j < PACK; j++) a[j] = holds.v[j] ? a[j] : b[j];
-        row_pack<T> y;
-        y.narrow(a);
-        row_store((T *)o.data[0] + at[0], 0, y);
+        pack<T> a = pack_load<T>(o.data[2], at[2], g.stride[2][last] == 0);
+        const pack<T> b = pack_load<T>(o.data[3], at[3], g.stride[3][last] == 0);
+        for (int j = 0; j < PACK; j++) a.v[j] = holds.v[j] ? a.v[j] : b.v[j];
+        *(pack<T> *)((T *)o.data[0] + at[0]) = a;
     }
     if (has_tail_element(tail)) {
         int64_t at[4];
@@ -182,20 +179,19 @@ template <class T> __global__ void __launch_bounds__(BLOCK) where_packs(geometry
     }
 }
 
-template <class T>
-__global__ void __launch_bounds__(BLOCK) where_singles(geometry<4> g, int64_t n_threads, operands<4> o) {
-    FOR_EACH(i, n_threads) {
-        int64_t at[PACK][4];
+template <class T> __global__ void __launch_bounds__(BLOCK) where_singles(singles<4> w, operands<4> o) {
+    FOR_EACH(i, w.n_threads) {
+        const places<4> p = places_of(w, i);
         T y[PACK];
 #pragma unroll
         for (int j = 0; j < PACK; j++) {
-            if (single_at(i, j) >= g.numel) continue;
-            offsets_of(g, single_at(i, j), at[j]);
-            y[j] = where_one<T>(o, at[j]);
+            if (j >= p.n) continue;
+            const int from = ((const uint8_t *)o.data[1])[place_at(w, p, j, 1)] ? 2 : 3;
+            y[j] = ((const T *)o.data[from])[from == 2 ? place_at(w, p, j, 2) : place_at(w, p, j, 3)];
         }
 #pragma unroll
         for (int j = 0; j < PACK; j++)
-            if (single_at(i, j) < g.numel) ((T *)o.data[0])[at[j][0]] = y[j];
+            if (j < p.n) ((T *)o.data[0])[place_at(w, p, j, 0)] = y[j];
     }
 }
 
@@ -204,8 +200,8 @@ template <class T> static bool where_launch(const geometry<4> &g, const operands
         const geometry<4> steps = geometry_in_packs(g);
         where_packs<T><<<blocks_for(steps.numel), BLOCK, 0, stream>>>(steps, (int)(g.numel - steps.numel * PACK), o);
     } else {
-        const int64_t n_threads = single_threads(g.numel);
-        where_singles<T><<<blocks_for(n_threads), BLOCK, 0, stream>>>(g, n_threads, o);
+        const singles<4> w = singles_of(g);
+        where_singles<T><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, o);
     }
     return true;
 }
@@ -213,9 +209,16 @@ template <class T> static bool where_launch(const geometry<4> &g, const operands
 static bool where_try(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
     const tl_dtype t = o.dtype[0];
     if (o.dtype[2] != t || o.dtype[3] != t) return false;
-    if (t == TL_F32) return where_launch<float>(g, o, stream);
-    if (t == TL_BF16) return where_launch<bf16>(g, o, stream);
-    return t == TL_F16 && where_launch<f16>(g, o, stream);
+    switch (dtype_bytes(t)) {
+    case 8:
+        return where_launch<uint64_t>(g, o, stream);
+    case 4:
+        return where_launch<uint32_t>(g, o, stream);
+    case 2:
+        return where_launch<uint16_t>(g, o, stream);
+    default:
+        return where_launch<uint8_t>(g, o, stream);
+    }
 }
 
 extern "C" {
@@ -235,7 +238,7 @@ bool cuda_softplus(const tl_kernel_args *args) {
 }
 
 bool cuda_compare(const tl_kernel_args *args) {
-    const f_holds f = {((const struct attr_compare *)args->attr)->relation};
+    const f_holds f = holds_of(((const struct attr_compare *)args->attr)->relation);
     const tl_operand *const list[3] = {&args->out[0], &args->in[0], &args->in[1]};
     const geometry<3> g = geometry_of<3>(list);
     if (operands_known(args) && g.numel > 0 && compare_try_packs(g, operands_of<3>(list), f, stream_of(args)))

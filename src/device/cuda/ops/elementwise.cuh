@@ -46,27 +46,31 @@ template <> struct wrapping<int64_t> { using type = uint64_t; };
 #undef F
 #undef W
 
-template <class C> __device__ inline bool holds(C a, tl_compare relation, C b) {
+/* A relation as a set of outcomes, so that no element branches. */
+struct f_holds {
+    enum { LESS = 1, EQUAL = 2, GREATER = 4, UNORDERED = 8 };
+    unsigned outcomes;
+    template <class C> __device__ C operator()(C a, C b) const {
+        const unsigned outcome = a < b ? LESS : a == b ? EQUAL : a > b ? GREATER : UNORDERED;
+        return C((outcomes & outcome) != 0);
+    }
+};
+static inline f_holds holds_of(tl_compare relation) {
     switch (relation) {
     case TL_EQ:
-        return a == b;
+        return {f_holds::EQUAL};
     case TL_NE:
-        return a != b;
+        return {f_holds::LESS | f_holds::GREATER | f_holds::UNORDERED};
     case TL_LT:
-        return a < b;
+        return {f_holds::LESS};
     case TL_LE:
-        return a <= b;
+        return {f_holds::LESS | f_holds::EQUAL};
     case TL_GT:
-        return a > b;
+        return {f_holds::GREATER};
     default:
-        return a >= b;
+        return {f_holds::GREATER | f_holds::EQUAL};
     }
 }
-
-struct f_holds {
-    tl_compare relation;
-    template <class C> __device__ C operator()(C a, C b) const { return C(holds(a, relation, b)); }
-};
 
 /* fmod has the dividend's sign; if the divisor's differs, the divisor is added. An integer divisor of 0 is recorded
  * as a fault. */
@@ -186,89 +190,53 @@ __global__ void __launch_bounds__(BLOCK) binary_packs(geometry<3> g, int tail, o
     }
 }
 
-/* Elements of one operand (`which` of N) at PACK places, n of which are there: the dtype is looked up once for all. */
+/* A thread's elements of one operand; in long rows the dtype is looked up once for all. */
 template <int N>
-__device__ inline void singles_load(const operands<N> &o, int which, const int64_t (&at)[PACK][N], int n,
+__device__ inline void singles_load(const singles<N> &w, const operands<N> &o, int which, const places<N> &p,
                                     float (&x)[PACK]) {
     const void *data = o.data[which];
-#define LOAD_ALL(value) _Pragma("unroll") for (int j = 0; j < PACK; j++) if (j < n) x[j] = value
-    switch (o.dtype[which]) {
-    case TL_F32:
-        LOAD_ALL(((const float *)data)[at[j][which]]);
-        break;
-    case TL_BF16:
-        LOAD_ALL(__bfloat162float(((const bf16 *)data)[at[j][which]]));
-        break;
-    case TL_F16:
-        LOAD_ALL(__half2float(((const f16 *)data)[at[j][which]]));
-        break;
-    default:
-        LOAD_ALL(load_as<float>(data, at[j][which], o.dtype[which]));
-        break;
+#define LOAD_ALL(T)                                                      \
+    _Pragma("unroll") for (int j = 0; j < PACK; j++) if (j < p.n) x[j] = \
+        value_of<float>(((const T *)data)[p.base[which] + j * p.step[which]])
+    if (w.n_segments && o.dtype[which] == TL_F32) {
+        LOAD_ALL(float);
+    } else if (w.n_segments && o.dtype[which] == TL_BF16) {
+        LOAD_ALL(bf16);
+    } else if (w.n_segments && o.dtype[which] == TL_F16) {
+        LOAD_ALL(f16);
+    } else {
+#pragma unroll
+        for (int j = 0; j < PACK; j++)
+            if (j < p.n) x[j] = load_as<float>(data, place_at(w, p, j, which), o.dtype[which]);
     }
 #undef LOAD_ALL
 }
 template <int N>
-__device__ inline void singles_store(const operands<N> &o, const int64_t (&at)[PACK][N], int n,
+__device__ inline void singles_store(const singles<N> &w, const operands<N> &o, const places<N> &p,
                                      const float (&y)[PACK]) {
-#define STORE_ALL(T) \
-    _Pragma("unroll") for (int j = 0; j < PACK; j++) if (j < n)((T *)o.data[0])[at[j][0]] = conversion<T>::from(y[j])
-    switch (o.dtype[0]) {
-    case TL_F32:
-        STORE_ALL(float);
-        break;
-    case TL_BF16:
-        STORE_ALL(bf16);
-        break;
-    case TL_F16:
-        STORE_ALL(f16);
-        break;
-    case TL_BOOL:
-        STORE_ALL(bool);
-        break;
-    default:
-#pragma unroll
-        for (int j = 0; j < PACK; j++)
-            if (j < n) store_as<float>(o.data[0], at[j][0], o.dtype[0], y[j]);
-        break;
-    }
-#undef STORE_ALL
-}
-
-/* The places of thread i's elements; how many there are. */
-template <int N> __device__ inline int singles_places(const geometry<N> &g, int64_t i, int64_t (&at)[PACK][N]) {
-    int n = 0;
 #pragma unroll
     for (int j = 0; j < PACK; j++)
-        if (single_at(i, j) < g.numel) {
-            offsets_of(g, single_at(i, j), at[j]);
-            n = j + 1;
-        }
-    return n;
+        if (j < p.n) store_as<float>(o.data[0], place_at(w, p, j, 0), o.dtype[0], y[j]);
 }
 
-template <class F>
-__global__ void __launch_bounds__(BLOCK) unary_singles(geometry<2> g, int64_t n_threads, operands<2> o, F f) {
-    FOR_EACH(i, n_threads) {
-        int64_t at[PACK][2];
-        const int n = singles_places(g, i, at);
+template <class F> __global__ void __launch_bounds__(BLOCK) unary_singles(singles<2> w, operands<2> o, F f) {
+    FOR_EACH(i, w.n_threads) {
+        const places<2> p = places_of(w, i);
         float a[PACK] = {};
-        singles_load(o, 1, at, n, a);
+        singles_load(w, o, 1, p, a);
         for (int j = 0; j < PACK; j++) a[j] = f(a[j]);
-        singles_store(o, at, n, a);
+        singles_store(w, o, p, a);
     }
 }
 
-template <class F>
-__global__ void __launch_bounds__(BLOCK) binary_singles(geometry<3> g, int64_t n_threads, operands<3> o, F f) {
-    FOR_EACH(i, n_threads) {
-        int64_t at[PACK][3];
-        const int n = singles_places(g, i, at);
+template <class F> __global__ void __launch_bounds__(BLOCK) binary_singles(singles<3> w, operands<3> o, F f) {
+    FOR_EACH(i, w.n_threads) {
+        const places<3> p = places_of(w, i);
         float a[PACK] = {}, b[PACK] = {};
-        singles_load(o, 1, at, n, a);
-        singles_load(o, 2, at, n, b);
+        singles_load(w, o, 1, p, a);
+        singles_load(w, o, 2, p, b);
         for (int j = 0; j < PACK; j++) a[j] = f(a[j], b[j]);
-        singles_store(o, at, n, a);
+        singles_store(w, o, p, a);
     }
 }
 
@@ -324,9 +292,9 @@ static bool unary_in(const tl_kernel_args *args, enum compute compute, F f) {
     const cudaStream_t stream = stream_of(args);
     if (g.numel == 0 || unary_try_packs<TRUTH>(g, o, f, stream)) return true;
     const unsigned blocks = blocks_for(g.numel);
-    const int64_t n_threads = single_threads(g.numel);
+    const singles<2> w = singles_of(g);
     if (compute == COMPUTE_F64) unary_any<double, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
-    else if (compute == COMPUTE_F32) unary_singles<F><<<blocks_for(n_threads), BLOCK, 0, stream>>>(g, n_threads, o, f);
+    else if (compute == COMPUTE_F32) unary_singles<F><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, o, f);
     else if constexpr (WITH_INTEGERS) unary_any<int64_t, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
     else return cuda_refuse_dtype(args, o.dtype[0]);
     return true;
@@ -371,9 +339,9 @@ static bool binary_in(const tl_kernel_args *args, enum compute compute, F f) {
     const cudaStream_t stream = stream_of(args);
     if (g.numel == 0 || binary_try_packs<MIXED>(g, o, f, stream)) return true;
     const unsigned blocks = blocks_for(g.numel);
-    const int64_t n_threads = single_threads(g.numel);
+    const singles<3> w = singles_of(g);
     if (compute == COMPUTE_F64) binary_any<double, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
-    else if (compute == COMPUTE_F32) binary_singles<F><<<blocks_for(n_threads), BLOCK, 0, stream>>>(g, n_threads, o, f);
+    else if (compute == COMPUTE_F32) binary_singles<F><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, o, f);
     else if constexpr (WITH_INTEGERS) binary_any<int64_t, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
     else return cuda_refuse_dtype(args, o.dtype[0]);
     return true;

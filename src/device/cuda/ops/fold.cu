@@ -83,7 +83,7 @@ struct block_group {
         return x;
     }
 };
-enum { COLUMN_THREADS = 256, LEAST_WIDTH = 8 };
+enum { COLUMN_THREADS = 256, LEAST_WIDTH = 8, LEAST_COLUMNS = 32 };
 struct column_group {
     int thread, n, column, width;
     template <class X, class F> __device__ X reduce(X x, F f) const {
@@ -200,7 +200,7 @@ template <class T, class F> static void fold_launch(const tl_kernel_args *args, 
     const int64_t kept_inner = fold.kept.stride[0][fold.kept.rank - 1],
                   reduced_inner = fold.reduced.stride[0][fold.reduced.rank - 1];
     const bool side_by_side = kept_inner == 1 && reduced_inner != 1 &&
-                              fold.kept.size[fold.kept.rank - 1] >= LEAST_WIDTH && fold.n_chunks <= 65535;
+                              fold.kept.size[fold.kept.rank - 1] >= LEAST_COLUMNS && fold.n_chunks <= 65535;
     if (side_by_side || fold.n_reduced <= 16) {
         const int width = column_width(fold);
         const dim3 grid(capped((fold.n_outputs + width - 1) / width), (unsigned)fold.n_chunks);

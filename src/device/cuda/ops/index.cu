@@ -247,6 +247,58 @@ template <class W> __global__ void __launch_bounds__(WRITE_BLOCK) write_by_block
     }
 }
 
+/* Sums of floats in lines that fit into shared memory, with the order of write_by_block: x is read, and the result
+ * written, once. C: the type of the sums. */
+struct line_sums {
+    geometry<4> rest; /* out, x, index, source */
+    void *out;
+    const void *x, *index, *source;
+    tl_dtype out_dtype, x_dtype, index_dtype, source_dtype;
+    int64_t out_step, x_step, index_step, source_step; /* along the line */
+    int64_t size, n;                                   /* places, slots */
+    struct cuda_fault *fault;
+};
+
+template <class C> __global__ void __launch_bounds__(WRITE_BLOCK) add_in_lines(line_sums w) {
+    extern __shared__ double line_room[];
+    __shared__ int owner[OWNERS];
+    C *const line = (C *)line_room;
+    for (int i = threadIdx.x; i < OWNERS; i += blockDim.x) owner[i] = INT32_MAX;
+    for (int64_t i = blockIdx.x; i < w.rest.numel; i += gridDim.x) {
+        int64_t rest[4];
+        offsets_of(w.rest, i, rest);
+#pragma unroll 4
+        for (int64_t k = threadIdx.x; k < w.size; k += blockDim.x)
+            line[k] = load_as<C>(w.x, rest[1] + k * w.x_step, w.x_dtype);
+        for (int64_t base = 0; base < w.n; base += blockDim.x) {
+            const int64_t j = base + threadIdx.x;
+            int64_t id = -1;
+            C value = 0;
+            if (j < w.n) {
+                id = id_at(w.index, w.index_dtype, rest[2] + j * w.index_step);
+                value = load_as<C>(w.source, rest[3] + j * w.source_step, w.source_dtype);
+                if (id < 0 || id >= w.size) fault_raise(w.fault, FAULT_SCATTER, id, w.size);
+            }
+            bool waits = id >= 0 && id < w.size;
+            int *const own = &owner[id & (OWNERS - 1)];
+            while (__syncthreads_or(waits)) {
+                if (waits) atomicMin(own, (int)threadIdx.x);
+                __syncthreads();
+                const bool is_first = waits && *own == (int)threadIdx.x;
+                if (is_first) line[id] += value;
+                __syncthreads();
+                if (is_first) *own = INT32_MAX;
+                waits = waits && !is_first;
+            }
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int64_t k = threadIdx.x; k < w.size; k += blockDim.x)
+            store_as<C>(w.out, rest[0] + k * w.out_step, w.out_dtype, line[k]);
+        __syncthreads();
+    }
+}
+
 /* Integer sums. One thread per slot; the lanes of a warp that share a place add up first. ROWS: neighbours are
  * neighbours in the rest, not in the slots. Small dense tables are summed up in shared memory by each block. */
 enum { SMALL_TABLE = 2048 };
@@ -389,10 +441,67 @@ static writing writing_of(const tl_kernel_args *args, const tl_operand *table, c
     return w;
 }
 
+enum { LINE_BYTES = 192 << 10, FEWEST_LINES = 32 };
+
+/* True: all is done. False: the lines are too long, too short or too few for it, or the GPU has too little shared
+ * memory; the others have the same result. */
+template <class C> static bool try_add_in_lines(const tl_kernel_args *args, int axis) {
+    const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2], *out = &args->out[0];
+    const size_t bytes = (size_t)x->shape[axis] * sizeof(C);
+    const int64_t n = index->shape[axis];
+    if (bytes > LINE_BYTES || n <= SHORT_LINE || operand_numel(index) / n < FEWEST_LINES) return false;
+    const tl_operand *const all[4] = {out, x, index, source};
+    int64_t shape[TL_MAX_RANK], stride[4][TL_MAX_RANK];
+    tl_operand slim[4] = {*out, *x, *index, *source};
+    for (int k = 0; k < 4; k++) {
+        int rank = 0;
+        for (int i = 0; i < index->rank; i++) {
+            if (i == axis) continue;
+            if (x->shape[i] != index->shape[i]) return false; /* lines without slots are copied, too */
+            shape[rank] = index->shape[i];
+            stride[k][rank++] = all[k]->stride[i];
+        }
+        slim[k].rank = rank;
+        slim[k].shape = shape;
+        slim[k].stride = stride[k];
+    }
+    const tl_operand *const list[4] = {&slim[0], &slim[1], &slim[2], &slim[3]};
+    const line_sums w = {geometry_of<4>(list),
+                         out->data,
+                         x->data,
+                         index->data,
+                         source->data,
+                         out->dtype,
+                         x->dtype,
+                         index->dtype,
+                         source->dtype,
+                         out->stride[axis],
+                         x->stride[axis],
+                         index->stride[axis],
+                         source->stride[axis],
+                         x->shape[axis],
+                         n,
+                         fault_of(args)};
+    const int last = w.rest.rank - 1;
+    if (w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32) return false; /* rows */
+    if (cudaFuncSetAttribute(add_in_lines<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    const int threads = n < WRITE_BLOCK ? (int)((n + 31) / 32 * 32) : (int)WRITE_BLOCK;
+    add_in_lines<C><<<capped(w.rest.numel), threads, bytes, stream_of(args)>>>(w);
+    return true;
+}
+
 static bool scatter(const tl_kernel_args *args, bool adds) {
     const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2];
     const int axis = ((const struct attr_gather *)args->attr)->axis;
     if (!operands_known(args) || !ids_known(args, index)) return false;
+    if (adds && operand_numel(index) > 0) {
+        const enum compute compute = compute_of(args->out[0].dtype);
+        if (compute == COMPUTE_F32 && try_add_in_lines<float>(args, axis)) return true;
+        if (compute == COMPUTE_F64 && try_add_in_lines<double>(args, axis)) return true;
+    }
     table t;
     if (!table_begin(&t, args, adds, args->workspace)) return false;
     if (operand_numel(index) > 0) {

@@ -65,27 +65,60 @@ __device__ inline int64_t kept_offset(const reduction &r, int64_t i) {
 enum { READ_AHEAD = 8 };
 
 /* One thread's part of a chunk, of a group of n: elements thread, thread + n, ... READ_AHEAD of them are loaded before
- * the first is added. */
+ * the first is added; behind the end they are the last one, so that no load waits for a branch. */
 template <class C, class L, class F>
 __device__ inline C chunk_part(const reduction &r, int64_t base, int64_t chunk, int thread, int n, F f, C zero) {
     const int64_t end = min(r.n_reduced, (chunk + 1) * r.chunk), stride = r.reduced.stride[0][0];
     int64_t i = chunk * r.chunk + thread;
     C part = zero;
-    for (; r.reduced.rank == 1 && i + (READ_AHEAD - 1) * n < end; i += READ_AHEAD * n) {
+    for (; r.reduced.rank == 1 && i < end; i += READ_AHEAD * n) {
         C x[READ_AHEAD];
 #pragma unroll
-        for (int k = 0; k < READ_AHEAD; k++) x[k] = L::at(r, base + (i + k * n) * stride);
+        for (int k = 0; k < READ_AHEAD; k++) x[k] = L::at(r, base + min(i + k * n, end - 1) * stride);
 #pragma unroll
-        for (int k = 0; k < READ_AHEAD; k++) part = f(part, x[k]);
+        for (int k = 0; k < READ_AHEAD; k++)
+            if (i + k * n < end) part = f(part, x[k]);
     }
     for (; i < end; i += n) part = f(part, L::at(r, base + reduced_offset(r, i)));
     return part;
 }
 
+enum { PACKS_AHEAD = 4 };
+
+/* The same of a dense and aligned line, in packs; the first threads have what is left at its end. */
+template <class C, class T, class F>
+__device__ inline C chunk_packs(const reduction &r, const T *line, int64_t chunk, int thread, int n, F f, C zero) {
+    const int64_t first = chunk * r.chunk, length = min(r.n_reduced - first, r.chunk), n_packs = length / PACK;
+    C part = zero;
+    for (int64_t i = thread; i < n_packs; i += PACKS_AHEAD * n) {
+        row_pack<T> x[PACKS_AHEAD];
+#pragma unroll
+        for (int k = 0; k < PACKS_AHEAD; k++)
+            if (i + k * n < n_packs) x[k] = row_load(line + first, i + k * n);
+#pragma unroll
+        for (int k = 0; k < PACKS_AHEAD; k++) {
+            if (i + k * n >= n_packs) continue;
+            typename compute_type<T>::type value[PACK];
+            x[k].widen(value);
+            for (int j = 0; j < PACK; j++) part = f(part, (C)value[j]);
+        }
+    }
+    if (n_packs * PACK + thread < length) part = f(part, (C)value_of<float>(line[first + n_packs * PACK + thread]));
+    return part;
+}
+
 template <class C, class L, class F> __global__ void __launch_bounds__(1024) reduce_block(reduction r, F f, C zero) {
     for (int64_t group = blockIdx.x; group < r.n_outputs * r.n_chunks; group += gridDim.x) {
-        const int64_t output = group / r.n_chunks, chunk = group % r.n_chunks;
-        const C part = chunk_part<C, L>(r, kept_offset(r, output), chunk, threadIdx.x, blockDim.x, f, zero);
+        const int64_t output = group / r.n_chunks, chunk = group % r.n_chunks, base = kept_offset(r, output);
+        bool packs = false;
+        C part;
+        if constexpr (L::has_packs) {
+            typedef typename L::element T;
+            const T *line = (const T *)r.x + base;
+            packs = r.reduced.rank == 1 && r.reduced.stride[0][0] == 1 && (uintptr_t)line % 16 == 0;
+            if (packs) part = chunk_packs<C, T>(r, line, chunk, threadIdx.x, blockDim.x, f, zero);
+        }
+        if (!packs) part = chunk_part<C, L>(r, base, chunk, threadIdx.x, blockDim.x, f, zero);
         const C whole = block_reduce(part, f, zero);
         if (threadIdx.x == 0) result_put(r, output, chunk, whole);
     }
@@ -302,6 +335,8 @@ template <class W, class F> static bool reduce(const tl_kernel_args *args, F f, 
     return true;
 }
 
+enum { HELD_FEW = 4, HELD_BLOCK = 16, HELD_WARPS = 4 };
+
 /* ---- softmax, log_softmax ------------------------------------------------------------------------------ */
 
 /* A block per row; the later reads hit the cache. Maximum, sum of exponentials, then the quotients; or, LOG, the
@@ -337,39 +372,62 @@ __global__ void __launch_bounds__(512) softmax_rows(const T *x, T *y, int64_t n_
     }
 }
 
-/* Rows that do not consist of packs: a block per row, which reads it once and keeps HELD elements in each thread. */
-template <class T, bool LOG, int HELD>
+/* Rows that do not consist of packs: a block per row, or a warp (WARP: four to a block), reads it once and keeps HELD
+ * elements in each thread. */
+template <bool WARP> struct row_group {
+    unsigned thread, n;
+    int64_t first, step; /* rows */
+    __device__ row_group()
+        : thread(WARP ? threadIdx.x % 32 : threadIdx.x), n(WARP ? 32 : blockDim.x),
+          first(WARP ? blockIdx.x * (int64_t)HELD_WARPS + threadIdx.x / 32 : blockIdx.x),
+          step(WARP ? gridDim.x * (int64_t)HELD_WARPS : gridDim.x) {}
+    template <class C, class F> __device__ C reduce(C x, F f, C zero) const {
+        return WARP ? warp_reduce(x, f) : block_reduce(x, f, zero);
+    }
+};
+
+/* The GPU's own exponential is exact enough for 16 bits. */
+template <class T> struct row_exp {
+    template <class C> static __device__ C of(C x) { return exp_of(x); }
+};
+template <> struct row_exp<bf16> {
+    static __device__ float of(float x) { return __expf(x); }
+};
+template <> struct row_exp<f16> : row_exp<bf16> {};
+
+template <class T, bool LOG, bool WARP, int HELD>
 __global__ void __launch_bounds__(512) softmax_held(const T *x, T *y, int64_t n_rows, unsigned n) {
     typedef typename compute_type<T>::type C;
-    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+    const row_group<WARP> group;
+    for (int64_t row = group.first; row < n_rows; row += group.step) {
         const T *from = x + row * n;
         T held[HELD];
         C v[HELD], top = lowest<C>(), sum = 0;
 #pragma unroll
         for (int k = 0; k < HELD; k++)
-            if (threadIdx.x + k * blockDim.x < n) held[k] = from[threadIdx.x + k * blockDim.x];
+            if (group.thread + k * group.n < n) held[k] = from[group.thread + k * group.n];
 #pragma unroll
         for (int k = 0; k < HELD; k++) {
-            if (threadIdx.x + k * blockDim.x >= n) continue;
+            if (group.thread + k * group.n >= n) continue;
             v[k] = value_of<C>(held[k]);
             top = max_of()(top, v[k]);
         }
-        top = block_reduce(top, max_of(), lowest<C>());
+        top = group.reduce(top, max_of(), lowest<C>());
         const C shift = LOG && top == lowest<C>() ? C(0) : top;
 #pragma unroll
         for (int k = 0; k < HELD; k++) {
-            if (threadIdx.x + k * blockDim.x >= n) continue;
-            const C e = exp_of(v[k] - shift);
+            if (group.thread + k * group.n >= n) continue;
+            const C e = row_exp<T>::of(v[k] - shift);
             sum += e;
             if (!LOG) v[k] = e;
         }
-        sum = block_reduce(sum, sum_of(), C(0));
-        const C log_sum = LOG ? log_of(sum) : C(0);
+        sum = group.reduce(sum, sum_of(), C(0));
+        const C log_sum = LOG ? log_of(sum) : C(0), share = C(1) / sum;
 #pragma unroll
         for (int k = 0; k < HELD; k++)
-            if (threadIdx.x + k * blockDim.x < n)
-                y[row * n + threadIdx.x + k * blockDim.x] =
-                    conversion<T>::from(LOG ? (v[k] - shift) - log_sum : v[k] / sum);
+            if (group.thread + k * group.n < n)
+                y[row * n + group.thread + k * group.n] =
+                    conversion<T>::from(LOG ? (v[k] - shift) - log_sum : v[k] * share);
     }
 }
 
@@ -398,40 +456,42 @@ __global__ void __launch_bounds__(512) softmax_grad_rows(const T *y, const T *g,
 }
 
 /* The same for the gradient. */
-template <class T, bool LOG, int HELD>
+template <class T, bool LOG, bool WARP, int HELD>
 __global__ void __launch_bounds__(512) softmax_grad_held(const T *y, const T *g, T *dx, int64_t n_rows, unsigned n) {
     typedef typename compute_type<T>::type C;
-    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+    const row_group<WARP> group;
+    for (int64_t row = group.first; row < n_rows; row += group.step) {
         const int64_t at = row * n;
         T gs[HELD], ys[HELD];
         C dot = 0;
 #pragma unroll
         for (int k = 0; k < HELD; k++) {
-            if (threadIdx.x + k * blockDim.x >= n) continue;
-            gs[k] = g[at + threadIdx.x + k * blockDim.x];
-            ys[k] = y[at + threadIdx.x + k * blockDim.x];
+            if (group.thread + k * group.n >= n) continue;
+            gs[k] = g[at + group.thread + k * group.n];
+            ys[k] = y[at + group.thread + k * group.n];
         }
 #pragma unroll
         for (int k = 0; k < HELD; k++)
-            if (threadIdx.x + k * blockDim.x < n)
+            if (group.thread + k * group.n < n)
                 dot += LOG ? value_of<C>(gs[k]) : value_of<C>(gs[k]) * value_of<C>(ys[k]);
-        dot = block_reduce(dot, sum_of(), C(0));
+        dot = group.reduce(dot, sum_of(), C(0));
 #pragma unroll
         for (int k = 0; k < HELD; k++) {
-            if (threadIdx.x + k * blockDim.x >= n) continue;
+            if (group.thread + k * group.n >= n) continue;
             const C gi = value_of<C>(gs[k]), yi = value_of<C>(ys[k]);
-            dx[at + threadIdx.x + k * blockDim.x] = conversion<T>::from(LOG ? gi - exp_of(yi) * dot : yi * (gi - dot));
+            dx[at + group.thread + k * group.n] =
+                conversion<T>::from(LOG ? gi - row_exp<T>::of(yi) * dot : yi * (gi - dot));
         }
     }
 }
 
-/* Threads that keep a row of n, HELD elements each: a power of two of at least 32, or 0 where 512 are too few. */
-static int threads_to_hold(int64_t n, int held) {
+/* Threads that keep a row of n, HELD_BLOCK elements each: a power of two, or 0 where 512 are too few. */
+static int threads_to_hold(int64_t n) {
     int threads = 32;
-    while (threads <= 512 && (int64_t)threads * held < n) threads *= 2;
+    while (threads <= 512 && (int64_t)threads * HELD_BLOCK < n) threads *= 2;
     return threads <= 512 ? threads : 0;
 }
-enum { HELD_FEW = 4, HELD_MANY = 16 };
+static unsigned warp_blocks(int64_t n_rows) { return capped((n_rows + HELD_WARPS - 1) / HELD_WARPS); }
 
 template <class T, bool LOG> static void softmax_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
     const T *x = (const T *)args->in[0].data;
@@ -440,9 +500,11 @@ template <class T, bool LOG> static void softmax_launch(const tl_kernel_args *ar
     if (rows_are_packs(n, 2, addresses))
         softmax_rows<T, PACK, LOG><<<capped(n_rows), threads_for_row(n / 2), 0, stream_of(args)>>>(x, y, n_rows, n);
     else if (n <= 32 * HELD_FEW)
-        softmax_held<T, LOG, HELD_FEW><<<capped(n_rows), 32, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
-    else if (const int threads = threads_to_hold(n, HELD_MANY))
-        softmax_held<T, LOG, HELD_MANY><<<capped(n_rows), threads, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
+        softmax_held<T, LOG, true, HELD_FEW>
+            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
+    else if (const int threads = threads_to_hold(n))
+        softmax_held<T, LOG, false, HELD_BLOCK>
+            <<<capped(n_rows), threads, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
     else softmax_rows<T, 1, LOG><<<capped(n_rows), threads_for_row(n), 0, stream_of(args)>>>(x, y, n_rows, n);
 }
 
@@ -454,9 +516,11 @@ template <class T, bool LOG> static void softmax_grad_launch(const tl_kernel_arg
     if (rows_are_packs(n, 3, addresses))
         softmax_grad_rows<T, PACK, LOG><<<blocks, threads_for_row(n / 2), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
     else if (n <= 32 * HELD_FEW)
-        softmax_grad_held<T, LOG, HELD_FEW><<<blocks, 32, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
-    else if (const int threads = threads_to_hold(n, HELD_MANY))
-        softmax_grad_held<T, LOG, HELD_MANY><<<blocks, threads, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
+        softmax_grad_held<T, LOG, true, HELD_FEW>
+            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
+    else if (const int threads = threads_to_hold(n))
+        softmax_grad_held<T, LOG, false, HELD_BLOCK>
+            <<<blocks, threads, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
     else softmax_grad_rows<T, 1, LOG><<<blocks, threads_for_row(n), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
 }
 

@@ -89,7 +89,7 @@ static bool remainder_of(const tl_kernel_args *args) {
 static bool comparison_with(const tl_kernel_args *args) {
     const struct attr_scalar *attr = (const struct attr_scalar *)args->attr;
     const tl_dtype x = args->in[0].dtype;
-    f_with_number<f_holds> g = {{attr->relation}, number_of(attr->value), attr->is_first};
+    f_with_number<f_holds> g = {holds_of(attr->relation), number_of(attr->value), attr->is_first};
     if (dtype_is_float(x)) g.value = number_rounded(attr->value, x);
     const enum compute compute = dtype_is_float(x)                     ? compute_of(x)
                                  : attr->value.kind == TL_SCALAR_FLOAT ? COMPUTE_F32

@@ -133,7 +133,8 @@ __global__ void __launch_bounds__(BLOCK) search_any(geometry<3> g, int64_t *out,
 /* ---- unique ----------------------------------------------------------------------------------------------- */
 
 /* begins: where each value's run begins. */
-template <class C> struct unique_source {
+template <class C, class T> struct unique_source {
+    typedef bool value_type;
     const void *sorted;
     tl_dtype dtype;
     int element_bytes;
@@ -141,9 +142,11 @@ template <class C> struct unique_source {
     int64_t n_values;
     uint8_t *values;
     int64_t *inverse, *begins;
-    __device__ bool holds(int64_t i) const {
-        return i == 0 || load_as<C>(sorted, i, dtype) != load_as<C>(sorted, i - 1, dtype);
+    __device__ bool value(int64_t i) const {
+        const int64_t before = max(i - 1, (int64_t)0);
+        return element_of<C>(sorted, i, dtype, (T *)nullptr) != element_of<C>(sorted, before, dtype, (T *)nullptr);
     }
+    __device__ bool holds(int64_t i, bool differs) const { return i == 0 || differs; }
     __device__ void put(int64_t i, int64_t number, bool is_new) const {
         inverse[order[i]] = is_new ? number : number - 1;
         if (!is_new || number >= n_values) return;
@@ -158,19 +161,19 @@ __global__ void __launch_bounds__(BLOCK)
     FOR_EACH(k, n_values) counts[k] = (k + 1 < n_values ? begins[k + 1] : n) - begins[k];
 }
 
-template <class C> static bool unique(const tl_kernel_args *args) {
+template <class C, class T> static bool unique(const tl_kernel_args *args) {
     const tl_operand *sorted = &args->in[0];
     const int64_t n = sorted->shape[0], n_values = ((const struct attr_unique *)args->attr)->n;
     int64_t *begins = (int64_t *)args->workspace;
     const size_t begins_bytes = (size_t)n_values * sizeof *begins;
-    const unique_source<C> source = {sorted->data,
-                                     sorted->dtype,
-                                     dtype_bytes(sorted->dtype),
-                                     (const int64_t *)args->in[1].data,
-                                     n_values,
-                                     (uint8_t *)args->out[0].data,
-                                     (int64_t *)args->out[1].data,
-                                     begins};
+    const unique_source<C, T> source = {sorted->data,
+                                        sorted->dtype,
+                                        dtype_bytes(sorted->dtype),
+                                        (const int64_t *)args->in[1].data,
+                                        n_values,
+                                        (uint8_t *)args->out[0].data,
+                                        (int64_t *)args->out[1].data,
+                                        begins};
     const size_t left = args->workspace_bytes < begins_bytes ? 0 : args->workspace_bytes - begins_bytes;
     if (!select_all(args, source, n, n_values, begins + n_values, left)) return false;
     unique_counts<<<blocks_for(n_values), BLOCK, 0, stream_of(args)>>>(begins, n_values, n,
@@ -187,6 +190,7 @@ bool cuda_sort(const tl_kernel_args *args) {
     if (is_narrow && x->dtype == TL_F32) return sort_typed<float, float>(args);
     if (is_narrow && x->dtype == TL_BF16) return sort_typed<float, bf16>(args);
     if (is_narrow && x->dtype == TL_F16) return sort_typed<float, f16>(args);
+    if (x->dtype == TL_I64) return sort_typed<int64_t, int64_t>(args);
     return dtype_is_float(x->dtype) ? sort_typed<double, any_dtype>(args) : sort_typed<int64_t, any_dtype>(args);
 }
 
@@ -219,7 +223,9 @@ bool cuda_searchsorted(const tl_kernel_args *args) {
 bool cuda_unique(const tl_kernel_args *args) {
     if (!operands_known(args)) return false;
     if (args->in[0].shape[0] == 0) return true;
-    return dtype_is_float(args->in[0].dtype) ? unique<double>(args) : unique<int64_t>(args);
+    const tl_dtype dtype = args->in[0].dtype;
+    if (dtype == TL_I64) return unique<int64_t, int64_t>(args);
+    return dtype_is_float(dtype) ? unique<double, any_dtype>(args) : unique<int64_t, any_dtype>(args);
 }
 
 } /* extern "C" */

@@ -408,11 +408,55 @@ template <int N> __device__ inline void tail_offsets(const geometry<N> &packs, i
 /* The thread of a grid that has element threadIdx.x of the tail. */
 __device__ inline bool has_tail_element(int tail) { return blockIdx.x == 0 && (int)threadIdx.x < tail; }
 
-/* Where rows are not aligned, threads take PACK single elements each: a warp takes 32 PACK neighbours, in turns of 32,
- * so that every access is dense and PACK of them are under way at once. Element j of thread i of the walk. */
-__device__ inline int64_t single_at(int64_t i, int j) { return (i / 32 * PACK + j) * 32 + i % 32; }
-/* Threads for n elements. */
-static inline int64_t single_threads(int64_t n) { return (n + 32 * PACK - 1) / (32 * PACK) * 32; }
+/* A walk for rows that are not aligned, or not dense. Threads take PACK single elements each: a warp takes a
+ * *segment* of 32 PACK neighbours, in turns of 32, so that every access is dense and PACK of them are under way at
+ * once. Segments end with their row, unless rows are short; then all elements are one row, and each needs its own
+ * division. */
+template <int N> struct singles {
+    geometry<N> g;
+    int64_t n_threads, n_segments; /* in all; of a row, 0 for short rows */
+};
+enum { SEGMENT = 32 * PACK, LONG_ROW = SEGMENT / 2 };
+
+template <int N> static inline singles<N> singles_of(const geometry<N> &g) {
+    const int64_t row = g.size[g.rank - 1];
+    const bool is_long = g.rank == 1 || row >= LONG_ROW;
+    const int64_t n_segments = is_long ? (row + SEGMENT - 1) / SEGMENT : 0;
+    const int64_t all = is_long ? (row ? g.numel / row * n_segments : 0) : (g.numel + SEGMENT - 1) / SEGMENT;
+    return {g, all * 32, n_segments};
+}
+
+/* Where thread i's elements are: n of PACK. In long rows element j of operand k is at base[k] + j step[k]; in short
+ * ones it is element first + 32 j of the walk. */
+template <int N> struct places {
+    int64_t first, base[N], step[N];
+    int n;
+};
+template <int N> __device__ inline places<N> places_of(const singles<N> &w, int64_t i) {
+    places<N> p;
+    const int last = w.g.rank - 1;
+    const int64_t all = i / 32;
+    int64_t row = 0, segment = all, end = w.g.numel;
+    if (w.n_segments && last > 0) {
+        row = w.n_threads <= INT32_MAX ? (uint32_t)all / (uint32_t)w.n_segments : all / w.n_segments;
+        segment -= row * w.n_segments;
+        end = w.g.size[last];
+    }
+    p.first = segment * SEGMENT + i % 32;
+    p.n = (int)min((int64_t)PACK, max((end - p.first + 31) / 32, (int64_t)0));
+    if (w.n_segments) offsets_of(w.g, row * w.g.size[last], p.base);
+    for (int k = 0; k < N; k++) {
+        p.step[k] = w.n_segments ? 32 * w.g.stride[k][last] : 0;
+        p.base[k] = w.n_segments ? p.base[k] + p.first * w.g.stride[k][last] : 0;
+    }
+    return p;
+}
+template <int N> __device__ inline int64_t place_at(const singles<N> &w, const places<N> &p, int j, int operand) {
+    if (w.n_segments) return p.base[operand] + j * p.step[operand];
+    int64_t at[N];
+    offsets_of(w.g, p.first + 32 * j, at);
+    return at[operand];
+}
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 

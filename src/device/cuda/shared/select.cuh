@@ -3,8 +3,8 @@
  * Three launches: how many each tile of SELECT_TILE elements has, the sum of these over all tiles before each, and the
  * numbers of all. The workspace has one int64 for each tile.
  *
- * A source S has: bool holds(i), and put(i, number, holds), called for every element i; `number` is how many before it
- * hold.
+ * A source S has: value_type value(i), which only reads; bool holds(i, value); and put(i, number, holds), called for
+ * every element i; `number` is how many before it hold.
  */
 #ifndef CUDA_SELECT_CUH
 #define CUDA_SELECT_CUH
@@ -17,14 +17,13 @@ enum { SELECT_THREADS = 256, SELECT_ROUNDS = SELECT_TILE / SELECT_THREADS };
 /* A warp has SELECT_ROUNDS times 32 neighbours; bit k of the result is lane k's. */
 template <class S>
 __device__ inline void select_look(const S &source, int64_t first, int64_t n, unsigned (&found)[SELECT_ROUNDS]) {
-    bool holds[SELECT_ROUNDS];
+    typename S::value_type value[SELECT_ROUNDS];
+    first += threadIdx.x % 32;
 #pragma unroll
-    for (int k = 0; k < SELECT_ROUNDS; k++) {
-        const int64_t i = first + k * 32 + threadIdx.x % 32;
-        holds[k] = i < n && source.holds(i);
-    }
+    for (int k = 0; k < SELECT_ROUNDS; k++) value[k] = source.value(min(first + k * 32, n - 1));
 #pragma unroll
-    for (int k = 0; k < SELECT_ROUNDS; k++) found[k] = __ballot_sync(0xFFFFFFFFu, holds[k]);
+    for (int k = 0; k < SELECT_ROUNDS; k++)
+        found[k] = __ballot_sync(0xFFFFFFFFu, first + k * 32 < n && source.holds(first + k * 32, value[k]));
 }
 
 template <class S> __global__ void __launch_bounds__(SELECT_THREADS) select_count(S source, int64_t n, int64_t *tiles) {
@@ -70,6 +69,7 @@ __global__ void __launch_bounds__(SELECT_THREADS) select_put(S source, int64_t n
     __syncthreads();
     int64_t number = tiles[blockIdx.x];
     for (int k = 0; k < warp; k++) number += of_warp[k];
+#pragma unroll
     for (int k = 0; k < SELECT_ROUNDS; k++) {
         const int64_t i = first + k * 32 + lane;
         if (i < n) source.put(i, number + __popc(found[k] & ((1u << lane) - 1)), found[k] >> lane & 1);
