@@ -20,6 +20,7 @@ for _alias, _name in _types.ALIASES.items():
 
 from ._tensor import Tensor  # noqa: E402, F401
 from ._errors import OutOfMemoryError  # noqa: E402, F401
+from . import _functions  # noqa: E402
 from ._creation import *  # noqa: E402, F401, F403
 from ._functions import *  # noqa: E402, F401, F403
 from ._composed import *  # noqa: E402, F401, F403
@@ -48,6 +49,13 @@ for _name in ("relu sigmoid tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt 
               "round trunc square reciprocal erf clamp clip clamp_min clamp_max fill zero nan_to_num detach index_put "
               "frac tan logit xlogy deg2rad rad2deg fix addmv").split():
     globals()[_name + "_"] = getattr(Tensor, _name + "_")  # noqa: F405
+# out=: arithmetic, comparisons, matmul and functions of one operand have it in their signatures, these by a function
+# around them; the others refuse it as an unknown argument.
+for _name in """fmod remainder clamp where lerp addcmul addcdiv addmm mm bmm mv dot outer cat concat concatenate stack
+sum mean prod cumsum cumprod norm logsumexp softmax sort topk gather index_select masked_select take tril triu diag
+diff logical_and logical_or logical_xor kthvalue median arange linspace zeros ones full empty rand randn
+randperm""".split():
+    globals()[_name] = _functions._takes_out(globals()[_name])
 del _name, _d, _alias
 
 # ---- What is imported when it is first asked for ----

@@ -223,14 +223,15 @@ def add(input, other, *, alpha=1, out=None):
     return _add_like("add", input, other, alpha) if out is None else _into(out, _add_like("add", input, other, alpha))
 
 
-def sub(input, other, *, alpha=1):
+def sub(input, other, *, alpha=1, out=None):
     """input - alpha other"""
     if (isinstance(input, _Tensor) and bool_.code == lib.tl_dtype_of(input)
             and (isinstance(other, bool) or isinstance(other, _Tensor) and other.dtype is bool_)):
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
                            "`logical_xor()` operator instead.")
     is_bool = isinstance(other, bool) or isinstance(other, _Tensor) and lib.tl_dtype_of(other) == bool_.code
-    return _add_like("sub", input, other, 1 if is_bool else alpha)  # bool is refused
+    difference = _add_like("sub", input, other, 1 if is_bool else alpha)  # bool is refused
+    return difference if out is None else _into(out, difference)
 
 
 def mul(input, other, *, out=None):
@@ -238,8 +239,10 @@ def mul(input, other, *, out=None):
     return _add_like("mul", input, other, 1) if out is None else _into(out, _add_like("mul", input, other, 1))
 
 
-def div(input, other, *, rounding_mode=None):
+def div(input, other, *, rounding_mode=None, out=None):
     """input / other; rounding_mode "floor" or "trunc" gives whole numbers, of integers integers."""
+    if out is not None:
+        return _into(out, div(input, other, rounding_mode=rounding_mode))
     if rounding_mode is None:
         return _add_like("div", input, other, 1)
     if not isinstance(other, _Tensor):
@@ -311,8 +314,10 @@ def _float_floor_division(a, b):
 subtract, multiply, divide, true_divide = sub, mul, div, div
 
 
-def pow(input, exponent):
+def pow(input, exponent, *, out=None):
     """input^exponent; either may be a number."""
+    if out is not None:
+        return _into(out, pow(input, exponent))
     if isinstance(exponent, _Tensor):
         return (lib.tl_pow(input, exponent) if isinstance(input, _Tensor)
                 else lib.tl_rpow_scalar(exponent, _number(input, "pow", "input")))
@@ -349,20 +354,22 @@ def _magnitude(x):
     return where(lt(x, 0), neg(x), x) if isinstance(x, _Tensor) else builtins.abs(x)
 
 
-def minimum(input, other):
+def minimum(input, other, *, out=None):
     """The smaller of two, element by element."""
-    return lib.tl_minimum(input, other)
+    return lib.tl_minimum(input, other) if out is None else _into(out, lib.tl_minimum(input, other))
 
 
-def maximum(input, other):
+def maximum(input, other, *, out=None):
     """The larger of two, element by element."""
-    return lib.tl_maximum(input, other)
+    return lib.tl_maximum(input, other) if out is None else _into(out, lib.tl_maximum(input, other))
 
 
 def _compare(name, relation, doc):
     mirrored = {_LT: _GT, _GT: _LT, _LE: _GE, _GE: _LE}.get(relation, relation)
 
-    def function(input, other):
+    def function(input, other, *, out=None):
+        if out is not None:
+            return _into(out, function(input, other))
         if isinstance(other, _Tensor):
             return (lib.tl_cmp(input, relation, other) if isinstance(input, _Tensor)
                     else lib.tl_cmp_scalar(other, mirrored, input))
@@ -923,7 +930,7 @@ def broadcast_to(input, size):
 
 def broadcast_tensors(*tensors):
     """All tensors at their common shape; views."""
-    tensors = _sizes(tensors)
+    tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     shape = _common_shape([lib.shape_of(x) for x in tensors])
     return tuple(x if lib.shape_of(x) == shape else lib.tl_broadcast_to(x, shape) for x in tensors)
 

@@ -7,6 +7,8 @@ FUNCTIONS = {
         HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor BoolTensor
         set_default_tensor_type seed typename is_storage is_warn_always_enabled set_warn_always is_vulkan_available
         frombuffer""",
+    "_program": "plan fit napkin eval generate",
+    "_ledger": "priced assert_price",
     "amp": "GradScaler",
     "autograd": "is_anomaly_enabled",
     "func": "vmap",
@@ -20,8 +22,8 @@ FUNCTIONS = {
         select_copy split_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unsqueeze_copy
         unfold_copy view_copy slice_copy""",
 }
-MODULES = """accelerator backends compiler distributed func jit linalg multiprocessing profiler random special testing
-types version""".split()
+MODULES = """accelerator backends compiler distributed distributions func jit linalg masked multiprocessing profiler
+random signal special testing types version""".split()
 
 METHODS = {
     "_special": FUNCTIONS["_special"],

@@ -242,3 +242,72 @@ def profile(on=True):
     return c.tl_set_profiling(on)
 
 
+
+
+# ---- Prices that are held ----
+
+def _rows(ledger):
+    return {tuple(row[k] for k in ("path", "op", "phase", "dtype")): tuple(row[k] for k in _COUNTS)
+            for row in ledger.rows}
+
+
+def differences(price, receipt):
+    """The rows in which calls, FLOPs or bytes differ, as texts; [] if none. Peaks are not compared: what was there
+    before the call counts for a receipt."""
+    a, b = _rows(price), _rows(receipt)
+    found = []
+    for key in sorted({*a, *b}, key=str):
+        if a.get(key) != b.get(key):
+            found.append(f"{' '.join(map(str, key))}: price {dict(zip(_COUNTS, a.get(key, ())))}, receipt "
+                         f"{dict(zip(_COUNTS, b.get(key, ())))}")
+    return found
+
+
+class priced:
+    """A function with its price: each call is priced on shapes, run, and counted. `price`, `receipt` and `diff` (a list
+    of texts, [] if they agree) are those of the last call.
+
+        @tally.priced
+        def step(x): ...
+    """
+
+    def __init__(self, function):
+        self.function, self.price, self.receipt = function, None, None
+        self.__name__, self.__doc__ = getattr(function, "__name__", "priced"), function.__doc__
+
+    def __call__(self, *arguments):
+        self.price = price(self.function, *arguments)
+        with Ledger(self.__name__) as self.receipt:
+            return self.function(*arguments)
+
+    @property
+    def diff(self):
+        if self.receipt is None:
+            raise RuntimeError(f"{self.__name__} has not been called")
+        return differences(self.price, self.receipt)
+
+
+_LIMITS = ("flops", "bytes", "bytes_read", "bytes_written", "calls", "peak", "transfer_bytes")
+
+
+def assert_price(function, *arguments, device="meta", runs=False, **expected):
+    """Raises AssertionError where the price of a call is not the expected one: flops, bytes, bytes_read, bytes_written,
+    calls, peak, transfer_bytes, each a number, or a pair (least, most). With runs=True the call also runs, on tensors,
+    and its receipt must agree with the price. Returns the price."""
+    unknown = set(expected) - set(_LIMITS)
+    if unknown:
+        raise TypeError(f"assert_price: {', '.join(sorted(unknown))}: a price has {', '.join(_LIMITS)}")
+    found = price(function, *arguments, device=device)
+    wrong = []
+    for name, want in expected.items():
+        value = getattr(found, name)
+        low, high = want if isinstance(want, tuple) else (want, want)
+        if not low <= value <= high:
+            wrong.append(f"{name} is {value:,}, expected {low:,}" + (f" to {high:,}" if high != low else ""))
+    if runs:
+        with Ledger("receipt") as receipt:
+            function(*arguments)
+        wrong += differences(found, receipt)
+    if wrong:
+        raise AssertionError("\n".join(wrong) + f"\n\n{found}")
+    return found

@@ -1,5 +1,6 @@
 """Corner values, argument forms and refusals: each line is run with PyTorch and with Tally."""
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -113,3 +114,54 @@ def test_a_generator_draws_its_own_numbers():
     assert tally.equal(tally.rand(4, generator=tally.Generator().manual_seed(5)), first)
     assert tally.equal(tally.empty(3).normal_(generator=g.set_state(state)), second)
     assert g.initial_seed() == 5
+
+
+OUT = """
+t.add(Q(3), Q(3), alpha=2, out=O(3)) t.mul(Q(3), 2.0, out=O(3)) t.exp(Q(3), out=O(3)) t.matmul(Q(2, 3), Q(3, 2),
+out=O(2, 2))
+t.sub(Q(3), 1.0, out=O(0)) t.cat([Q(2), Q(3)], out=O(5)) t.stack([Q(2), Q(2)], 1, out=O(4)) t.sum(Q(2, 3), 1, out=O(2))
+t.cumsum(Q(4), 0, out=O(4)) t.clamp(Q(4), 0, out=O(4)) t.where(Q(3) > 0, Q(3), Q(3), out=O(3)) t.mm(Q(2, 3), Q(3, 2),
+out=O(2, 2))
+t.sort(Q(5), out=(O(5), O(5).long())) t.topk(Q(5), 2, out=(O(2), O(2).long())) t.arange(4, out=O(4)) t.zeros(2, 2,
+out=O(4))
+t.add(Q(3), 1, out=O(3).double()) t.eq(Q(3), 0, out=O(3).bool()) t.linalg.vector_norm(Q(3), out=O(1)) t.erfc(Q(3),
+out=O(3))
+"""
+REFUSED_OUT = """
+t.add(Q(3), Q(3), out=O(3).long()) t.exp(Q(3).requires_grad_(), out=O(3)) t.cat([Q(2)], out=3) t.sub(Q(3), 1,
+out=O(3).int())
+"""
+
+
+def calls(text):
+    return re.split(r" (?=t\.)", " ".join(text.split()))
+
+
+def test_out_is_honoured_or_refused():
+    warned = warnings.catch_warnings()
+    with warned:
+        warnings.simplefilter("ignore")
+        assert len(calls(OUT)) == 20 and len(calls(REFUSED_OUT)) == 4
+        for line in calls(OUT):
+            made = {}
+
+            def of(module):
+                def o(*shape):
+                    made.setdefault(module, []).append(module.zeros(*shape))
+                    return made[module][-1]
+                return o
+            want = eval(line, {"t": torch, "Q": numbers(torch), "O": of(torch)})
+            got = eval(line, {"t": tally, "Q": numbers(tally), "O": of(tally)})
+            pairs = zip(want, got) if isinstance(want, tuple) else [(want, got)]
+            for w, g in pairs:
+                assert str(g.dtype).split(".")[1] == str(w.dtype).split(".")[1], line
+                assert tuple(g.shape) == tuple(w.shape), line
+                np.testing.assert_allclose(g.numpy(), w.numpy(), rtol=1e-6, err_msg=line)
+            if not re.search(r"O\(.*\)\.", line) and not isinstance(got, tuple):
+                assert got is made[tally][0], line
+        for line in calls(REFUSED_OUT):
+            for module in (torch, tally):
+                with pytest.raises((RuntimeError, TypeError)):
+                    eval(line, {"t": module, "Q": numbers(module), "O": module.zeros})
+    with pytest.raises(TypeError, match="out"):
+        tally.einsum("i->i", tally.ones(2), out=tally.ones(2))  # an argument that is not taken is refused

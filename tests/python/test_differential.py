@@ -1019,6 +1019,9 @@ def at_bound(c):
 
 # (ops, whether a call is such a case, reason); it holds for values and gradients as for refusals.
 KNOWN = [
+    (("bitwise_left_shift", "bitwise_right_shift"), lambda c: set(c.dtypes()) == {"bool"},
+     "torch shifts no bool; Python's functions refuse it too"),
+    (("atan2", "atan2_"), lambda c: "bool" in c.dtypes(), "torch has no gradient of atan2 beside bool"),
     (("fill_", "fill_scalar_"), lambda c: c.inputs[0].layout == "expanded",
      "torch fills expanded tensors, and refuses the gradient"),
     (tuple(CHANGING), lambda c: c.is_special and c.dtypes()[1] == "float64" != c.dtypes()[0],

@@ -506,9 +506,11 @@ NOT_DRAWN = {
                                            "resolve_conj resolve_neg is_mkldnn is_mps is_xla is_xpu is_nested name "
     "names",
     "counts threads": "set_num_threads",
+    "a form of what is drawn": "bitwise_and_ bitwise_left_shift",
     "by PyTorch's own samples, in test_opinfo.py": " ".join(f"{n} {n}_" for n in (
         *tally._late.FUNCTIONS["_special"].split(), *tally._late.FUNCTIONS["_ordered"].split(), "scatter_reduce",
         "cauchy", "log_normal", "geometric")),
+    "ours alone, in test_torch_scripts.py": "plan fit napkin eval generate priced assert_price",
     "in test_torch_scripts.py": tally._late.FUNCTIONS["_runtime"] + " vmap GradScaler is_anomaly_enabled "
                                                                     "UntypedStorage "
                                 "channels_last channels_last_3d share_memory_",
@@ -533,8 +535,8 @@ def test_names_are_torchs():
     """A name that torch has not is a typing error, or a feature that docs/python-and-torch.md names."""
     ours = {n for n in dir(tally) if not n.startswith("_")} - set(dir(torch))
     assert ours <= {"exponential_", "sum_to_size", "float4_e2m1fn", "einops", "Ledger", "ledger", "price", "profile",
-                    "Model", "Tokenizer", "report", "train", "train_price", "train_settings", "pdist", "plan", "fit",
-                    "napkin", "evaluate", "generate", "assert_price"}
+                    "Model", "Tokenizer", "report", "train", "train_price", "train_settings", "plan", "fit", "napkin",
+                    "eval", "generate", "priced", "assert_price"}
     assert {n for n in dir(tally.Tensor) if not n.startswith("_")} <= set(dir(torch.Tensor))
 
 

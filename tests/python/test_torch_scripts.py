@@ -69,6 +69,30 @@ def test_a_training_script_runs_as_with_torch(tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
+def close(a, b, where=""):
+    """The same, numbers within 1e-5 of the larger of 1 and their size."""
+    if isinstance(b, dict):
+        assert list(a) == list(b)
+        for k in b:
+            close(a[k], b[k], f"{where} {k}")
+    elif isinstance(b, list):
+        assert len(a) == len(b), where
+        for x, y in zip(a, b):
+            close(x, y, where)
+    else:
+        assert a == b or abs(a - b) <= 1e-5 * max(1, abs(b)), f"{where}: {a}, torch {b}"
+
+
+def test_the_first_tutorials_run_as_with_torch(tmp_path):
+    warnings.simplefilter("ignore")
+    (tmp_path / "theirs").mkdir()
+    theirs = with_torch(SCRIPTS / "tutorials.py", tmp_path / "theirs")
+    ours = run(SCRIPTS / "tutorials.py", tmp_path)
+    assert ours.returncode == 0, ours.stderr
+    close(json.loads(ours.stdout), theirs)
+    assert list((tmp_path / "board").glob("events.out.tfevents.*"))
+
+
 def test_names_are_mapped_or_named():
     done = run("-c", """
 import sys, torch
@@ -200,6 +224,14 @@ t.utils._pytree.tree_map(lambda x: x * 2, {"a": [t.ones(2), (3,)], "b": 4})
 t.utils._pytree.tree_leaves([1, {"x": (2, 3)}])
 t.autograd.gradcheck(lambda x: (x ** 2).sum(), t.ones(3, dtype=t.float64, requires_grad=True))
 t.autograd.gradgradcheck(lambda x: (x ** 3).sum(), t.ones(3, dtype=t.float64, requires_grad=True))
+(lambda d: (d.log_prob(t.tensor([0.5, 2.0])), d.entropy(), d.mean))(t.distributions.Normal(t.tensor([0.0, 1.0]), 2.0))
+(lambda d: (d.log_prob(t.tensor([0, 2])), d.entropy()))(t.distributions.Categorical(logits=t.tensor([[1.0, 2.0, 0.0]])))
+(lambda d: (d.log_prob(t.tensor(1.0)), d.entropy(), d.variance))(t.distributions.Bernoulli(t.tensor(0.3)))
+t.distributions.kl_divergence(t.distributions.Normal(0.0, 1.0), t.distributions.Normal(1.0, 2.0))
+t.distributions.Categorical(t.ones(2, 4)).sample((5,)).shape, t.distributions.Uniform(0.0, 2.0).log_prob(t.tensor(1.0))
+t.nn.init.dirac_(t.empty(3, 2, 3)), t.nn.init.eye_(t.empty(2, 3))
+(lambda f: (f.name(), [g[0].name() for g in f.next_functions][:1]))(t.ones(2,
+requires_grad=True).exp().sum().grad_fn)[0][:3]
 t.are_deterministic_algorithms_enabled() in (True, False), t.get_num_interop_threads() > 0, t.jit.is_scripting()
 (t.random.manual_seed(3), t.random.initial_seed())[1], t.typename(3.5), t.is_storage(3)
 t.frombuffer(bytearray(b"\1\0\0\0\2\0\0\0"), dtype=t.int32), t.amp.is_autocast_available("cpu") """.strip().splitlines()
@@ -363,3 +395,41 @@ def test_printing():
         tally._runtime._options.update(tally._runtime._PROFILES["default"])
         tally.set_printoptions(profile="default")
     assert repr(x) == default
+
+
+# ---- The program ----
+
+def test_commands_of_the_program(tmp_path):
+    from tally import _program
+    if not os.access(os.path.join(os.path.dirname(os.environ.get("TALLY_LIB", "")), "tally"), os.X_OK):
+        pytest.skip("the program is not beside the library")
+    plan = tally.plan(model="tiny", device="H200", batch=8, seq=128)
+    assert plan["schema"].startswith("tally.plan/")
+    assert tally.napkin("memory", shape="2,3", dtype="f32")
+    with pytest.raises(ValueError, match="nonsense"):
+        tally.plan(model="nonsense")
+    with pytest.raises(ValueError):
+        tally.napkin("time", no_such_option=3)
+    folder = tmp_path / "run"
+    tally.train(out=folder, layers=1, channels=16, heads=1, steps=2, warmup=1, batch=2, seq=16, sample_tokens=0)
+    assert 5 < tally.eval(folder)["loss"] < 6  # of 256 bytes, almost untrained
+    assert len(tally.generate(folder, "Once", tokens=3, seed=1)["tokens"]) == 3
+    done = subprocess.run([sys.executable, "-m", "tally", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and tally.__version__ in done.stdout
+    assert _program.path().endswith("tally")
+
+
+def test_prices_that_are_held():
+    @tally.priced
+    def step(x):
+        return (x @ x).relu().sum()
+    x = tally.ones(4, 4)
+    assert step(x).item() == 64 and step.diff == [] and step.price.flops == step.receipt.flops == 2 * 64 + 16 + 16
+    assert tally.assert_price(lambda a: a @ a, (4, 4), flops=128, calls=1, bytes=(1, 1000)).flops == 128
+    tally.assert_price(lambda a: a @ a, x, flops=128, runs=True)
+    with pytest.raises(AssertionError, match="flops is 128, expected 100"):
+        tally.assert_price(lambda a: a @ a, (4, 4), flops=100)
+    with pytest.raises(AssertionError, match="exp .*price"):
+        tally.assert_price(lambda a: a if a.is_meta else a.exp(), x, runs=True)
+    with pytest.raises(TypeError, match="a price has"):
+        tally.assert_price(lambda a: a, x, floops=1)

@@ -3,6 +3,7 @@ recording for autograd, and return it."""
 import math
 import warnings
 
+from .. import _creation
 from .._grad import no_grad
 from .._library import lib
 
@@ -132,3 +133,31 @@ def orthogonal_(tensor, gain=1, generator=None):
         from .._creation import tensor as make
         values = make(np.ascontiguousarray(q.T if rows < columns else q) * gain).reshape(tensor.shape)
         return tensor.copy_(values.to(tensor.device))
+
+
+def dirac_(tensor, groups=1):
+    """A kernel of convolutions that leaves its input as it is."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if tensor.shape[0] % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    per_group = tensor.shape[0] // groups
+    with no_grad():
+        tensor.zero_()
+        for g in range(groups):
+            for i in range(min(per_group, tensor.shape[1])):
+                tensor[(g * per_group + i, i, *[n // 2 for n in tensor.shape[2:]])] = 1
+    return tensor
+
+
+def sparse_(tensor, sparsity, std=0.01, generator=None):
+    """Normal numbers, and zeros for a share of each column."""
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    with no_grad():
+        tensor.normal_(0, std, generator=generator)
+        for j in range(columns):
+            zero = _creation.randperm(rows, generator=generator)[:math.ceil(sparsity * rows)]
+            tensor[zero, j] = 0
+    return tensor
