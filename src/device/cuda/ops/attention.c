@@ -4,7 +4,8 @@
  * or of wider heads: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S.
  * device/cuda/shared/attention_rule.h has both rules. Forward with what cuDNN's graphs lack, but no mask, on 9.0:
  * attention_hopper_forward.cu. Everything else is ours: other calls of 16-bit operands with
- * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, cards before 8.0) without.
+ * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, a few queries and keys,
+ * cards before 8.0) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -475,7 +476,10 @@ static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_
            rows_fit_cudnn(&call->dv);
 }
 
-/* Forward. One query is no work for tiles of 128. */
+/* A tile would be mostly empty: a warp per query is as fast, and does not round the weights. */
+static bool is_small(const struct attention_call *call) { return call->T * call->S < 32 * 32; }
+
+/* Forward. */
 static bool call_fits_hopper_forward(const struct attention_call *call, const tl_kernel_args *args) {
     const bool fits_kind = (call->dtype == TL_BF16 || call->dtype == TL_F16) && !call->mask && call->scale > 0;
     const bool fits_sizes = call->T > 1 && call->S > 0 && call->T <= 1 << 24 && call->S <= 1 << 24 && call->D > 0 &&
@@ -541,6 +545,7 @@ bool cuda_attention(const tl_kernel_args *args) {
     bool is_done = false;
     if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done)) return false;
     if (is_done) return true;
+    if (is_small(&call)) return attention_own_forward(args, &call);
     if (call_fits_hopper_forward(&call, args)) return attention_hopper_forward(args, &call);
     if (attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
         return attention_tiles_forward(args, &call);
@@ -581,7 +586,7 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
                  args->workspace_bytes);
         return false;
     }
-    if (attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
+    if (!is_small(&call) && attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
         return attention_own_delta(args, &call) && attention_tiles_backward(args, &call);
     return attention_own_backward(args, &call);
 }
