@@ -159,7 +159,10 @@ bool tl_model_set_router_losses(tl_module *model, double balance, double z) {
         return error_set(TL_ERROR_USE, "tl_model_set_router_losses: weights of %g and %g (need 0 or more)", balance, z);
     struct model *s = model->state;
     if (!family->has_experts && (balance > 0 || z > 0))
-        return error_set(TL_ERROR_USE, "%s has no experts whose routers could have a loss", family->kind.name);
+        return error_set(TL_ERROR_USE,
+                         "%s has no experts: losses of routers of weight %g and %g are of nothing (need a model with "
+                         "experts, or --router-aux-loss 0 --router-z-loss 0)",
+                         family->kind.name, balance, z);
     if ((balance > 0 || z > 0) && !model_is_whole(model, "the losses of routers")) return false;
     s->balance_weight = balance;
     s->router_z_weight = z;
