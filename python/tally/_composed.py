@@ -167,10 +167,10 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     axis = _axis(dim, input.ndim)
+    if not n:
+        return lib.tl_clone(input)
     joined = [x for x in (prepend, input, append) if x is not None]
     x = f.cat(joined, axis) if len(joined) > 1 else input
-    if not n:
-        return lib.tl_clone(x)
     for _ in range(n):
         size = x.size(axis)
         if not size:

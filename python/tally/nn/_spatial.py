@@ -460,6 +460,8 @@ def batch_norm(input, running_mean=None, running_var=None, weight=None,
     """(x - mean) / sqrt(var + eps) weight + bias per channel, over batch and space; in evaluation with the running mean
     and variance."""
     x = input.to(float32) if input.dtype.bits == 16 else input
+    if not x.numel() and x.ndim < 2:
+        return lib.tl_clone(input)
     if not training and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
     if training:
