@@ -144,11 +144,13 @@ static tl_tensor *sigmoid_gradient(tl_tensor *g, tl_tensor *y) {
 }
 /* erf' = 2/sqrt(pi) e^(-x^2) */
 static tl_tensor *bell(tl_tensor *x) { return tl_scale(tl_exp(tl_neg(tl_mul(x, x))), TWO_OVER_SQRT_PI); }
-/* d atan(a / b) by a: g b / (a a + b b); by b, with the sign of the caller: g a / (a a + b b) */
+/* d atan(a / b) by a: g b / (a a + b b), by b, with the sign of the caller: g a / (a a + b b); 0 where both are 0 */
 static tl_tensor *atan2_gradient(tl_tensor *g, tl_tensor *other, tl_tensor *a, tl_tensor *b) {
     tl_tensor *aa = tl_square(a), *bb = tl_square(b);
-    tl_tensor *share = tl_div(other, tl_add(aa, bb));
-    return tl_mul(g, share);
+    tl_tensor *square = tl_add(aa, bb), *zero = zero_like(square);
+    tl_tensor *is_zero = tl_cmp(square, TL_EQ, zero), *inverse = tl_reciprocal(square);
+    tl_tensor *part = tl_mul(g, other);
+    return tl_mul(part, tl_where(is_zero, zero, inverse));
 }
 /* g, and 0 where y is 0: NaN lets it pass */
 static tl_tensor *relu_gradient(tl_tensor *g, tl_tensor *y) {
