@@ -4,9 +4,8 @@
  *   packs    eight elements per thread with 128-bit accesses, for the dtype combinations that training uses, when the
  *            innermost axis is dense (or constant) in every operand: dense tensors and broadcast rows alike. What is
  *            left at the end of a single axis is done one by one
- *   singles  eight elements per thread, each with its own access, any strides and lengths; dtypes are looked up at run
- *            time: everything else that computes in f32
- *   any      one element per thread, dtypes looked up likewise: f64 and integers
+ *   singles  eight elements per thread, each with its own access, in long rows of any strides: f32, bf16 and f16
+ *   any      one element per thread, dtypes looked up at run time: everything else
  * All compute in the same type with the same functor, so they agree to the bit.
  */
 #ifndef CUDA_ELEMENTWISE_CUH
@@ -190,42 +189,44 @@ __global__ void __launch_bounds__(BLOCK) binary_packs(geometry<3> g, int tail, o
     }
 }
 
-/* A thread's elements of one operand; in long rows the dtype is looked up once for all. */
+/* A thread's elements of one operand. */
 template <int N>
-__device__ inline void singles_load(const singles<N> &w, const operands<N> &o, int which, const places<N> &p,
-                                    float (&x)[PACK]) {
+__device__ inline void singles_load(const operands<N> &o, int which, const places<N> &p, float (&x)[PACK]) {
     const void *data = o.data[which];
 #define LOAD_ALL(T)                                                      \
     _Pragma("unroll") for (int j = 0; j < PACK; j++) if (j < p.n) x[j] = \
         value_of<float>(((const T *)data)[p.base[which] + j * p.step[which]])
-    if (w.n_segments && o.dtype[which] == TL_F32) {
+    if (o.dtype[which] == TL_F32) {
         LOAD_ALL(float);
-    } else if (w.n_segments && o.dtype[which] == TL_BF16) {
+    } else if (o.dtype[which] == TL_BF16) {
         LOAD_ALL(bf16);
-    } else if (w.n_segments && o.dtype[which] == TL_F16) {
-        LOAD_ALL(f16);
     } else {
-#pragma unroll
-        for (int j = 0; j < PACK; j++)
-            if (j < p.n) x[j] = load_as<float>(data, place_at(w, p, j, which), o.dtype[which]);
+        LOAD_ALL(f16);
     }
 #undef LOAD_ALL
 }
 template <int N>
-__device__ inline void singles_store(const singles<N> &w, const operands<N> &o, const places<N> &p,
-                                     const float (&y)[PACK]) {
-#pragma unroll
-    for (int j = 0; j < PACK; j++)
-        if (j < p.n) store_as<float>(o.data[0], place_at(w, p, j, 0), o.dtype[0], y[j]);
+__device__ inline void singles_store(const operands<N> &o, const places<N> &p, const float (&y)[PACK]) {
+#define STORE_ALL(T)                                                                                           \
+    _Pragma("unroll") for (int j = 0; j < PACK; j++) if (j < p.n)((T *)o.data[0])[p.base[0] + j * p.step[0]] = \
+        conversion<T>::from(y[j])
+    if (o.dtype[0] == TL_F32) {
+        STORE_ALL(float);
+    } else if (o.dtype[0] == TL_BF16) {
+        STORE_ALL(bf16);
+    } else {
+        STORE_ALL(f16);
+    }
+#undef STORE_ALL
 }
 
 template <class F> __global__ void __launch_bounds__(BLOCK) unary_singles(singles<2> w, operands<2> o, F f) {
     FOR_EACH(i, w.n_threads) {
         const places<2> p = places_of(w, i);
         float a[PACK] = {};
-        singles_load(w, o, 1, p, a);
+        singles_load(o, 1, p, a);
         for (int j = 0; j < PACK; j++) a[j] = f(a[j]);
-        singles_store(w, o, p, a);
+        singles_store(o, p, a);
     }
 }
 
@@ -233,10 +234,10 @@ template <class F> __global__ void __launch_bounds__(BLOCK) binary_singles(singl
     FOR_EACH(i, w.n_threads) {
         const places<3> p = places_of(w, i);
         float a[PACK] = {}, b[PACK] = {};
-        singles_load(w, o, 1, p, a);
-        singles_load(w, o, 2, p, b);
+        singles_load(o, 1, p, a);
+        singles_load(o, 2, p, b);
         for (int j = 0; j < PACK; j++) a[j] = f(a[j], b[j]);
-        singles_store(w, o, p, a);
+        singles_store(o, p, a);
     }
 }
 
@@ -255,6 +256,13 @@ template <int N> static bool can_pack(const geometry<N> &g, const operands<N> &o
     int element_bytes[N];
     for (int n = 0; n < N; n++) element_bytes[n] = dtype_bytes(o.dtype[n]);
     return geometry_packs<N>(g, element_bytes, o.data, has_tail);
+}
+
+/* Long rows of f32, bf16 or f16. */
+template <int N> static bool can_walk_singles(const singles<N> &w, const operands<N> &o) {
+    bool fits = w.n_segments > 0;
+    for (int n = 0; n < N; n++) fits = fits && (o.dtype[n] == TL_F32 || o.dtype[n] == TL_BF16 || o.dtype[n] == TL_F16);
+    return fits;
 }
 
 template <class O, class A, class F>
@@ -294,7 +302,9 @@ static bool unary_in(const tl_kernel_args *args, enum compute compute, F f) {
     const unsigned blocks = blocks_for(g.numel);
     const singles<2> w = singles_of(g);
     if (compute == COMPUTE_F64) unary_any<double, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
-    else if (compute == COMPUTE_F32) unary_singles<F><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, o, f);
+    else if (compute == COMPUTE_F32 && can_walk_singles(w, o))
+        unary_singles<F><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, o, f);
+    else if (compute == COMPUTE_F32) unary_any<float, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
     else if constexpr (WITH_INTEGERS) unary_any<int64_t, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
     else return cuda_refuse_dtype(args, o.dtype[0]);
     return true;
@@ -341,7 +351,9 @@ static bool binary_in(const tl_kernel_args *args, enum compute compute, F f) {
     const unsigned blocks = blocks_for(g.numel);
     const singles<3> w = singles_of(g);
     if (compute == COMPUTE_F64) binary_any<double, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
-    else if (compute == COMPUTE_F32) binary_singles<F><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, o, f);
+    else if (compute == COMPUTE_F32 && can_walk_singles(w, o))
+        binary_singles<F><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, o, f);
+    else if (compute == COMPUTE_F32) binary_any<float, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
     else if constexpr (WITH_INTEGERS) binary_any<int64_t, F><<<blocks, BLOCK, 0, stream>>>(g, o, f);
     else return cuda_refuse_dtype(args, o.dtype[0]);
     return true;
