@@ -899,8 +899,8 @@ TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no windo
 #define TL_CAUSAL (&(const tl_attention_options){.causal = true})
 #endif
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64),
- * differentiable, and not affected by dropout. A query that sees no key has the result 0 and lse -inf. On cuda, masks,
- * windows, dropout, first_key and the gradient of lse use slower kernels. */
+ * differentiable, and not affected by dropout. A query that sees no key has the result 0 and lse -inf. On cuda, masks
+ * and the gradient with first_key use slower kernels. */
 TL_API tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
                                tl_tensor **lse);
 

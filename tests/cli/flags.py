@@ -136,7 +136,7 @@ SET = {"plan": [[*FULL, "--full"], [*SMALL, *ON, "--short", "--full"], [*SMALL, 
                 [*SMALL, *ON, "--as", "megatron", "--full"]],
        "fit": [["batch", "--model", "gpt2-124m", "--layers", "2", "--seq", "64", *ON, "--memory-limit", "3GB"],
                ["devices", "--model", "gpt2-124m", *ON],
-               ["model", *ON, "--seq", "256", "--batch", "8", "--family", "gpt2-124m"]]}
+               ["model", *ON, "--seq", "256", "--batch", "64", "--family", "gpt2-124m"]]}
 # what they change is not in these answers: the speed of this machine; a peak that is not the largest here; bytes below
 # the digits of a line
 UNSEEN = {"plan": {"threads", "val_share", "data", "seed", "seed_data", "sample_tokens", "prompt"}}
