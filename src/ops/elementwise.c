@@ -147,7 +147,7 @@ static tl_tensor *bell(tl_tensor *x) { return tl_scale(tl_exp(tl_neg(tl_mul(x, x
 /* d atan(a / b) by a: g b / (a a + b b), by b, with the sign of the caller: g a / (a a + b b); 0 where both are 0 */
 static tl_tensor *atan2_gradient(tl_tensor *g, tl_tensor *other, tl_tensor *a, tl_tensor *b) {
     tl_tensor *aa = tl_square(a), *bb = tl_square(b);
-    tl_tensor *square = tl_add(aa, bb), *zero = zero_like(square);
+    tl_tensor *square = tl_add(aa, bb), *zero = square ? zero_like(square) : NULL;
     tl_tensor *is_zero = tl_cmp(square, TL_EQ, zero), *inverse = tl_reciprocal(square);
     tl_tensor *part = tl_mul(g, other);
     return tl_mul(part, tl_where(is_zero, zero, inverse));

@@ -143,7 +143,7 @@ BINARY(bitwise_and, BITS_PAIR, (T)((int64_t)a & (int64_t)b), 1, "", NONE, , NONE
 BINARY(bitwise_or, BITS_PAIR, (T)((int64_t)a | (int64_t)b), 1, "", NONE, , NONE, , FRESH, AS_IS, PLAIN)
 BINARY(bitwise_xor, BITS_PAIR, (T)((int64_t)a ^ (int64_t)b), 1, "", NONE, , NONE, , FRESH, AS_IS, PLAIN)
 /* By more bits than there are, or fewer than none: 0, and the sign. */
-BINARY(bitwise_left_shift, BITS_PAIR, b < 0 || b > 63 ? 0 : (T)((uint64_t)(int64_t)a << (int64_t)b), 1, "",
+BINARY(bitwise_left_shift, BITS_PAIR, b < 0 || b > 63 ? 0 : (T)(int64_t)((uint64_t)(int64_t)a << (int64_t)b), 1, "",
        NONE, , NONE, , FRESH, AS_IS, PLAIN)
 BINARY(bitwise_right_shift, BITS_PAIR, (T)((int64_t)a >> (b < 0 || b > 63 ? 63 : (int64_t)b)), 1, "",
        NONE, , NONE, , FRESH, AS_IS, PLAIN)
