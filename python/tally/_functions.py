@@ -1229,10 +1229,9 @@ def bincount(input, weights=None, minlength=0):
     input = lib.tl_cast(input, int64.code) if input.dtype.name in ("uint8", "int8", "int16") else input
     n = builtins.max(int(lib.tl_item_int(lib.tl_max(input, (), False))) + 1 if input.numel() else 0, minlength)
     if weights is not None:  # sums are of float32, or of float64
-        kind = weights.dtype if weights.dtype is float32 else float64
-        if not lib.tl_numel(input):
-            return lib.tl_zeros((n,), kind.code, lib.tl_device_of(input))
-        weights = lib.tl_cast(weights, kind.code)
+        if not lib.tl_numel(input):  # as torch: counts, of nothing
+            return lib.tl_zeros((n,), int64.code, lib.tl_device_of(input))
+        weights = lib.tl_cast(weights, (weights.dtype if weights.dtype is float32 else float64).code)
     return lib.tl_bincount(input, n, weights)
 
 

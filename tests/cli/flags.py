@@ -108,7 +108,7 @@ CASES = {
                             "samples": "2", "dtype": "bf16", "ignore_eos": None, "batch": "3"}),
     "eval": ([["--checkpoint", RUN, "--data", TEXT], ["--checkpoint", RUN, "--choices", CHOICES]],
              TRAINED | {"data": LINES, "choices": CHOICES, "tokenizer": WORK, "document_mask": "true", "field": "other",
-                        "batch": "0", "seq": "5", "stride": "3", "batches": "1", "bytes": "99", "document_token": "32",
+                        "batch": "0", "seq": "3", "stride": "3", "batches": "1", "bytes": "99", "document_token": "32",
                         "limit": "1", "per_document": None, "per_item": None, "harness": None}),
     "train": ([[*SMALL, "--price"], [*SMALL, "--price", "--json"]],
               {"json": None, "quiet": None, "trace": WORK / "made", "trace_steps": "1:2", "profile": None,
@@ -162,7 +162,7 @@ def answer(command, arguments):
         made.unlink()
     done = subprocess.run([TALLY, command, *map(str, arguments)], capture_output=True, errors="replace",
                           timeout=120, stdin=subprocess.DEVNULL)
-    times = r"(planned in|in) [0-9.]+ s|[0-9.,]+ (tokens|MB)/s|\"(seconds|mb_per_s)\": [0-9.e-]+"
+    times = r"(planned in|in) [0-9.]+ s|[0-9.,]+ (tokens|items|MB)/s|\"(seconds|mb_per_s)\": [0-9.e-]+"
     said = re.sub(times, "", done.stdout)
     files = [(made.name, made.read_bytes()) for made in sorted(WORK.glob("made*"))]
     return done.returncode, said, files, done.stderr

@@ -29,7 +29,8 @@ def with_torch(script, *arguments):
     argv, out = sys.argv, io.StringIO()
     try:
         sys.argv = [str(script), *map(str, arguments)]
-        with contextlib.redirect_stdout(out):
+        # torch.testing's samples, which another test may have imported, forbid to set flags of torch.backends
+        with contextlib.redirect_stdout(out), torch.backends.__allow_nonbracketed_mutation():
             runpy.run_path(str(script), run_name="__main__")
     finally:
         sys.argv = argv

@@ -275,7 +275,7 @@ class Chain:
 
     def _check_saved(self, out, whole):
         said = [int(n) for n in re.findall(r"saved after (\d+) steps", out.text)]
-        if out.code == 75 and not said and out.has_words:
+        if out.code == 75 and not said and out.has_words and "stopped before the first step;" not in out.text:
             raise Violation("false-save", "exit 75 without a word about a save")
         for step in said:
             if step not in whole:
