@@ -91,7 +91,7 @@ static struct infer_part part_of(const tl_ledger *l, const struct predict_machin
     for (size_t i = 0; l && i < l->n_rows; i++) {
         const struct ledger_row *row = &l->rows[i];
         double peak = row->key.dtype < TL_DTYPE_COUNT ? m->peak[row->key.dtype] : 0;
-        if (row->flops && !(peak > 0)) is_known = false;
+        if (!predict_knows(m, row)) is_known = false;
         part.flops += row->flops;
         part.bytes += row->bytes_read + row->bytes_written;
         if (peak > 0) part.arithmetic_s += (double)row->flops / peak;

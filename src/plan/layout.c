@@ -325,8 +325,8 @@ static struct layout_work work_find(const struct price *p, const struct predict_
     struct layout_work work = {.is_known = m->bandwidth > 0, .parameters = (double)p->n_active};
     for (size_t i = 0; i < ledger->n_rows; i++) {
         const struct ledger_row *row = &ledger->rows[i];
-        bool has_dtype = row->key.dtype < TL_DTYPE_COUNT, is_update = row->key.phase == TL_UPDATE;
-        if (row->flops && (!has_dtype || !(m->peak[row->key.dtype] > 0))) work.is_known = false;
+        const bool is_update = row->key.phase == TL_UPDATE;
+        if (!predict_knows(m, row)) work.is_known = false;
         if (work.is_known) seconds_add(is_update ? &work.update : &work.steps, m, &shape, row);
         flops[row->key.phase] += (double)row->flops;
         if (!is_update) all += (double)row->flops;

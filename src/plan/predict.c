@@ -50,6 +50,12 @@ static double roof(const struct predict_machine *m, int dtype, double flops, dou
     return fmax(peak > 0 ? flops / peak : 0, m->bandwidth > 0 ? bytes / m->bandwidth : 0);
 }
 
+bool predict_knows(const struct predict_machine *m, const struct ledger_row *row) {
+    if (!row->flops) return true;
+    if (row->key.dtype >= TL_DTYPE_COUNT) return false;
+    return m->peak[dtype_is_float(row->key.dtype) ? row->key.dtype : TL_F32] > 0;
+}
+
 double predict_roof(const struct predict_machine *m, const struct ledger_row *row) {
     return roof(m, row->key.dtype, (double)row->flops, bytes_of(row));
 }

@@ -61,5 +61,8 @@ double predict_row(const struct predict_machine *m, const struct predict_shape *
 /* The shortest that a row could take: max(FLOPs / peak, bytes / bandwidth), with memory beyond all caches: the roof
  * of a roofline. */
 double predict_roof(const struct predict_machine *m, const struct ledger_row *row);
+/* Whether the peak for a row's FLOPs is known: of a float its own, since no figure is taken from another dtype or chip.
+ * Integers (the orders of a router) have none, and count as f32. */
+bool predict_knows(const struct predict_machine *m, const struct ledger_row *row);
 
 #endif

@@ -14,15 +14,14 @@ struct plan_bound plan_bound_of(const struct plan_group *op, const struct predic
     return b;
 }
 
-/* Products of a dtype with an unknown peak make the roofline unknown: no figure is taken from another chip. */
+/* A dtype with an unknown peak makes the roofline unknown. */
 struct plan_time plan_time_of(const struct price *p, const struct predict_machine *m) {
     struct plan_time time = {0};
     const tl_ledger *l = p->kind[KIND_STEP].ledger;
     bool is_known = m->bandwidth > 0;
     for (size_t i = 0; is_known && i < l->n_rows; i++) {
         const struct ledger_row *row = &l->rows[i];
-        bool has_dtype = row->key.dtype < TL_DTYPE_COUNT;
-        if (row->flops && (!has_dtype || !(m->peak[row->key.dtype] > 0))) is_known = false;
+        is_known = predict_knows(m, row);
         time.roofline_s += predict_roof(m, row);
     }
     if (!is_known) return (struct plan_time){0};
