@@ -71,7 +71,8 @@ static void muon_takes_the_matrices_of_the_layers(void **state) {
     (void)state;
     tl_model_config c;
     int64_t n = 0;
-    expect_true(tl_model_preset("nano", &c) && groups_count_muon(&c, &n));
+    const struct settings s = settings_default();
+    expect_true(tl_model_preset("nano", &c) && groups_count_muon(&s, &c, &n));
     const int64_t kv = c.n_kv_heads * c.head_size, q = c.n_heads * c.head_size;
     expect_equal(n, c.n_layers * (2 * c.channels * (q + kv) + 3 * c.channels * c.ff));
 }

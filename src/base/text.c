@@ -238,6 +238,35 @@ bool text_choice(const char **at, const char *end, const char **choice, size_t *
     return true;
 }
 
+/* After a mismatch the last `*` takes one character more. */
+bool text_matches(const char *pattern, size_t length, const char *text) {
+    const char *end = pattern + length, *star = NULL, *resume = NULL;
+    while (*text) {
+        if (pattern < end && *pattern == '*') star = ++pattern, resume = text;
+        else if (pattern < end && *pattern == *text) pattern++, text++;
+        else if (star) pattern = star, text = ++resume;
+        else return false;
+    }
+    while (pattern < end && *pattern == '*') pattern++;
+    return pattern == end;
+}
+
+bool text_item(const char **at, const char **item, size_t *length) {
+    while (**at == ' ' || **at == ',') ++*at;
+    *item = *at;
+    *length = strcspn(*at, ",");
+    *at += *length;
+    while (*length && (*item)[*length - 1] == ' ') --*length;
+    return *length > 0;
+}
+
+bool text_matches_any(const char *patterns, const char *text) {
+    const char *item;
+    for (size_t length; text_item(&patterns, &item, &length);)
+        if (text_matches(item, length, text)) return true;
+    return false;
+}
+
 struct text_quoted text_quoted(char c) {
     struct text_quoted q = {"'\\''"};
     if (c != '\'') q.at[0] = c, q.at[1] = 0;

@@ -58,6 +58,12 @@ const char *duration_text(double s, char *buffer);
 
 /* The next of "one|two|three" between *at and end, which it then stands behind. False: there are no more. */
 bool text_choice(const char **at, const char *end, const char **choice, size_t *length);
+/* Whether a pattern of some length matches all of a text; `*` stands for any characters. */
+bool text_matches(const char *pattern, size_t length, const char *text);
+/* The next of "one,two,three", without blanks around it. False: there are no more. */
+bool text_item(const char **at, const char **item, size_t *length);
+/* Whether one of several patterns, with commas between, matches. */
+bool text_matches_any(const char *patterns, const char *text);
 /* A character of a text in a shell's single quotes: a quote ends them, and begins them again after one of its own. */
 struct text_quoted {
     char at[5];

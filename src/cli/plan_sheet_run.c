@@ -36,6 +36,11 @@ static void model_lines(struct sheet *s, const struct plan *plan) {
                c->channels, c->n_heads, kv, mlp, c->vocabulary);
     sheet_row(s, SHEET_SAID, "model", NULL), sheet_text(s, plan->settings.model);
     sheet_row(s, SHEET_SAID, "parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_parameters);
+    if (p->n_trained != p->n_parameters) {
+        sheet_line(s, SHEET_BRIEF, "trained: %s parameters, %.3g %% of the model's; the others are frozen",
+                   grouped_text((uint64_t)p->n_trained, n), 100 * (double)p->n_trained / (double)p->n_parameters);
+        sheet_row(s, SHEET_SAID, "trained_parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_trained);
+    }
     if (c->n_experts)
         sheet_row(s, SHEET_SAID, "active_parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_active);
 }

@@ -94,12 +94,20 @@ static void model_print(FILE *to, const struct opening *o) {
         c->n_layers, c->channels, c->context);
 }
 
+/* What is trained, where that is not all of the model. */
+static void tuning_print(FILE *to, const struct opening *o) {
+    char n[32];
+    if (o->n_trained != o->n_parameters)
+        row(to, "trained", "%s parameters, %.3g %% of the model's; the others are frozen",
+            grouped_text((uint64_t)o->n_trained, n), 100 * (double)o->n_trained / (double)o->n_parameters);
+}
+
 static void groups_print(FILE *to, const struct opening *o) {
     char muon[32], rest[32];
     if (o->n_muon)
         row(to, "muon", "the matrices of the layers, %s parameters; adamw: embeddings, head%s and vectors, %s",
             grouped_text((uint64_t)o->n_muon, muon), o->config.n_experts ? ", experts" : "",
-            grouped_text((uint64_t)(o->n_parameters - o->n_muon), rest));
+            grouped_text((uint64_t)(o->n_trained - o->n_muon), rest));
     if (*o->settings->groups) row(to, "groups", "%s", o->settings->groups);
 }
 
@@ -159,6 +167,7 @@ void opening_print(FILE *to, const struct opening *o, double predicted_s) {
     char a[32], b[32];
     run_print(to, o);
     model_print(to, o);
+    tuning_print(to, o);
     groups_print(to, o);
     data_print(to, o);
     batch_print(to, o);

@@ -15,6 +15,7 @@
 #include "plan/mfu.h"
 #include "step/recipe.h"
 #include "step/trainer.h"
+#include "step/tuning.h"
 
 /* ---- What others call a FLOP ---- */
 
@@ -65,7 +66,12 @@ double plan_dtype_share(const struct plan *plan, tl_dtype dtype) {
 
 bool plan_options_complete(struct plan_options *o, const struct settings *s, const struct plan_target *target) {
     if (o->network.node == 0) o->network = network_of(target->chip);
-    return layout_take(&o->layout, s, &o->n_devices);
+    if (!layout_take(&o->layout, s, &o->n_devices)) return false;
+    return o->n_devices == 1 || !tuning_is_partial(s) ||
+           error_set(TL_ERROR_USE,
+                     "devices: a plan for %" PRId64 " devices counts every parameter as trained, and this "
+                     "run freezes some (need --devices 1; `tally train --price --dp N` prices each rank)",
+                     (int64_t)o->n_devices);
 }
 
 struct plan_run plan_run_of(const struct price *p, const struct plan_target *target, const struct plan_options *o,

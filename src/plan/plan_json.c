@@ -28,13 +28,14 @@ static json_t *by_purpose(const uint64_t *bytes) {
 
 static json_t *model_json(const struct price *p) {
     const tl_model_config *c = &p->config;
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name",
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name",
                      p->settings.model, "family", tl_family_name(c->family), "parameters", (json_int_t)p->n_parameters,
-                     "active_parameters", (json_int_t)p->n_active, "layers", (json_int_t)c->n_layers, "channels",
-                     (json_int_t)c->channels, "heads", (json_int_t)c->n_heads, "kv_heads", (json_int_t)c->n_kv_heads,
-                     "head_size", (json_int_t)c->head_size, "ff", (json_int_t)c->ff, "vocabulary",
-                     (json_int_t)c->vocabulary, "context", (json_int_t)c->context, "experts", (json_int_t)c->n_experts,
-                     "experts_per_token", (json_int_t)c->n_chosen);
+                     "active_parameters", (json_int_t)p->n_active, "trained_parameters", (json_int_t)p->n_trained,
+                     "layers", (json_int_t)c->n_layers, "channels", (json_int_t)c->channels, "heads",
+                     (json_int_t)c->n_heads, "kv_heads", (json_int_t)c->n_kv_heads, "head_size",
+                     (json_int_t)c->head_size, "ff", (json_int_t)c->ff, "vocabulary", (json_int_t)c->vocabulary,
+                     "context", (json_int_t)c->context, "experts", (json_int_t)c->n_experts, "experts_per_token",
+                     (json_int_t)c->n_chosen);
 }
 
 static json_t *device_json(const struct plan *plan) {

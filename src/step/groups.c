@@ -5,21 +5,10 @@
 
 #include "base/error.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "nn/model.h"
+#include "step/tuning.h"
 #include "tensor/tensor.h"
-
-/* Whether a pattern of some length matches all of a name. After a mismatch the last `*` takes one character more. */
-static bool pattern_matches(const char *pattern, size_t length, const char *name) {
-    const char *end = pattern + length, *star = NULL, *resume = NULL;
-    while (*name) {
-        if (pattern < end && *pattern == '*') star = ++pattern, resume = name;
-        else if (pattern < end && *pattern == *name) pattern++, name++;
-        else if (star) pattern = star, name = ++resume;
-        else return false;
-    }
-    while (pattern < end && *pattern == '*') pattern++;
-    return pattern == end;
-}
 
 static bool group_refuse(const char *at, size_t length) {
     return error_set(TL_ERROR_USE,
@@ -65,7 +54,7 @@ bool groups_find(const char *groups, const char *name, struct group *group) {
         struct group own = {.lr = 1, .decay = -1, .index = ++index};
         if (!e.pattern || e.pattern + 1 == e.length) return group_refuse(e.at, e.length);
         if (!group_read(e.at + e.pattern + 1, e.at + e.length, &own)) return group_refuse(e.at, e.length);
-        if (name && pattern_matches(e.at, e.pattern, name)) *group = own;
+        if (name && text_matches(e.at, e.pattern, name)) *group = own;
         at = entry_next(e);
     }
     return true;
@@ -75,7 +64,7 @@ bool groups_all_match(const char *groups, const char *const *names, int n) {
     for (const char *at = groups; *at;) {
         const struct entry e = entry_at(at);
         bool is_found = false;
-        for (int i = 0; i < n; i++) is_found = is_found || pattern_matches(e.at, e.pattern, names[i]);
+        for (int i = 0; i < n; i++) is_found = is_found || text_matches(e.at, e.pattern, names[i]);
         if (!is_found)
             return error_set(
                 TL_ERROR_USE,
@@ -91,13 +80,14 @@ bool groups_has_muon(const tl_module *model, const tl_tensor *parameter) {
     return parameter->rank == 2 && model_block_of(model, parameter) >= 0;
 }
 
-bool groups_count_muon(const tl_model_config *config, int64_t *n_muon) {
+bool groups_count_muon(const struct settings *s, const tl_model_config *config, int64_t *n_muon) {
     tl_module *model = tl_model_new(config, TL_F32, tl_device_find("meta"));
     int n = 0;
-    const tl_named_tensor *list = model ? tl_module_list(model, &n) : NULL;
+    const tl_named_tensor *list = model && tuning_begin(model, s) ? tl_module_list(model, &n) : NULL;
     *n_muon = 0;
     for (int i = 0; list && i < n; i++)
-        if (!list[i].is_buffer && groups_has_muon(model, list[i].tensor)) *n_muon += list[i].tensor->numel;
+        if (!list[i].is_buffer && tl_needs_grad(list[i].tensor) && groups_has_muon(model, list[i].tensor))
+            *n_muon += list[i].tensor->numel;
     tl_module_free(model);
     return list != NULL;
 }

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "step/settings.h"
 #include "tally.h"
 
 struct group {
@@ -22,7 +23,7 @@ bool groups_all_match(const char *groups, const char *const *names, int n);
 
 /* Muon's parameters: the matrices of the model's layers. The others have AdamW: embeddings, head and vectors. */
 bool groups_has_muon(const tl_module *model, const tl_tensor *parameter);
-/* How many parameters of a model that is. */
-bool groups_count_muon(const tl_model_config *config, int64_t *n_muon);
+/* How many of the trained parameters of a model that is. */
+bool groups_count_muon(const struct settings *s, const tl_model_config *config, int64_t *n_muon);
 
 #endif

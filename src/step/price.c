@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "step/advice.h"
 #include "step/trainer.h"
+#include "step/tuning.h"
 
 static const uint64_t anything = (uint64_t)3 << 60; /* bytes that a pool without a limit may reserve */
 
@@ -92,6 +93,7 @@ static bool price_with(struct price *p, const struct settings *s, tl_device *dev
     p->limit_bytes = limit_bytes;
     if (!settings_check(s) || !trainer_model(s, &p->config, weights)) return false;
     p->n_parameters = tl_model_config_parameters(&p->config);
+    if (!tuning_count(s, &p->config, &p->n_trained)) return false;
     p->n_active = tl_model_config_active_parameters(&p->config);
     if (__builtin_mul_overflow(s->accum, s->batch, &p->n_tokens) ||
         __builtin_mul_overflow(p->n_tokens, s->seq, &p->n_tokens))

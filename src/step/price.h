@@ -28,8 +28,8 @@ struct price {
     tl_device *device;    /* on meta */
     uint64_t limit_bytes; /* that the pool may reserve; 0: not known */
     tl_model_config config;
-    int64_t n_parameters, n_active; /* active: that a token meets */
-    int64_t n_tokens;               /* of a step, of all processes */
+    int64_t n_parameters, n_active, n_trained; /* active: that a token meets */
+    int64_t n_tokens;                          /* of a step, of all processes */
     struct price_kind kind[KIND_COUNT];
     uint64_t held_bytes, allocated_bytes, reserved_bytes; /* the most of the whole run */
     enum step_kind peak_kind;                             /* the kind that holds the most */

@@ -14,6 +14,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "step/groups.h"
+#include "step/tuning.h"
 
 enum kind { IS_GROUP, IS_INTEGER, IS_REAL, IS_TEXT, IS_CHOICE, IS_TRUTH };
 enum role { IDENTITY, CONTENTS, LENGTH, PRICED, FREE, ONCE }; /* see settings_list.h */
@@ -24,7 +25,7 @@ struct setting {
     const char *name;   /* a group's title */
     size_t offset;      /* in struct settings */
     const char *value;  /* the default, as text */
-    double least, most; /* exact: every bound is below 2^53 */
+    double least, most; /* exact: every bound is below 2^53; most: of a text, its bytes with the last 0 */
     const char *choices, *help;
 };
 
@@ -34,7 +35,8 @@ static const struct setting table[] = {
 #define INTEGER(name, role, value, least, most, help) \
     {IS_INTEGER, role, #name, AT(name), #value, least, most, NULL, help},
 #define REAL(name, role, value, least, most, help) {IS_REAL, role, #name, AT(name), #value, least, most, NULL, help},
-#define TEXT(name, role, value, help) {IS_TEXT, role, #name, AT(name), value, 0, 0, NULL, help},
+#define TEXT(name, role, value, help) {IS_TEXT, role, #name, AT(name), value, 0, SETTING_TEXT, NULL, help},
+#define WORD(name, role, value, help) {IS_TEXT, role, #name, AT(name), value, 0, SETTING_WORD, NULL, help},
 #define CHOICE(name, role, value, choices, help) {IS_CHOICE, role, #name, AT(name), value, 0, 0, choices, help},
 #define TRUTH(name, role, value, help) {IS_TRUTH, role, #name, AT(name), #value, 0, 0, NULL, help},
 #include "step/settings_list.h"
@@ -131,7 +133,10 @@ static bool set_real(struct settings *s, const struct setting *row, const char *
 
 static bool set_text(struct settings *s, const struct setting *row, const char *value) {
     if (!text_is_utf8(value)) return refuse(row, "?", "UTF-8 text");
-    if (strlen(value) >= SETTING_TEXT) return refuse(row, "...", "shorter than 1024 bytes");
+    const int most = (int)row->most;
+    char need[32];
+    snprintf(need, sizeof need, "shorter than %d bytes", most);
+    if (strlen(value) >= (size_t)most) return refuse(row, "...", need);
     strcpy(field(s, row), value);
     return true;
 }
@@ -365,6 +370,7 @@ bool settings_check(const struct settings *s) {
     if (s->document_token >= 0 && !s->document_mask)
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " has no use without --document-mask true",
                          s->document_token);
+    if (!tuning_check(s)) return false;
     struct group group;
     if (!groups_find(s->groups, NULL, &group)) return false;
     if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");

@@ -12,12 +12,14 @@
 #include "tally.h"
 
 #define SETTING_TEXT 1024
+#define SETTING_WORD 256
 
 struct settings {
 #define GROUP(title)
 #define INTEGER(name, role, value, least, most, help) int64_t name;
 #define REAL(name, role, value, least, most, help) double name;
 #define TEXT(name, role, value, help) char name[SETTING_TEXT];
+#define WORD(name, role, value, help) char name[SETTING_WORD];
 #define CHOICE(name, role, value, choices, help) int name; /* its place among the choices */
 #define TRUTH(name, role, value, help) bool name;
 #include "step/settings_list.h"
@@ -25,6 +27,7 @@ struct settings {
 #undef INTEGER
 #undef REAL
 #undef TEXT
+#undef WORD
 #undef CHOICE
 #undef TRUTH
     /* No settings: */

@@ -3,7 +3,8 @@
  *
  *   INTEGER(name, role, default, least, most, "help")      REAL(name, role, default, least, most, "help")
  *   TEXT(name, role, "default", "help")                    CHOICE(name, role, "default", "one|two", "help")
- *   TRUTH(name, role, default, "help")                     GROUP("title") begins a part of --help
+ *   TRUTH(name, role, default, "help")                     WORD(name, role, "default", "help"): a short text
+ *   GROUP("title") begins a part of --help
  *
  * Roles, when a run resumes:
  *   IDENTITY   the result of training depends on it: another value is an error
@@ -31,7 +32,7 @@ TRUTH(document_mask, IDENTITY, false, "keep attention inside documents, and star
 INTEGER(document_token, IDENTITY, -1, -1, 2147483647, "document_mask: a document begins at each token of this id; -1: where the token file says, and in the built-in stories at the end of each line")
 TEXT(out, FREE, "runs/first", "the run's folder")
 TRUTH(accept_changes, ONCE, false, "resume even if data, model or settings have changed since the start; the log records the changes")
-TEXT(device, IDENTITY, "cpu", "cpu, or cuda")
+WORD(device, IDENTITY, "cpu", "cpu, or cuda")
 CHOICE(recipe, IDENTITY, "fp32", "fp32|amp|bf16|bf16-lean|fp16|fp8|fp4", "precision of parameters, gradients, moments and products")
 CHOICE(matmul_precision, IDENTITY, "highest", "highest|high", "precision of f32 products; high: each number as two bf16 numbers, where that is faster")
 TRUTH(fast, IDENTITY, false, "faster kernels that are not deterministic (cuda: the gradient of attention; products by the fastest algorithm); the summary says so")
@@ -67,11 +68,15 @@ REAL(router_aux_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of how u
 REAL(router_z_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of the routers' squared log-sum-exp, which keeps their logits small; 0: none")
 CHOICE(on_nonfinite, FREE, "stop", "stop|skip|rollback", "if the loss or a gradient is not finite; it never reaches the weights")
 
+GROUP("Fine-tuning (docs/fine-tuning.md)")
+WORD(freeze, IDENTITY, "", "parameters that are not trained, by name: PATTERN,... (* stands for any characters). They have no gradients and no optimizer state")
+WORD(train_only, IDENTITY, "", "the only parameters that are trained, by name: PATTERN,...; less those of freeze")
+
 GROUP("Memory")
 CHOICE(checkpointing, IDENTITY, "none", "none|every-k|sqrt|full|nothing|selective", "activation checkpointing: which activations are recomputed in backward")
 INTEGER(checkpoint_k, IDENTITY, 2, 1, 100000, "every-k: layers per group")
 REAL(dropout, IDENTITY, 0, 0, 0.99, "dropout probability, of embeddings, attention weights and what each sub-layer adds")
-TEXT(memory_limit, PRICED, "", "limit of the device's memory pool: 2GiB, 800MB; default: the device's memory")
+WORD(memory_limit, PRICED, "", "limit of the device's memory pool: 2GiB, 800MB; default: the device's memory")
 
 GROUP("Several processes (docs/processes.md)")
 INTEGER(dp, PRICED, 0, 0, 1000000, "ranks that divide each micro-batch; 0: as many as were started, after the other axes")

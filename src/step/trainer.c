@@ -18,6 +18,7 @@
 #include "step/rounds.h"
 #include "step/stages.h"
 #include "step/tokens.h"
+#include "step/tuning.h"
 #include "tensor/pool.h"
 
 /* One stream for each use of random numbers, so that they do not affect each other. */
@@ -105,13 +106,19 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
     return tl_model_config_check(config);
 }
 
+/* zero3: blocks keep their parts alone as soon as they are made (block_take). Files of weights fill a whole model, and
+ * groups and frozen parameters are found by the names of one. */
+static bool blocks_are_taken(const struct settings *s, const char *weights) {
+    return !*weights && !*s->groups && !s->mup_channels && !tuning_is_partial(s);
+}
+
 bool trainer_can_hold(const struct settings *s, const tl_model_config *config, const char *weights,
                       const tl_device *device) {
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
     if (!recipe || !recipe_check(recipe, device->target)) return false;
     if (!device_has_data(device)) return true;
     int64_t n_parts = s->tp * s->pp;
-    if (s->shard == SHARDING_ZERO3 && !*weights) /* see block_take */
+    if (s->shard == SHARDING_ZERO3 && blocks_are_taken(s, weights))
         n_parts *= s->shard_group ? s->shard_group : s->cp * (s->dp ? s->dp : 1);
     return (!*weights || model_weights_fit(config, weights)) &&
            model_fits(config, (int)n_parts, recipe->parameters, device);
@@ -339,17 +346,17 @@ static bool model_make(struct trainer *t) {
         return false;
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
-    const struct block_maker maker = {block_take, t}; /* files of weights fill a whole model */
+    const struct block_maker maker = {block_take, t};
     t->is_fresh = !*weights;
-    /* groups are found by the names of a whole model */
-    bool is_taken = s->shard == SHARDING_ZERO3 && t->dp.size > 1 && !*weights && !*s->groups && !s->mup_channels;
+    bool is_taken = s->shard == SHARDING_ZERO3 && t->dp.size > 1 && blocks_are_taken(s, weights);
     t->model = model_new(&config, t->recipe->parameters, t->device, &parallel, is_taken ? &maker : NULL);
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
     if (!tl_model_set_router_losses(t->model, s->router_aux_loss, s->router_z_loss)) return false;
     linear_set_mode(t->model, t->recipe->linear);
     t->shared = model_shared(t->model, &t->sharers);
-    return !device_has_data(t->device) || !*weights || tl_model_load(t->model, weights);
+    if (device_has_data(t->device) && *weights && !tl_model_load(t->model, weights)) return false;
+    return tuning_begin(t->model, s);
 }
 
 static bool parameters_list(struct trainer *t) {
@@ -361,7 +368,7 @@ static bool parameters_list(struct trainer *t) {
     t->shards = memory_new((size_t)n * sizeof *t->shards);
     if (!t->parameters || !t->names || !t->shards) return error_memory((size_t)n * sizeof *t->parameters, "a trainer");
     for (int i = 0; i < n; i++) {
-        if (list[i].is_buffer) continue;
+        if (list[i].is_buffer || !tl_needs_grad(list[i].tensor)) continue;
         t->names[t->n_parameters] = list[i].name;
         t->shards[t->n_parameters] = list[i].shard;
         t->parameters[t->n_parameters++] = list[i].tensor;

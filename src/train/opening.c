@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "step/groups.h"
 #include "step/price.h"
+#include "step/tuning.h"
 
 static double number_of(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
@@ -52,7 +53,8 @@ bool opening_make(struct opening *o, const struct settings *s, const tl_model_co
                   const struct source *source, const json_t *price) {
     const json_t *kinds = json_object_get(price, "kinds");
     *o = (struct opening){.settings = s, .config = *config, .n_parameters = tl_model_config_parameters(config)};
-    if (!strcmp(settings_choice(s, "optimizer"), "muon") && !groups_count_muon(config, &o->n_muon)) return false;
+    if (!tuning_count(s, config, &o->n_trained)) return false;
+    if (!strcmp(settings_choice(s, "optimizer"), "muon") && !groups_count_muon(s, config, &o->n_muon)) return false;
     o->n_ranks = (int)((s->dp ? s->dp : 1) * s->tp * s->cp * s->pp);
     if (__builtin_mul_overflow(s->accum * s->batch, s->seq, &o->step_tokens))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");

@@ -11,7 +11,8 @@
 struct opening {
     const struct settings *settings; /* borrowed */
     tl_model_config config;
-    int64_t n_parameters, n_muon; /* n_muon: of these, those that Muon updates; others have AdamW */
+    int64_t n_parameters, n_trained;
+    int64_t n_muon; /* of the trained ones, those that Muon updates; others have AdamW */
     int n_ranks;
     int64_t step_tokens;         /* of all ranks */
     int64_t n_train, n_held_out; /* tokens */

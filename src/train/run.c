@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 #include "step/advice.h"
 #include "step/tokens.h"
+#include "step/tuning.h"
 #include "step/turn.h"
 #include "tensor/timeline.h"
 #include "train/run_parts.h"
@@ -301,7 +302,7 @@ static bool run_begin(struct run *r) {
     if (!run_agree(r, !run_is_first(r) || folder_begin(r, device, &config, weights))) return false;
     if (!run_ranks_begin(r, &config, weights) || !run_agree(r, r->found || run_ranks_price(r, false))) return false;
     r->palm_flops = run_palm_flops(&config, &r->settings);
-    return run_agree(r, trainer_begin(r, device));
+    return run_agree(r, tuning_count(&r->settings, &config, &r->n_trained) && trainer_begin(r, device));
 }
 
 static void run_free(struct run *r) {

@@ -61,7 +61,7 @@ struct run_summary {
     double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
     int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
-    int64_t n_parameters;
+    int64_t n_parameters, n_trained;
     double graph_share;     /* of the calls of steps, those that were queued as graphs; NAN: the device has none */
     char graphs_why[120];   /* why not all were; "": nothing prevents it */
     uint64_t foreign_bytes; /* held on the device by the process when the run began: peaks are then not compared */

@@ -66,6 +66,7 @@ struct run {
     int64_t last_mark;       /* the end of the step before, if nothing came between; 0: something did */
     double step_began_s;     /* if nothing else ran beside it; 0: something did */
     double palm_flops;       /* of a token, by PaLM's rule */
+    int64_t n_trained;       /* parameters, of all ranks */
     bool is_new_best;        /* the last evaluation was */
     bool owes_evaluation;    /* the one due after the last step was left when the run was stopped */
     double wait_s, waited_s; /* for data: in the last step, and in all of this process */

@@ -165,6 +165,7 @@ void run_summarise(struct run *r, enum run_end end) {
     m->best = r->best;
     m->best_step = r->best_step;
     m->n_parameters = tl_model_config_parameters(tl_model_config_of(r->trainer->model)); /* of all ranks */
+    m->n_trained = r->n_trained;
     m->floor = r->source.is_builtin ? tl_corpus_floor() * r->bytes_per_token : NAN;
     const json_t *memory = json_object_get(r->kinds.kind[KIND_STEP].ledger, "memory");
     const json_t *by = json_object_get(memory, "peak_by_purpose");

@@ -111,6 +111,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     put(o, "steps", json_integer(m->steps), &ok);
     put(o, "tokens", json_integer(m->tokens), &ok);
     put(o, "parameters", json_integer(m->n_parameters), &ok);
+    put(o, "trained_parameters", json_integer(m->n_trained), &ok);
     put_number(o, "seconds", m->seconds, &ok);
     put(o, "times", times_json(&m->times), &ok);
     put_number(o, "tokens_per_s", m->tokens_per_s, &ok);

@@ -1,0 +1,20 @@
+/* tuning.h: what a run trains of a model: all of it, or some parameters, by name. Others are frozen: they have no
+ * gradients and no optimizer state, and the same bits after the run. */
+#ifndef STEP_TUNING_H
+#define STEP_TUNING_H
+
+#include <stdbool.h>
+
+#include "step/settings.h"
+#include "tally.h"
+
+/* Whether some parameters of the model are frozen. */
+bool tuning_is_partial(const struct settings *s);
+/* Whether the settings agree with each other. False: recorded, here and below. */
+bool tuning_check(const struct settings *s);
+/* Freezes parameters of a model that has its weights. */
+bool tuning_begin(tl_module *model, const struct settings *s);
+/* How many numbers of a model with this config are trained. */
+bool tuning_count(const struct settings *s, const tl_model_config *config, int64_t *n_trained);
+
+#endif
