@@ -890,11 +890,14 @@ typedef struct tl_attention_options {
                            * first_key[b][t]. For rows that hold several documents: the place where the query's document
                            * begins. Along T it must not decrease; the cpu checks this. It hides what a bool mask
                            * would, in less time: kernels skip the keys before. FLOPs are billed as without it */
+    double soft_cap; /* 0: none. Otherwise a scaled score s becomes c tanh(s / c), between -c and c, before a mask is
+                      * added */
 } tl_attention_options;
-TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask, no dropout, no first_key */
+/* Not causal, no window, no mask, no dropout, no first_key, no soft cap. */
+TL_API tl_attention_options tl_attention_defaults(void);
 /* The usual options of a language model: tl_attention(q, k, v, TL_CAUSAL, NULL). */
 #ifdef __cplusplus
-#define TL_CAUSAL TL_VALUES_OF(tl_attention_options, tl_attention_options{0, true, 0, nullptr, 0, nullptr})
+#define TL_CAUSAL TL_VALUES_OF(tl_attention_options, tl_attention_options{0, true, 0, nullptr, 0, nullptr, 0})
 #else
 #define TL_CAUSAL (&(const tl_attention_options){.causal = true})
 #endif
@@ -936,9 +939,11 @@ TL_API tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_e
  * recomputes it. */
 typedef struct tl_linear_cross_entropy_options {
     int64_t ignore_index;
-    bool is_sum; /* the sum over rows instead of the mean */
+    bool is_sum;     /* the sum over rows instead of the mean */
+    double soft_cap; /* 0: none. Otherwise a logit z becomes c tanh(z / c), between -c and c */
 } tl_linear_cross_entropy_options;
-TL_API tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void); /* ignore_index -100, mean */
+/* ignore_index -100, mean, no soft cap */
+TL_API tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void);
 TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
                                           const tl_linear_cross_entropy_options *options);
 
@@ -1427,6 +1432,8 @@ typedef enum tl_family {
     TL_QWEN3_MOE,   /* Qwen 3 with experts in place of the MLP */
     TL_OLMOE,       /* Llama with norms of q and k as wholes, and experts in place of the MLP */
     TL_GPT_OSS,     /* sinks in attention, windows in every other layer, experts with biases and clamped gates */
+    TL_GEMMA2,      /* Gemma with norms on both sides of sub-layers, soft caps, and windows in every other layer */
+    TL_SMOLLM3,     /* Llama whose every 4th layer has no positions */
     TL_FAMILY_COUNT
 } tl_family;
 
@@ -1450,6 +1457,9 @@ typedef struct tl_model_config {
     int64_t n_experts, n_chosen, expert_ff;
     bool is_choice_normed;
     double gate_limit; /* GPT-OSS: experts' gates are at most this, and what they gate is within +- of it */
+    /* A score or logit x becomes c tanh(x / c), between -c and c; 0: it stays. */
+    double attention_soft_cap, logit_soft_cap;
+    int64_t plain_every; /* every plain_every-th layer has no rotary positions; 0: all have them */
 } tl_model_config;
 
 TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", ...; "?" if it is not a family */

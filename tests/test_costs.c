@@ -767,6 +767,19 @@ static void the_head_costs_its_composite_less_the_logits(void **state) {
     end();
 }
 
+/* Three operations for each logit more, and three for each slope. */
+static void soft_caps_of_logits_count(void **state) {
+    (void)state;
+    const uint64_t N = 6, V = 10, C = 8;
+    tl_tensor *targets = tl_zeros(TL_SHAPE(6), TL_I64, meta);
+    const tl_linear_cross_entropy_options o = {.ignore_index = -100, .soft_cap = 30};
+    begin();
+    tl_linear_cross_entropy(leaf(f32(TL_SHAPE(6, 8))), leaf(f32(TL_SHAPE(10, 8))), targets, &o);
+    ROW("linear_cross_entropy", TL_FORWARD, 1, 2 * N * V * C + 7 * N * V + N + 1, 4 * (N + V) * C + 8 * N, 4);
+    ROW("linear_cross_entropy", TL_BACKWARD, 0, 6 * N * V + 2 * 2 * N * V * C, 0, 4 * (N + V) * C);
+    end();
+}
+
 static void windows_count_their_pairs(void **state) {
     (void)state;
     const uint64_t pair = 2 * 8, heads = 2 * 4, q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4,
@@ -1243,6 +1256,7 @@ int main(void) {
         TEST(fused_elementwise_ops_save_traffic),
         TEST(sums_with_norms_cost_one_addition_more),
         TEST(the_head_costs_its_composite_less_the_logits),
+        TEST(soft_caps_of_logits_count),
         TEST(windows_count_their_pairs),
         TEST(masks_are_read_and_hide_nothing_from_the_count),
         TEST(optimizers_count_their_options),

@@ -42,6 +42,8 @@ enum key_kind {
     KEY_MULTI_QUERY,
     KEY_FIXED, /* a number that must be the fallback */
     KEY_EMPTY, /* a list */
+    KEY_CAP,   /* a number, or null: none */
+    KEY_PLAIN, /* a list of which layers have rotary positions; and how far those without stand apart */
     KEY_UNUSED
 };
 struct key {
@@ -80,6 +82,8 @@ struct architecture {
     double rope_base;        /* where the file does not say; 0: 10000 */
     double window_rope_base; /* "rope_local_base_freq" where the file does not say; 0: there is no such key */
     int64_t window_every;    /* where the file does not say */
+    int64_t plain_every;     /* layers without positions, where the file does not say */
+    int64_t window_keys, head_size, n_kv_heads; /* where the file does not say; 0: none, channels / heads, all */
 };
 
 const struct architecture *architecture_of(const tl_model_config *config); /* whose family exists */
@@ -89,6 +93,8 @@ const struct architecture *architecture_at(int index);                     /* NU
 void architecture_begin(const struct architecture *a, tl_model_config *config);
 /* The width of an expert. */
 int64_t architecture_expert_ff(const tl_model_config *config);
+/* Whether a layer turns queries and keys by their positions. */
+bool architecture_has_positions(const tl_model_config *config, int64_t layer);
 /* Whether a layer has the config's window. */
 bool architecture_has_window(const tl_model_config *config, int64_t layer);
 

@@ -21,6 +21,8 @@
     { name, NULL, KEY_FIXED, 0, value, NULL, NULL }
 #define TEXT(name, text, also) \
     { name, NULL, KEY_TEXT, 0, 0, text, also }
+#define CAP(name, field, fallback) \
+    { name, NULL, KEY_CAP, AT(field), fallback, NULL, NULL }
 #define END \
     { NULL, NULL, KEY_UNUSED, 0, 0, NULL, NULL }
 
@@ -99,10 +101,20 @@ static const struct key phi3_more[] = {SWIGLU_KEYS,
         PLAIN("attention_bias", KEY_BIASES), PLAIN("use_bidirectional_attention", KEY_FALSE)
 static const struct key gemma_more[] = {GEMMA_KEYS, TEXT("hidden_act", "gelu_pytorch_tanh", NULL),
                                         TEXT("hidden_activation", "gelu_pytorch_tanh", NULL), END};
-static const struct key gemma3_more[] = {GEMMA_KEYS,
-                                         TEXT("hidden_activation", "gelu_pytorch_tanh", NULL),
-                                         {"query_pre_attn_scalar", NULL, KEY_WHOLE, AT(query_scale), 256, NULL, NULL},
+#define GEMMA2_KEYS(attention, logits)                                                \
+    TEXT("hidden_activation", "gelu_pytorch_tanh", NULL),                             \
+        {"query_pre_attn_scalar", NULL, KEY_WHOLE, AT(query_scale), 256, NULL, NULL}, \
+        CAP("attn_logit_softcapping", attention_soft_cap, attention),                 \
+        CAP("final_logit_softcapping", logit_soft_cap, logits)
+static const struct key gemma2_more[] = {GEMMA_KEYS, TEXT("hidden_act", "gelu_pytorch_tanh", NULL), GEMMA2_KEYS(50, 30),
                                          END};
+static const struct key gemma3_more[] = {GEMMA_KEYS, GEMMA2_KEYS(0, 0), END};
+static const struct key smollm3_more[] = {SWIGLU_KEYS,
+                                          PLAIN("attention_bias", KEY_BIASES),
+                                          TRUTH("mlp_bias", has_mlp_bias, false),
+                                          PLAIN("no_rope_layers", KEY_PLAIN),
+                                          PLAIN("max_window_layers", KEY_UNUSED), /* use_sliding_window is false */
+                                          END};
 /* What a file says of the loss that balances experts is for training, where `tally train` has settings for it. */
 #define ROUTER_KEYS PLAIN("output_router_logits", KEY_UNUSED), PLAIN("router_aux_loss_coef", KEY_UNUSED)
 static const struct key mixtral_more[] = {REAL("rms_norm_eps", norm_eps, 1e-5),
@@ -248,11 +260,12 @@ static const struct architecture rows[N_ROWS] = {
                         .keys = gpt_bigcode_keys, .norm = LAYER_NORM, .activation = GELU_TANH, .packing = PACKED_GROUPS,
                         .has_biases = true, .has_scaled_residual = true, .are_heads_channels = true},
     [TL_GEMMA] = {LM("GemmaForCausalLM"), .type = "gemma", .names = &llama_names, .keys = llama_keys,
-                  .more_keys = gemma_more, .is_norm_less_one = true, .has_scaled_embedding = true, ROPE, GEGLU},
+                  .more_keys = gemma_more, .is_norm_less_one = true, .has_scaled_embedding = true, .head_size = 256,
+                  ROPE, GEGLU},
     [TL_GEMMA3] = {LM("Gemma3ForCausalLM"), .type = "gemma3_text", .names = &gemma3_names, .keys = llama_keys,
                    .more_keys = gemma3_more, .is_norm_less_one = true, .has_scaled_embedding = true,
-                   .qk_norm = QK_NORM_HEAD, .window = WINDOW_EVERY, .window_every = 6, ROPE, .rope_base = 1000000,
-                   .window_rope_base = 10000, GEGLU},
+                   .qk_norm = QK_NORM_HEAD, .window = WINDOW_EVERY, .window_every = 6, .window_keys = 4096,
+                   .head_size = 256, .n_kv_heads = 4, ROPE, .rope_base = 1000000, .window_rope_base = 10000, GEGLU},
     [TL_MIXTRAL] = {LM("MixtralForCausalLM"), .type = "mixtral", .names = &mixtral_names, .keys = llama_keys,
                     .more_keys = mixtral_more, .window = WINDOW_ALL, ROPE, .rope_base = 1000000, SWIGLU,
                     .has_experts = true, .is_choice_normed = true},
@@ -264,6 +277,12 @@ static const struct architecture rows[N_ROWS] = {
                     .more_keys = gpt_oss_more, .window = WINDOW_EVERY, .window_every = 2, ROPE, .rope_base = 150000,
                     SWIGLU, .has_experts = true, .is_choice_normed = true, .are_experts_packed = true,
                     .has_sinks = true},
+    [TL_GEMMA2] = {LM("Gemma2ForCausalLM"), .type = "gemma2", .names = &gemma3_names, .keys = llama_keys,
+                   .more_keys = gemma2_more, .is_norm_less_one = true, .has_scaled_embedding = true,
+                   .window = WINDOW_EVERY, .window_every = 2, .window_keys = 4096, .head_size = 256, .n_kv_heads = 4,
+                   ROPE, GEGLU},
+    [TL_SMOLLM3] = {LM("SmolLM3ForCausalLM"), .type = "smollm3", .names = &llama_names, .keys = llama_keys,
+                    .more_keys = smollm3_more, .plain_every = 4, ROPE, .rope_base = 2000000, SWIGLU},
 };
 
 const struct architecture *architecture_at(int index) { return index >= 0 && index < N_ROWS ? &rows[index] : NULL; }
@@ -287,6 +306,10 @@ void architecture_begin(const struct architecture *a, tl_model_config *c) {
 }
 
 int64_t architecture_expert_ff(const tl_model_config *c) { return c->expert_ff ? c->expert_ff : c->ff; }
+
+bool architecture_has_positions(const tl_model_config *c, int64_t layer) {
+    return architecture_of(c)->has_rope && (!c->plain_every || (layer + 1) % c->plain_every != 0);
+}
 
 bool architecture_has_window(const tl_model_config *c, int64_t layer) {
     if (!c->window || layer < c->window_from) return false;

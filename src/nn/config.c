@@ -82,6 +82,13 @@ static bool transformer_check(const tl_model_config *c) {
         return error_set(TL_ERROR_USE, "model: %s models have no window of %lld keys, from layer %lld, every %lld",
                          a->type, (long long)c->window, (long long)c->window_from, (long long)c->window_every);
     if (!experts_check(c, a)) return false;
+    if (!(c->attention_soft_cap >= 0 && isfinite(c->attention_soft_cap) && c->logit_soft_cap >= 0 &&
+          isfinite(c->logit_soft_cap)))
+        return error_set(TL_ERROR_USE, "model: soft caps are %g and %g (need more than 0, or 0 for none)",
+                         c->attention_soft_cap, c->logit_soft_cap);
+    if (c->plain_every < 0 || (c->plain_every && !a->plain_every))
+        return error_set(TL_ERROR_USE, "model: every %lld-th layer of %s models cannot be without positions",
+                         (long long)c->plain_every, a->type);
     if (!(c->norm_eps >= 0 && isfinite(c->norm_eps)))
         return error_set(TL_ERROR_USE, "model: norm_eps is %g (need 0 or more)", c->norm_eps);
     if (a->has_rope && !(c->rope_base > 1 && isfinite(c->rope_base)))
@@ -219,6 +226,9 @@ static int64_t read_count(struct reader *r, const char *key, int64_t fallback) {
     if (n < 0 || n > LARGEST_SIZE) fail(r, key, "a whole number from 0 to 2^40");
     return n;
 }
+
+/* Whether the file has the key, and says null. */
+static bool is_null(struct reader *r, const char *key) { return json_is_null(json_object_get(r->root, key)); }
 
 static double read_real(struct reader *r, const char *key, const char *other, double fallback) {
     json_t *v = value_of(r, key, other);
@@ -497,7 +507,8 @@ static void read_window(struct reader *r, const struct architecture *a, tl_model
         is_used = read_truth(r, "use_sliding_window", false) && a->window == WINDOW_FROM;
     if (a->window == WINDOW_NEVER) demand_truth(r, "use_sliding_window", false);
     read_layer_types(r, list, &from, &first_full);
-    if (a->window != WINDOW_NEVER) c->window = read_size(r, "sliding_window", NULL, 0);
+    if (a->window != WINDOW_NEVER)
+        c->window = read_size(r, "sliding_window", NULL, is_null(r, "sliding_window") ? 0 : a->window_keys);
     if (a->window == WINDOW_FROM) c->window_from = read_count(r, "max_window_layers", list ? from : c->n_layers);
     if (a->window == WINDOW_EVERY)
         c->window_every = read_size(r, "sliding_window_pattern", list ? NULL : "_sliding_window_pattern",
@@ -520,6 +531,33 @@ static bool write_window(json_t *root, const struct architecture *a, const tl_mo
         ok = json_array_append_new(
                  list, json_string(architecture_has_window(c, i) ? "sliding_attention" : "full_attention")) == 0;
     return json_object_set_new(root, "layer_types", list) == 0 && ok;
+}
+
+/* ---- Layers without positions ---- */
+
+/* A list with 1 for each layer that has positions, and 0 for each n-th, which has none; the file may have n alone. */
+static void read_plain(struct reader *r, const struct key *k, tl_model_config *c) {
+    json_t *list = value_at(r, k->name), *has;
+    size_t i;
+    c->plain_every = read_size(r, "no_rope_layer_interval", NULL, architecture_of(c)->plain_every);
+    if (!list || (json_is_array(list) && json_array_size(list) == 0)) return;
+    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers) fail(r, k->name, "a list of all layers");
+    c->plain_every = 0;
+    json_array_foreach(list, i, has) {
+        if (!c->plain_every && json_integer_value(has) == 0) c->plain_every = (int64_t)i + 1;
+    }
+    json_array_foreach(list, i, has) {
+        bool is_plain = c->plain_every && ((int64_t)i + 1) % c->plain_every == 0;
+        if (!json_is_integer(has) || json_integer_value(has) != !is_plain) fail(r, k->name, "0 for each n-th layer");
+    }
+}
+
+static bool write_plain(json_t *root, const struct key *k, const tl_model_config *c) {
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (int64_t i = 0; ok && i < c->n_layers; i++)
+        ok = json_array_append_new(list, json_integer(architecture_has_positions(c, i))) == 0;
+    return json_object_set_new(root, k->name, list) == 0 && ok;
 }
 
 /* ---- Keys of a family ---- */
@@ -565,6 +603,12 @@ static void read_key(struct reader *r, const struct key *k, tl_model_config *c) 
         if (value_at(r, k->name) && !is_empty_list(value_at(r, k->name)))
             fail(r, k->name, "an empty list, the only value known here");
         break;
+    case KEY_CAP:
+        *(double *)at = read_real(r, k->name, NULL, is_null(r, k->name) ? 0 : k->fallback);
+        break;
+    case KEY_PLAIN:
+        read_plain(r, k, c);
+        break;
     case KEY_UNUSED:
         value_at(r, k->name);
         break;
@@ -609,6 +653,11 @@ static bool write_key(json_t *root, const struct key *k, const tl_model_config *
     case KEY_EMPTY:
         v = json_array();
         break;
+    case KEY_CAP:
+        v = *(const double *)at > 0 ? json_real(*(const double *)at) : json_null();
+        break;
+    case KEY_PLAIN:
+        return write_plain(root, k, c);
     case KEY_UNUSED:
         return true;
     }
@@ -616,8 +665,9 @@ static bool write_key(json_t *root, const struct key *k, const tl_model_config *
 }
 
 /* What files leave out. */
-static void complete(tl_model_config *c) {
-    if (!c->n_kv_heads) c->n_kv_heads = c->n_heads;
+static void complete(const struct architecture *a, tl_model_config *c) {
+    if (!c->n_kv_heads) c->n_kv_heads = a->n_kv_heads ? a->n_kv_heads : c->n_heads;
+    if (!c->head_size) c->head_size = a->head_size;
     if (!c->head_size) c->head_size = c->n_heads ? c->channels / c->n_heads : 0;
     if (!c->ff) c->ff = 4 * c->channels;
 }
@@ -627,7 +677,7 @@ static void read_keys(struct reader *r, const struct architecture *a, tl_model_c
     for (const struct key *k = a->keys; k->name; k++) read_key(r, k, c);
     for (const struct key *k = a->more_keys; k && k->name; k++) read_key(r, k, c);
     if (a->names) {
-        complete(c);
+        complete(a, c);
         demand_truth(r, "is_encoder_decoder", false);
         if (json_object_size(value_at(r, "pruned_heads")) > 0) fail(r, "pruned_heads", "empty");
         if (a->has_rope) {
@@ -669,10 +719,38 @@ static void refuse_type(struct reader *r, const char *type) {
                       known);
 }
 
+/* ---- Models of text and images ---- */
+
+/* Their config has one of the text model in it, which is the model here. */
+static const char *text_part_of(const char *type) { return !strcmp(type, "gemma3") ? "gemma3_text" : NULL; }
+
+static void read_text_part(struct reader *r, const char *type, tl_model_config *c) {
+    static const char *const of_images[] = {
+        "vision_config", "text_config",       "boi_token_index", "eoi_token_index",     "boi_token_id",
+        "eoi_token_id",  "image_token_index", "image_token_id",  "mm_tokens_per_image", "initializer_range"};
+    const char *name = text_part_of(type);
+    json_t *text = json_object_get(r->root, "text_config"), *own = json_object_get(text, "model_type");
+    for (size_t i = 0; i < sizeof of_images / sizeof *of_images; i++) value_at(r, of_images[i]);
+    if (!json_is_object(text)) {
+        fail(r, "text_config", "an object");
+        return;
+    }
+    if (own && (!json_is_string(own) || strcmp(json_string_value(own), name) != 0)) fail(r, "text_config", name);
+    struct reader inner = {r->path, text, json_object(), r->ok};
+    if (inner.seen) read_keys(&inner, architecture_named(name), c);
+    else inner.ok = error_memory(64, "a config's keys");
+    json_decref(inner.seen);
+    r->ok = inner.ok;
+    if (r->ok && read_truth(r, "tie_word_embeddings", c->is_tied) != c->is_tied)
+        fail(r, "tie_word_embeddings", "what \"text_config\" says");
+    refuse_unknown(r, NULL, type);
+}
+
 static void read_family(struct reader *r, tl_model_config *c) {
     const char *type = json_string_value(json_object_get(r->root, "model_type"));
     const struct architecture *a = type ? architecture_named(type) : NULL;
-    if (a) read_keys(r, a, c);
+    if (type && text_part_of(type)) read_text_part(r, type, c);
+    else if (a) read_keys(r, a, c);
     else refuse_type(r, type);
 }
 
@@ -702,6 +780,8 @@ static json_t *config_json(const tl_model_config *c) {
     for (const struct key *k = a->more_keys; ok && k && k->name; k++) ok = write_key(root, k, c);
     if (ok && a->has_rope) ok = write_rope(root, a, c);
     if (ok && a->names) ok = write_window(root, a, c);
+    /* some families have a default, which may be no token of this vocabulary */
+    if (ok && a->names) ok = json_object_set_new(root, "pad_token_id", json_null()) == 0;
     if (ok) return root;
     json_decref(root);
     return NULL;

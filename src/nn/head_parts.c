@@ -7,6 +7,8 @@
  *
  *      lse = log sum_r e^lse_r;   loss = lse - sum_r logit_r;   dlogits = (e^(logits - lse) - onehot)
  *
+ * With a soft cap c the logits are c tanh(z / c), and dz = dlogits (1 - (logits / c)^2).
+ *
  * The number of rows that count divides sums, not slopes: in f16 a slope over many rows would vanish. */
 #include "nn/head_parts.h"
 
@@ -52,6 +54,7 @@ struct parts {
     tl_tensor *losses;       /* (N) */
     tl_tensor *dx, *dweight; /* (N,C); (V_part,C) sums in f32 at least; NULL: not needed, or not begun */
     bool gives_dx, gives_dweight;
+    double soft_cap; /* of logits; 0: none */
 };
 
 static bool targets_prepare(struct parts *p, tl_tensor *targets, int64_t ignore_index) {
@@ -91,6 +94,13 @@ static bool rows_exchange(const struct parts *p, tl_tensor *logits, int64_t row,
     return *lse && *at_target;
 }
 
+/* slopes (1 - (logits / c)^2) */
+static tl_tensor *slopes_before_cap(tl_tensor *slopes, tl_tensor *logits, double c) {
+    tl_tensor *square = slopes ? tl_square(tl_scale(logits, 1 / c)) : NULL;
+    tl_tensor *share = square ? tl_rsub_scalar(square, tl_scalar_float(1)) : NULL;
+    return share ? tl_mul(slopes, share) : NULL;
+}
+
 /* The gradients that follow from a chunk's logits; they are backward's work, done early. */
 static bool gradients_add(struct parts *p, tl_tensor *logits, tl_tensor *lse, int64_t row) {
     const int64_t n = logits->shape[0];
@@ -99,6 +109,7 @@ static bool gradients_add(struct parts *p, tl_tensor *logits, tl_tensor *lse, in
     tl_call c;
     call_begin(&c, &op_cross_entropy_grad, input, 4, NULL, 0);
     tl_tensor *slopes = counts && hit ? op_apply(&c) : NULL;
+    if (p->soft_cap > 0) slopes = slopes_before_cap(slopes, logits, p->soft_cap);
     slopes = slopes ? tl_cast(slopes, p->x->dtype) : NULL;
     if (slopes && p->gives_dx) {
         tl_tensor *dx = matmul_into(slopes, false, p->weight, false, NULL, logits->dtype);
@@ -117,6 +128,10 @@ static bool chunk_run(struct parts *p, int64_t row, int64_t n) {
     if (!scope.depth) return false;
     tl_tensor *lse = NULL, *at_target = NULL;
     tl_tensor *logits = matmul_into(rows_at(p->x, row, n), false, p->weight, true, NULL, p->losses->dtype);
+    if (logits && p->soft_cap > 0) {
+        logits = tl_tanh(tl_scale(logits, 1 / p->soft_cap));
+        logits = logits ? tl_scale(logits, p->soft_cap) : NULL;
+    }
     bool ok = logits && rows_exchange(p, logits, row, &lse, &at_target);
     tl_tensor *loss = ok ? tl_sub(lse, at_target) : NULL, *counts = rows_at(p->counts, row, n);
     loss = loss && counts ? tl_mul_(loss, counts) : NULL;
@@ -183,8 +198,9 @@ static tl_tensor *parts_run(struct parts *p, tl_tensor *targets, int64_t ignore_
     return total ? tl_div(tl_scale(total, share), total_rows) : NULL; /* no rows: 0/0, as a mean of nothing is */
 }
 
-tl_tensor *linear_cross_entropy_parts(tl_tensor *x, tl_tensor *weight, tl_tensor *targets, int64_t ignore_index,
-                                      const struct class_part *part, tl_tensor *total_rows, double share) {
+tl_tensor *linear_cross_entropy_parts(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
+                                      const tl_linear_cross_entropy_options *options, const struct class_part *part,
+                                      tl_tensor *total_rows, double share) {
     if (!x || !weight || !targets || !total_rows) return NULL; /* the call that made them failed */
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
@@ -200,9 +216,10 @@ tl_tensor *linear_cross_entropy_parts(tl_tensor *x, tl_tensor *weight, tl_tensor
     struct parts p = {.part = part,
                       .x = x,
                       .weight = weight,
+                      .soft_cap = options->soft_cap,
                       .gives_dx = is_recording && tensor_needs_grad(x),
                       .gives_dweight = is_recording && tensor_needs_grad(weight)};
-    tl_tensor *loss = parts_run(&p, tl_contiguous(targets), ignore_index, total_rows, share, slopes);
+    tl_tensor *loss = parts_run(&p, tl_contiguous(targets), options->ignore_index, total_rows, share, slopes);
     tl_set_grad_mode(grad);
     tl_tensor *input[2] = {x, weight};
     if (!loss) slopes_release(slopes);

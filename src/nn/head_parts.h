@@ -19,9 +19,11 @@ tl_tensor *ids_local(const struct class_part *part, tl_tensor *ids, tl_tensor *i
 tl_tensor *targets_count(tl_tensor *targets, int64_t ignore_index);
 
 /* tl_linear_cross_entropy where weight (V_part,C) is this process's part and x and targets are the same on all: the
- * sum over rows, times share / total_rows, where total_rows () f32 is the number of rows that the mean is of. The
- * loss is the same on all ranks, the gradient of weight is that of the part, and that of x this part's share of it. */
-tl_tensor *linear_cross_entropy_parts(tl_tensor *x, tl_tensor *weight, tl_tensor *targets, int64_t ignore_index,
-                                      const struct class_part *part, tl_tensor *total_rows, double share);
+ * sum over rows (whatever is_sum says), times share / total_rows, where total_rows () f32 is the number of rows that
+ * the mean is of. The loss is the same on all ranks, the gradient of weight is that of the part, and that of x this
+ * part's share of it. */
+tl_tensor *linear_cross_entropy_parts(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
+                                      const tl_linear_cross_entropy_options *options, const struct class_part *part,
+                                      tl_tensor *total_rows, double share);
 
 #endif

@@ -92,13 +92,12 @@ static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, stru
 }
 
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
-                        tl_tensor *v, int64_t window, double scale, tl_tensor **lse) {
+                        tl_tensor *v, tl_attention_options options, tl_tensor **lse) {
     if (!q || !k || !v) return NULL;
     int64_t T = tl_size(q, 1), from = span.length, n = from + T;
     if (!tl_copy_(part(cache, layer, 0, span, from, n), k) || !tl_copy_(part(cache, layer, 1, span, from, n), v))
         return NULL;
     tl_tensor *keys = part(cache, layer, 0, span, 0, n), *values = part(cache, layer, 1, span, 0, n);
-    /* a single query without a window sees all keys */
-    return tl_attention(q, keys, values,
-                        &(tl_attention_options){.scale = scale, .causal = T > 1 || window, .window = window}, lse);
+    options.causal = T > 1 || options.window; /* a single query without a window sees all keys */
+    return tl_attention(q, keys, values, &options, lse);
 }

@@ -30,9 +30,10 @@ struct cache_span cache_span_at(const tl_cache *cache, int64_t index);
 tl_tensor *cache_rows_of(const tl_cache *cache, struct cache_span span, tl_tensor *x);
 
 /* Attention of q (n,T,H,D), the rows of a span, on layer `layer` of the cache and on k, v (n,T,Hkv,D), which are
- * appended to it. The lengths do not change: all layers of a pass begin at the same positions. */
+ * appended to it; `options` but for causal. The lengths do not change: all layers of a pass begin at the same
+ * positions. */
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
-                        tl_tensor *v, int64_t window, double scale, tl_tensor **lse);
+                        tl_tensor *v, tl_attention_options options, tl_tensor **lse);
 
 /* As if one more token of every row were cached: for callers that need the memory of a text, not its contents. */
 void cache_pretend(tl_cache *cache);

@@ -61,6 +61,18 @@
         ROTARY(TL_GEMMA3, L, 4, 1, 256, C, F, 262144, 32768, 1000000, 1e-6, true),          \
             .window = 512, .window_every = 6, .window_rope_base = 10000, .query_scale = 256 \
     }
+#define GEMMA2(L, H, KV, D, C, F, scale)                                                                            \
+    {                                                                                                               \
+        ROTARY(TL_GEMMA2, L, H, KV, D, C, F, 256000, 8192, 10000, 1e-6, true),                                      \
+            .window = 4096, .window_every = 2, .query_scale = scale, .attention_soft_cap = 50, .logit_soft_cap = 30 \
+    }
+#define GEMMA3_LARGE(L, H, KV, D, C, F, scale)                                                                    \
+    {                                                                                                             \
+        ROTARY(TL_GEMMA3, L, H, KV, D, C, F, 262208, 131072, 1000000, 1e-6, true),                                \
+            .window = 1024, .window_every = 6, .window_rope_base = 10000, .query_scale = scale, .rope_scaling = { \
+                .factor = 8                                                                                       \
+            }                                                                                                     \
+    }
 #define STARCODER(L, H, C)                                                                                             \
     {                                                                                                                  \
         .family = TL_GPT_BIGCODE, .n_layers = L, .n_heads = H, .n_kv_heads = 1, .head_size = (C) / (H), .channels = C, \
@@ -183,6 +195,14 @@ static const struct preset {
     {"gemma-7b", GEMMA(28, 16, 16, 3072, 24576)},
     {"gemma-3-270m", GEMMA3(18, 640, 2048)},
     {"gemma-3-1b", GEMMA3(26, 1152, 6912)},
+    {"gemma-2-2b", GEMMA2(26, 8, 4, 256, 2304, 9216, 256)},
+    {"gemma-2-9b", GEMMA2(42, 16, 8, 256, 3584, 14336, 256)},
+    {"gemma-2-27b", GEMMA2(46, 32, 16, 128, 4608, 36864, 144)},
+    {"gemma-3-4b", GEMMA3_LARGE(34, 8, 4, 256, 2560, 10240, 256)},
+    {"gemma-3-12b", GEMMA3_LARGE(48, 16, 8, 256, 3840, 15360, 256)},
+    {"gemma-3-27b", GEMMA3_LARGE(62, 32, 16, 128, 5376, 21504, 168)},
+    {"smollm3-3b",
+     {ROTARY(TL_SMOLLM3, 36, 16, 4, 128, 2048, 11008, 128256, 65536, 5000000, 1e-6, true), .plain_every = 4}},
     {"starcoder-1b", STARCODER(24, 16, 2048)},
     {"starcoder-15b", STARCODER(40, 48, 6144)},
     {"mixtral-8x7b", MIXTRAL(32, 32, 4096, 14336, 32000, 32768)},
@@ -205,7 +225,7 @@ bool tl_model_preset(const char *name, tl_model_config *config) {
         *config = presets[i].config;
         return true;
     }
-    char known[1000] = "";
+    char known[1600] = "";
     for (int i = 0; i < N_PRESETS; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", presets[i].name);
     const char *names[N_PRESETS], *near = NULL;

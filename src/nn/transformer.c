@@ -117,6 +117,8 @@ struct attention {
     const struct architecture *family;
     int64_t n_heads, n_kv_heads, head_size; /* of this process */
     double rope_base, dropout, scale;       /* of scores; 0: by the size of heads */
+    double soft_cap;                        /* of scores; 0: none */
+    bool has_positions;                     /* rotary ones */
     tl_rope_scaling rope_scaling;
     tl_module *q, *k, *v, *out; /* with a packing, q is of all three */
     tl_module *q_norm, *k_norm, *out_dropout;
@@ -131,9 +133,10 @@ static tl_tensor *rotate(const struct attention *a, tl_tensor *x, int64_t first)
                     : tl_rope(x, a->rope_base, first, &a->rope_scaling);
 }
 
-/* q and k turned by their positions, the model's or from `first` on; families with learned ones have none here. */
+/* q and k turned by their positions, the model's or from `first` on; families with learned ones, and some layers of
+ * others, have none here. */
 static bool turn(const struct attention *a, int64_t first, tl_tensor **q, tl_tensor **k) {
-    if (!a->family->has_rope) return true;
+    if (!a->has_positions) return true;
     *q = rotate(a, *q, first);
     *k = rotate(a, *k, first);
     return *q && *k;
@@ -158,9 +161,9 @@ static tl_tensor *attend_span(const tl_module *m, struct cache_span span, tl_ten
     k = cache_rows_of(cache, span, k);
     v = cache_rows_of(cache, span, v);
     if (!turn(a, span.length, &q, &k)) return NULL;
-    if (!a->has_sinks) return cache_attend(cache, a->layer, span, q, k, v, a->window, a->scale, NULL);
-    tl_tensor *o = cache_attend(cache, a->layer, span, q, k, v, a->window, a->scale, &lse);
-    return with_sinks(m, o, lse);
+    const tl_attention_options options = {.scale = a->scale, .window = a->window, .soft_cap = a->soft_cap};
+    tl_tensor *o = cache_attend(cache, a->layer, span, q, k, v, options, a->has_sinks ? &lse : NULL);
+    return a->has_sinks ? with_sinks(m, o, lse) : o;
 }
 
 enum { MOST_SPANS = 256 };
@@ -202,6 +205,7 @@ static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tens
     const tl_attention_options options = {.causal = true,
                                           .scale = a->scale,
                                           .window = a->window,
+                                          .soft_cap = a->soft_cap,
                                           .dropout = tl_module_is_training(m) ? a->dropout : 0,
                                           .first_key = a->model->document_begin};
     if (!turn(a, 0, &q, &k)) return NULL;
@@ -385,6 +389,8 @@ static tl_module *attention_new(const tl_model_config *c, const struct make *mak
                             .rope_base = c->rope_base,
                             .dropout = c->dropout,
                             .rope_scaling = c->rope_scaling,
+                            .soft_cap = c->attention_soft_cap,
+                            .has_positions = architecture_has_positions(c, layer),
                             .has_sinks = architecture_of(c)->has_sinks,
                             .layer = layer,
                             .window = architecture_has_window(c, layer) ? c->window : 0};
@@ -775,18 +781,25 @@ void lm_documents_end(tl_module *model) {
     s->document_begin = s->token_position = NULL;
 }
 
+/* The head's logits of x (...,C): z, or c tanh(z / c) with a soft cap. */
+static tl_tensor *head_logits(const struct model *s, tl_tensor *x) {
+    tl_tensor *z = x ? tl_linear(x, tl_module_tensor(s->head, 0), NULL) : NULL;
+    const double cap = s->config.logit_soft_cap;
+    if (!z || !(cap > 0)) return z;
+    z = tl_tanh(tl_scale(z, 1 / cap));
+    return z ? tl_scale(z, cap) : NULL;
+}
+
 tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens) {
     const struct model *s = model->state;
     if (!model_is_whole(model, "logits") || !tokens_fit(s, tokens)) return NULL;
-    tl_tensor *x = backbone(model, tokens, NULL);
-    return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
+    return head_logits(s, backbone(model, tokens, NULL));
 }
 
 tl_tensor *lm_next(tl_module *model, tl_tensor *tokens) {
     const struct model *s = model->state;
     if (!model_is_whole(model, "logits") || !tokens_fit(s, tokens)) return NULL;
-    tl_tensor *x = tl_select(backbone(model, tokens, NULL), 1, -1); /* (B,C) */
-    return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
+    return head_logits(s, tl_select(backbone(model, tokens, NULL), 1, -1)); /* of (B,C) */
 }
 
 static bool cache_fits(const tl_module *model, tl_tensor *tokens, const tl_cache *cache) {
@@ -852,7 +865,8 @@ static bool pass_cut(struct model *s, tl_tensor **tokens, tl_tensor **targets) {
  * ranks of cp, times their number: the mean of the ranks' losses is then the loss. */
 static tl_tensor *parallel_loss(const struct model *s, tl_tensor *x, tl_tensor *targets) {
     const struct parallel *p = &s->parallel;
-    const tl_linear_cross_entropy_options sum = {.ignore_index = -100, .is_sum = true};
+    const tl_linear_cross_entropy_options sum = {
+        .ignore_index = -100, .is_sum = true, .soft_cap = s->config.logit_soft_cap};
     tl_tensor *weight = tl_module_tensor(s->head, 0),
               *total_rows = targets ? targets_count(targets, sum.ignore_index) : NULL;
     if (total_rows && p->cp) total_rows = tl_all_reduce(total_rows, p->cp);
@@ -861,7 +875,7 @@ static tl_tensor *parallel_loss(const struct model *s, tl_tensor *x, tl_tensor *
     if (p->tp) {
         const tl_shard *shard = s->head->slots[0].shard;
         const struct class_part part = {shard->group, shard->from, shard->to, shard->size};
-        return linear_cross_entropy_parts(x, weight, targets, sum.ignore_index, &part, total_rows, share);
+        return linear_cross_entropy_parts(x, weight, targets, &sum, &part, total_rows, share);
     }
     tl_tensor *loss = tl_linear_cross_entropy(x, weight, targets, &sum);
     return loss ? tl_mul(loss, tl_rdiv_scalar(tl_cast(total_rows, tl_dtype_of(loss)), tl_scalar_float(share))) : NULL;
@@ -876,7 +890,8 @@ static tl_tensor *plain_loss(tl_module *model, tl_tensor *tokens, tl_tensor *tar
     x = x ? tl_reshape(x, TL_SHAPE(-1, s->config.channels)) : NULL; /* (B T, C) */
     tl_tensor *flat = tl_flatten(targets, 0, -1);
     if (parallel_is_on(&s->parallel)) return x ? parallel_loss(s, x, flat) : NULL;
-    return tl_linear_cross_entropy(x, tl_module_tensor(s->head, 0), flat, NULL);
+    const tl_linear_cross_entropy_options mean = {.ignore_index = -100, .soft_cap = s->config.logit_soft_cap};
+    return tl_linear_cross_entropy(x, tl_module_tensor(s->head, 0), flat, &mean);
 }
 
 /* With the losses of routers. */
@@ -924,7 +939,8 @@ int lm_stage_shape(const tl_module *model, const tl_tensor *tokens, int64_t shap
 tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from, const int64_t *to) {
     const struct model *s = model->state;
     if (!model_is_whole(model, "the losses of single rows") || !tokens_fit(s, tokens)) return NULL;
-    const tl_linear_cross_entropy_options sum = {.ignore_index = -100, .is_sum = true};
+    const tl_linear_cross_entropy_options sum = {
+        .ignore_index = -100, .is_sum = true, .soft_cap = s->config.logit_soft_cap};
     int64_t B = tl_size(tokens, 0);
     tl_tensor *x = backbone(model, tokens, NULL), *losses = x ? tl_zeros(TL_SHAPE(B), TL_F32, tl_device_of(x)) : NULL;
     for (int64_t b = 0; losses && b < B; b++) {

@@ -158,9 +158,14 @@ static bool has_shape_of(const tl_tensor *x, const tl_named_tensor *to) {
 
 /* The tensor of the files for a parameter, in the shape of the whole. NULL: recorded. */
 static tl_tensor *weights_find(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
+    /* its name; without the first part; and inside a model of images, older and newer */
     const char *bare = strchr(to->name, '.');
-    tl_tensor *x = weights_get(w, to->name);
-    if (!x && bare && tl_error() == TL_OK) x = weights_get(w, bare + 1);
+    char inside[2][MOST_NAME];
+    snprintf(inside[0], MOST_NAME, "language_model.%s", to->name);
+    snprintf(inside[1], MOST_NAME, "model.language_model.%s", bare ? bare + 1 : to->name);
+    const char *const names[] = {to->name, bare ? bare + 1 : to->name, inside[0], inside[1]};
+    tl_tensor *x = NULL;
+    for (size_t i = 0; !x && i < sizeof names / sizeof *names && tl_error() == TL_OK; i++) x = weights_get(w, names[i]);
     if (tl_error() != TL_OK) return NULL;
     if (!x) return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", w->path, to->name), NULL;
     if (is_transposed(c, to->name) && tl_rank(x) == 2) x = tl_transpose(x, 0, 1);

@@ -4,7 +4,8 @@
  * backward (q k^T again, g v^T, dv = p^T g, dq = ds k, dk = ds^T q), of which the first repeats forward work and is
  * billed to the recompute phase. Causal attention of T on T counts T(T+1)/2 pairs. Softmax arithmetic is not
  * counted, nor is that of dropout, whose mask is made where it is used and never stored. Cost is a rule of shapes:
- * pairs that a mask or a tensor of first keys hides count, although kernels leave out most of the latter.
+ * pairs that a mask or a tensor of first keys hides count, although kernels leave out most of the latter. A soft cap
+ * is arithmetic of the softmax, and not counted.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -121,6 +122,7 @@ static void packed_results(tl_gradient *g, tl_tensor *packed, int64_t H, int64_t
 }
 
 /* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds.
+ * With a soft cap c, ds times 1 - tanh(s / c)^2 takes the place of ds in dq and dk.
  * With dropout's mask m, 0 or 1/(1 - dropout): ds = p (m g v^T - ...), dv = (m p)^T g, the others as they are. */
 static void attention_backward(tl_gradient *g) {
     struct attr_attention a;
@@ -185,6 +187,8 @@ static bool options_check(const tl_attention_options *o) {
     if (o->window < 0)
         return error_set(TL_ERROR_USE, "attention: a window of %lld (need a number of keys, or 0 for all)",
                          (long long)o->window);
+    if (!(o->soft_cap >= 0 && isfinite(o->soft_cap)))
+        return error_set(TL_ERROR_USE, "attention: a soft cap of %g (need more than 0, or 0 for none)", o->soft_cap);
     return (o->dropout >= 0 && o->dropout < 1) ||
            error_set(TL_ERROR_USE, "attention: dropout probability has to be in [0, 1), but got %g", o->dropout);
 }
@@ -206,6 +210,7 @@ tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_atten
     memset(&a, 0, sizeof a);
     a.causal = options->causal;
     a.window = options->window;
+    a.soft_cap = options->soft_cap;
     a.has_mask = options->mask != NULL;
     a.has_first_key = options->first_key != NULL;
     a.dropout = options->dropout;

@@ -151,6 +151,7 @@ struct attr_rope {
 
 /* attention (q (B,T,H,D), k (B,S,Hkv,D), v (B,S,Hkv,D); last axis stride 1, other strides any)
  *   -> out dense (B,T,H,D), lse dense (B,H,T) f32 (f64 for f64): softmax(scale q k^T) v, lse of the scaled scores.
+ * soft_cap c > 0: a score s becomes c tanh(s / c), before a mask is added.
  * causal: query t sees keys 0 .. S-T+t. Head h reads k/v head h / (H/Hkv). attention_grad (g dense, q, k, v, out,
  * lse) -> dq (B,T,H,D), dk, dv (B,S,Hkv,D), dense. No T x S buffer. Workspace: see attention.c. window > 0: query t
  * sees keys less than `window` away from S-T+t; causal: of these none after it. has_mask: input 3 of attention,
@@ -164,7 +165,7 @@ struct attr_rope {
  * it the same mask. is_packed: attention_grad has one output in place of three, dense (B,T,H+2Hkv,D): the heads of dq,
  * then those of dk, then those of dv (spec/attention_pack.h); T = S, and no dmask. */
 struct attr_attention {
-    double scale;
+    double scale, soft_cap;
     bool causal;
     int64_t window;
     bool has_mask, has_first_key, has_lse_grad, has_mask_grad;
@@ -400,7 +401,8 @@ struct attr_clamp {
 
 /* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for
  * f64) [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or
- * their mean over the rows that are not ignored (targets equal to ignore_index), and its gradients. Logits are f32
+ * their mean over the rows that are not ignored (targets equal to ignore_index), and its gradients. soft_cap c > 0: a
+ * logit z becomes c tanh(z / c). Logits are f32
  * (f64), whatever x is; on cuda they have x's dtype. Only `chunk_rows` rows of them exist at a time. Their gradient
  * is rounded to bf16 when x is bf16, so that all three products are products of bf16 matrices. Sums of dweight are
  * f32 (f64) and rounded once. A target outside [0,V) that is not ignored fails. is_gathered: the gradient of all
@@ -411,6 +413,7 @@ struct attr_clamp {
  * sums have that many rows too, and where V is no such multiple there is a copy of weight of that size. */
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
+    double soft_cap;
     bool is_sum, gives_dx, gives_dweight;
     bool is_gathered;
     bool is_fast, is_timed; /* as in matmul */

@@ -65,7 +65,10 @@ static const struct {
             RARE(n_chosen, IS_SIZE),
             RARE(expert_ff, IS_SIZE),
             RARE(is_choice_normed, IS_TRUTH),
-            RARE(gate_limit, IS_NUMBER)};
+            RARE(gate_limit, IS_NUMBER),
+            RARE(attention_soft_cap, IS_NUMBER),
+            RARE(logit_soft_cap, IS_NUMBER),
+            RARE(plain_every, IS_SIZE)};
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static bool is_zero(const json_t *value) {

@@ -43,14 +43,20 @@ CONFIGS = {
     "gpt_neox, one after the other": of("GPTNeoX", num_key_value_heads=None, use_parallel_residual=False,
                                         rotary_pct=0.5),
     "nemotron": of("Nemotron", head_dim=8),
-    "phi3": of("Phi3", num_key_value_heads=4, sliding_window=5, vocab_size=32064),
-    "phi3 with a part of each head": of("Phi3", vocab_size=32064, rope_parameters={
+    "phi3": of("Phi3", num_key_value_heads=4, sliding_window=5),
+    "phi3 with a part of each head": of("Phi3", rope_parameters={
         "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}),
     "gpt_bigcode": lambda: transformers.GPTBigCodeConfig(n_layer=3, n_head=4, n_embd=32, vocab_size=97, n_positions=40,
                                                          resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
     "gemma": of("Gemma", head_dim=16),
     "gemma3": of("Gemma3Text", num_hidden_layers=4, head_dim=16, query_pre_attn_scalar=24, sliding_window=5,
                  layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]),
+    "gemma2": of("Gemma2", head_dim=16, query_pre_attn_scalar=24, sliding_window=5, attn_logit_softcapping=0.5,
+                 final_logit_softcapping=0.3, attn_implementation="eager"),  # its other attention has no cap
+    "gemma2 without caps": of("Gemma2", head_dim=8, sliding_window=4, attn_logit_softcapping=None,
+                              final_logit_softcapping=None, attention_bias=True),
+    "smollm3": of("SmolLM3", num_hidden_layers=5, no_rope_layer_interval=2),
+    "smollm3 with biases": of("SmolLM3", mlp_bias=True, tie_word_embeddings=False, no_rope_layers=[1, 1, 0]),
     "mixtral": of("Mixtral", num_local_experts=5, sliding_window=5),
     "qwen3_moe": of("Qwen3Moe", head_dim=8, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
                     norm_topk_prob=True),
@@ -298,6 +304,30 @@ def test_wrong_files_are_refused_by_name(tmp_path):
     other.save_pretrained(tmp_path)
     with pytest.raises(TallyError, match="model.safetensors|has no tensor|need"):
         ours.load(tmp_path)
+
+
+def test_the_text_model_of_a_model_of_images_is_read(tmp_path):
+    """Gemma 3 from 4B on: its config is in text_config, with only what is not the default, and names are longer."""
+    theirs = make_theirs("gemma3")
+    theirs.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": config,
+             "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model"}, "mm_tokens_per_image": 256}
+    (tmp_path / "config.json").write_text(json.dumps(outer))
+    tensors = load_file(tmp_path / "model.safetensors")
+    want = theirs(torch.from_numpy(tokens())).logits.detach().numpy()
+    for prefix in ("language_model.model.", "model.language_model."):
+        named = {prefix + name.removeprefix("model."): x for name, x in tensors.items()}
+        save_file(named, tmp_path / "model.safetensors", {"format": "pt"})
+        ours = Model(tmp_path)
+        got = tl.model_logits(ours.module, tl.tensor(tokens())).numpy()
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    for change, word in ((dict(num_local_experts=2), "num_local_experts"),
+                         (dict(tie_word_embeddings=False), "tie_word_embeddings"),
+                         (dict(text_config=None), "text_config")):
+        (tmp_path / "config.json").write_text(json.dumps({**outer, **change}))
+        with pytest.raises(TallyError, match=word):
+            Model(tmp_path)
 
 
 def preset_names():

@@ -1528,7 +1528,7 @@ const struct sample samples_rope[] = {
     {"odd head size", 0, .call = rope_call, .in = {F(1, 2, 1, 3)}, .d = {10000}, .error = "rotates pairs"},
     END};
 
-/* n: causal, window, mask (input 3), lse alone, first keys (the next input); d: scale, dropout */
+/* n: causal, window, mask (input 3), lse alone, first keys (the next input); d: scale, dropout, soft cap */
 static tl_attention_options attention_options(const struct sample *s, tl_tensor **in) {
     tl_attention_options o = tl_attention_defaults();
     o.causal = s->n[0];
@@ -1536,6 +1536,7 @@ static tl_attention_options attention_options(const struct sample *s, tl_tensor 
     o.mask = s->n[2] ? in[3] : NULL;
     o.scale = s->d[0];
     o.dropout = s->d[1];
+    o.soft_cap = s->d[2];
     o.first_key = s->n[4] ? in[s->n[2] ? 4 : 3] : NULL;
     return o;
 }
@@ -1614,6 +1615,14 @@ const struct sample samples_attention[] = {
     {"large first keys", LARGE | GRAD, .call = attention_ex_call, .in = {F(2, 150, 4, 32), F(2, 150, 2, 32), F(2, 150, 2, 32), RISING32(DENSE, 2, 2, 150)}, .n = {true, 0, false, false, true}},
     {"large first keys, dropout, window", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 200, 2, 64), F(1, 230, 1, 64), F(1, 230, 1, 64), RISING(SLICED, 3, 1, 200)}, .n = {true, 70, false, false, true}, .d = {0, 0.2}, .roundings = 2},
     {"large first keys, wide head, queries that see nothing", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 140, 2, 150), F(1, 140, 1, 150), F(1, 140, 1, 150), RISING(DENSE, 4, 1, 140)}, .n = {true, 0, false, false, true}},
+    {"soft cap", GRAD, .call = attention_ex_call, .in = {F(2, 5, 2, 3), F(2, 5, 2, 3), F(2, 5, 2, 3)}, .n = {true}, .d = {1.5, 0, 0.8}, .roundings = 2},
+    {"soft cap, one query, grouped heads", GRAD, .call = attention_ex_call, .in = {F(2, 1, 4, 2), F(2, 5, 1, 2), F(2, 5, 1, 2)}, .d = {0, 0, 0.5}, .roundings = 2},
+    {"soft cap, queries that see nothing", GRAD, .call = attention_ex_call, .in = {F(1, 4, 1, 2), F(1, 2, 1, 2), F(1, 2, 1, 2)}, .n = {true}, .d = {0, 0, 0.5}, .roundings = 2},
+    {"soft cap, mask with a gradient, dropout", GRAD, .call = attention_ex_call, .in = {F(1, 4, 2, 2), F(1, 5, 2, 2), F(1, 5, 2, 2), F(1, 2, 4, 5)}, .n = {true, 3, true}, .d = {0, 0.25, 0.7}, .roundings = 4},
+    {"soft cap, lse and result", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(1, 4, 2, 2), F(1, 4, 1, 2), F(1, 4, 1, 2)}, .n = {true}, .d = {0, 0, 0.6}},
+    {"large soft cap, grouped heads, window", LARGE | GRAD, .call = attention_ex_call, .in = {F(2, 150, 4, 32), F(2, 150, 2, 32), F(2, 150, 2, 32)}, .n = {true, 70}, .d = {0, 0, 1.5}, .roundings = 2},
+    {"large soft cap, wide head, first keys", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 140, 2, 150), F(1, 140, 1, 150), F(1, 140, 1, 150), RISING(DENSE, 4, 1, 140)}, .n = {true, 0, false, false, true}, .d = {0, 0, 1.5}, .roundings = 2},
+    {"negative soft cap", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .d = {0, 0, -1}, .error = "a soft cap of -1 (need more than 0"},
     {"first keys that fall", CPU_ONLY, .call = attention_ex_call, .in = {F(1, 9, 1, 2), F(1, 9, 1, 2), F(1, 9, 1, 2), IN(I64, DENSE, 1, 9)}, .n = {true, 0, false, false, true}, .error = "(need values that do not decrease)"},
     {"first keys of floats", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2), K(1, 3)}, .n = {true, 0, false, false, true}, .error = "attention"},
     {"first keys of another shape", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2), IN(I64, DENSE, 1, 4)}, .n = {true, 0, false, false, true}, .error = "must match the existing size"},
@@ -2468,7 +2477,7 @@ const struct sample samples_add_layer_norm_grad[] = {
 
 /* n: ignore_index, sum */
 CALL(linear_cross_entropy_call) {
-    tl_linear_cross_entropy_options o = {.ignore_index = s->n[0] ? s->n[0] : -100, .is_sum = s->n[1]};
+    tl_linear_cross_entropy_options o = {.ignore_index = s->n[0] ? s->n[0] : -100, .is_sum = s->n[1], .soft_cap = s->d[0]};
     return one(out, tl_linear_cross_entropy(in[0], in[1], in[2], &o));
 }
 /* Chunks of two rows. */
@@ -2500,6 +2509,10 @@ const struct sample samples_linear_cross_entropy[] = {
     {"no rows, sum", GRAD, .call = linear_cross_entropy_call, .in = {F(0, 3), F(4, 3), IDS(4, 0)}, .n = {0, true}},
     {"permuted, expanded, reversed targets", GRAD, .call = linear_cross_entropy_call, .in = {IN(FLOAT, EXPANDED, 4, 3), IN(FLOAT, PERMUTED, 5, 3), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(4), .limit = 5}}},
     {"large", LARGE | GRAD, .call = linear_cross_entropy_call, .in = {F(90, 64), F(611, 64), IDS(611, 90)}},
+    {"soft cap", GRAD, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}, .d = {0.9}, .roundings = 2},
+    {"soft cap, ignored rows, only x needs a gradient", GRAD, .call = linear_cross_entropy_call, .in = {F(6, 3), K(3, 3), IDS(3, 6)}, .n = {2}, .d = {1.5}, .roundings = 2},
+    {"large soft cap", LARGE | GRAD, .call = linear_cross_entropy_call, .in = {F(90, 64), F(611, 64), IDS(611, 90)}, .d = {3}, .roundings = 2},
+    {"negative soft cap", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}, .d = {-1}, .error = "a soft cap of -1"},
     {"inner sizes", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 2), IDS(5, 4)}, .error = "inner sizes differ"},
     {"one target too few", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 3)}, .error = "one target per row"},
     {"float targets", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), F(4)}, .error = "must be i64 or i32"},

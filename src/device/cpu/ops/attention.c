@@ -26,6 +26,9 @@
  * its end. Backward, with m = 0 or 1/(1 - dropout) for each weight, p becomes m p for dv, and dp becomes m dp. The mask
  * is computed row by row wherever weights are (spec/dropout.h).
  *
+ * A soft cap c turns a score s into c tanh(s / c) before the mask; backward, ds grows by its slope 1 - tanh(s / c)^2
+ * before it meets q and k, and after the mask's gradient was taken.
+ *
  * A single query per row, as when text is generated, is a product with few rows (attention_decode.h).
  *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output wider
@@ -63,7 +66,7 @@ enum { ROWS = 64, HEAD_PART_BYTES = 512, ERROR_BYTES = 200 };
 struct attention {
     const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv, *dmask; /* dmask NULL if it is not needed */
     int64_t B, T, S, H, H_kv, D;
-    double scale;
+    double scale, soft_cap;
     int64_t left, right;                        /* how far a query sees */
     const tl_operand *mask, *first_key, *g_lse; /* NULL where absent */
     double dropout, growth;                     /* of the weights that dropout keeps; 1 without */
@@ -255,6 +258,7 @@ static void read_attributes(struct attention *attention, const struct attr_atten
     attention->left = attr->window > 0 && attr->window < all ? attr->window - 1 : all;
     attention->right = attr->causal ? 0 : attention->left;
     attention->scale = attr->scale;
+    attention->soft_cap = attr->soft_cap;
     attention->dropout = attr->dropout;
     attention->growth = 1 / (1 - attr->dropout);
     attention->generator = attr->generator;

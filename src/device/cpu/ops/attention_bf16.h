@@ -3,8 +3,8 @@
  * The walk over blocks is attention_template.h's. Two things differ: all products take bf16 operands and sum in f32,
  * and scores are (queries, keys) in both directions. Forward, a weight enters its product in two parts, its bf16
  * value and the rounding error of that (16 bits together), so that the result is rounded once, as everywhere.
- * Backward, weights and slopes are rounded to bf16. This path takes no mask, no dropout, and heads of at most
- * 128 columns, a multiple of 8; everything else takes the f32 path.
+ * Backward, weights and slopes are rounded to bf16. This path takes no mask, no dropout, no soft cap, and heads of
+ * at most 128 columns, a multiple of 8; everything else takes the f32 path.
  *
  * BFMMLA multiplies 2 rows by 2 rows, 4 terms of each. A panel holds 8 rows: for each 4 terms the four pairs of rows
  * one after the other, 32 numbers. An operand whose rows are the index that is summed over is transposed while it is
@@ -117,7 +117,8 @@ static const uint16_t *bf16_row(const tl_operand *x, int64_t b, int64_t t, int64
 }
 
 static bool takes_bf16(const struct attention *a) {
-    return a->q->dtype == TL_BF16 && !a->mask && a->dropout == 0 && a->D > 0 && a->D <= BF16_HEAD && a->D % 8 == 0;
+    return a->q->dtype == TL_BF16 && !a->mask && a->dropout == 0 && a->soft_cap == 0 && a->D > 0 && a->D <= BF16_HEAD &&
+           a->D % 8 == 0;
 }
 
 /* ---- Forward --------------------------------------------------------------------------------------------- */

@@ -49,7 +49,10 @@ static void decode_keys(struct decode *w, const struct attention *a, int64_t b, 
                                 .n = n,
                                 .k = a->D};
     gemm_multiply_small(&scores);
-    for (int64_t i = 0; i < n_heads; i++) decode_weights(w, i, n, a->D);
+    for (int64_t i = 0; i < n_heads; i++) {
+        if (a->soft_cap > 0) cap_run_f32(w->scores + i * DECODE_KEYS, (float)a->soft_cap, n);
+        decode_weights(w, i, n, a->D);
+    }
     const struct gemm output = {.a = {w->scores, TL_F32, DECODE_KEYS, 1},
                                 .b = {decode_rows(a->v, b, s, h_kv), a->v->dtype, 1, a->v->stride[1]},
                                 .out = w->o,

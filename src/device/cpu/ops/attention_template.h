@@ -117,6 +117,22 @@ static void NAME(forward_scores)(struct NAME(forward) * f, const struct attentio
     }
 }
 
+/* x = c tanh(x / c) */
+static void NAME(cap_run)(REAL *x, REAL c, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = c * NAME(vector_tanh)(x[i] / c);
+    }
+}
+
+/* Caps the scores of the tiles in which a query sees a key. */
+static void NAME(forward_cap)(struct NAME(forward) * f, const struct attention *attention) {
+    for (int64_t key = 0; key < f->keys.n; key++) {
+        const struct range seen = seeing_queries(attention, f->b, f->keys, key, 1, f->queries);
+        const struct range tiles = whole_tiles(seen, NAME(SIDE));
+        NAME(cap_run)(f->scores + key * ROWS + tiles.from, (REAL)attention->soft_cap, tiles.to - tiles.from);
+    }
+}
+
 /* Adds the mask to the scores. */
 static void NAME(forward_mask)(struct NAME(forward) * f, const struct attention *attention) {
     for (int64_t i = 0; i < f->queries.n; i++) {
@@ -154,6 +170,9 @@ static void NAME(exp_and_sum)(REAL *restrict score, const REAL *restrict shift, 
 static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attention *attention) {
     REAL shift[ROWS];
     memcpy(f->factor, f->max, sizeof f->factor);
+    if (attention->soft_cap > 0) {
+        NAME(forward_cap)(f, attention);
+    }
     if (attention->mask) {
         NAME(forward_mask)(f, attention);
     }
@@ -268,7 +287,7 @@ struct NAME(backward) {
     _Alignas(64) REAL k[ROWS * NAME(PART)], k_t[NAME(PART) * ROWS], v_t[NAME(PART) * ROWS]; /* (keys, D), (D, keys) */
     _Alignas(64) REAL q[ROWS * NAME(PART)], g[ROWS * NAME(PART)]; /* (queries, D); q times the scale */
     _Alignas(64) REAL dk[ROWS * NAME(PART)], dv[ROWS * NAME(PART)], dq[ROWS * NAME(PART)];
-    _Alignas(64) REAL p[ROWS * ROWS], ds[ROWS * ROWS];
+    _Alignas(64) REAL p[ROWS * ROWS], ds[ROWS * ROWS], cap_slope[ROWS * ROWS];
     int64_t b, h, h_kv;
     struct span keys, queries; /* queries of head h */
 };
@@ -304,6 +323,25 @@ static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL lse, REA
     for (int64_t key = 0; key < n; key++) {
         p[key] = NAME(weight)(p[key] - lse);
         ds[key] = p[key] * (ds[key] - delta);
+    }
+}
+
+/* Scores x become capped ones, and `slope` the slopes of the cap there. */
+static void NAME(cap_row)(REAL *restrict x, REAL *restrict slope, REAL c, int64_t n) {
+    for (int64_t key = 0; key < n; key++) {
+        const REAL t = NAME(vector_tanh)(x[key] / c);
+        x[key] = c * t;
+        slope[key] = 1 - t * t;
+    }
+}
+
+/* ds = ds * slope of the cap, of the tiles in which a query sees a key: from here on of scores before the cap. */
+static void NAME(apply_cap_slopes)(struct NAME(backward) * w, const struct attention *attention) {
+    for (int64_t i = 0; i < w->queries.n; i++) {
+        const struct range seen = seen_keys(attention, w->b, w->queries, i, 1, w->keys);
+        for (int64_t key = seen.from; key < seen.to; key++) {
+            w->ds[i * ROWS + key] *= w->cap_slope[i * ROWS + key];
+        }
     }
 }
 
@@ -354,7 +392,12 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
         REAL *p = w->p + i * ROWS, *ds = w->ds + i * ROWS;
         if (seen.from >= seen.to || lse[i] == -INFINITY) { /* NaN stays */
             NAME(clear)(p, ds, tiles.from, tiles.to);
+            NAME(clear)(p, w->cap_slope + i * ROWS, tiles.from, tiles.to);
             continue;
+        }
+        if (attention->soft_cap > 0) {
+            NAME(cap_row)
+            (p + seen.from, w->cap_slope + i * ROWS + seen.from, (REAL)attention->soft_cap, seen.to - seen.from);
         }
         if (attention->mask) {
             REAL mask[ROWS];
@@ -449,6 +492,9 @@ static void NAME(backward_keys)(struct NAME(backward) * w, const struct attentio
                 NAME(backward_weights)(w, attention, part);
                 if (attention->dmask && part.d == 0) {
                     NAME(unload_mask)(w, attention);
+                }
+                if (attention->soft_cap > 0) {
+                    NAME(apply_cap_slopes)(w, attention);
                 }
                 NAME(add_keys)(w, attention, part);
                 if (with_queries) {
@@ -567,6 +613,9 @@ static void NAME(backward_query_blocks)(void *context, int64_t first, int64_t la
                 const struct NAME(part) part = NAME(part_at)(attention->D, d);
                 NAME(load_keys)(w, attention, part);
                 NAME(backward_weights)(w, attention, part);
+                if (attention->soft_cap > 0) {
+                    NAME(apply_cap_slopes)(w, attention);
+                }
                 NAME(add_queries)(w, attention, part);
             }
         }

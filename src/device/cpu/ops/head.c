@@ -26,6 +26,7 @@ struct head {
     bool is_rounded;    /* that is rounded to bf16 */
     void *losses;       /* (N) of the compute type */
     double scale;       /* of a row's loss in the result */
+    double soft_cap;    /* of logits; 0: none */
     bool has_gradients; /* the logits' gradient is needed */
     void *workspace;    /* of the products */
 };
@@ -138,6 +139,7 @@ bool cpu_linear_cross_entropy(const tl_kernel_args *args) {
         .scale = attr->is_sum ? 1
                  : n_rows     ? 1 / (double)n_rows
                               : NAN,
+        .soft_cap = attr->soft_cap,
         .has_gradients = args->n_out > 1,
         .is_rounded = x->dtype == TL_BF16,
     };

@@ -29,6 +29,19 @@ static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
     return NAME(block_total)(lane);
 }
 
+/* x = c tanh(x / c) */
+static void NAME(row_cap)(REAL *x, REAL c, int64_t n) {
+    for (int64_t j = 0; j < n; j++) x[j] = c * NAME(vector_tanh)(x[j] / c);
+}
+
+/* Slopes of capped logits x before the cap: (e^(x - lse) - [is target]) (1 - (x / c)^2). */
+static void NAME(row_capped_slopes)(REAL *x, REAL c, REAL lse, int64_t n, int64_t target) {
+    for (int64_t j = 0; j < n; j++) {
+        const REAL t = x[j] / c, hit = j == target ? 1 : 0;
+        x[j] = (NAME(vector_exp)(x[j] - lse) - hit) * (1 - t * t);
+    }
+}
+
 /* x = x * factor, except x[target] = slope; rounded to bf16 into `rounded` if given, which may be x's own memory. */
 static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REAL slope, char *rounded) {
     for (int64_t j = 0; j < n; j++) x[j] *= factor;
@@ -42,7 +55,7 @@ static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REA
 }
 
 /* Rows of a chunk: with e = exp(logit - max), loss = max + log(sum e) - logit of the target, and in place of the logits
- * (e / sum e - onehot) * scale. */
+ * (e / sum e - onehot) * scale. A soft cap needs the capped logits again for the slopes. */
 static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
     const struct head *head = context;
     const int64_t V = head->V;
@@ -58,14 +71,17 @@ static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
             if (V > 0 && head->gathered) memset(rounded, 0, (size_t)V * 2);
             continue;
         }
+        const REAL cap = (REAL)head->soft_cap;
+        if (cap > 0) NAME(row_cap)(x, cap, V);
         const REAL max = NAME(row_max)(x, V), logit = x[target];
         const REAL shift = max > -INFINITY ? max : 0;
-        const REAL sum = NAME(row_exp_sum)(x, shift, V, head->has_gradients);
+        const REAL sum = NAME(row_exp_sum)(x, shift, V, head->has_gradients && cap == 0);
         const REAL lse = shift + NAME(vector_log)(sum), scale = (REAL)head->scale;
         ((REAL *)head->losses)[head->row + i] = lse - logit;
         if (!head->has_gradients) continue;
-        const REAL slope = (NAME(vector_exp)(logit - lse) - 1) * scale;
-        NAME(row_scale)(x, scale / sum, V, target, slope, rounded);
+        if (cap > 0) NAME(row_capped_slopes)(x, cap, lse, V, target);
+        const REAL slope = cap > 0 ? x[target] * scale : (NAME(vector_exp)(logit - lse) - 1) * scale;
+        NAME(row_scale)(x, cap > 0 ? scale : scale / sum, V, target, slope, rounded);
     }
 }
 

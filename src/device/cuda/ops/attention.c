@@ -426,6 +426,7 @@ static struct attention_call call_of(const tl_kernel_args *args, const tl_operan
     call.S = k->shape[1];
     call.H_kv = k->shape[2];
     call.scale = attr->scale;
+    call.soft_cap = attr->soft_cap;
     call.causal = attr->causal;
     call.dropout = attr->dropout;
     call.generator = attr->generator;
@@ -481,7 +482,8 @@ static bool is_small(const struct attention_call *call) { return call->T * call-
 
 /* Forward. */
 static bool call_fits_hopper_forward(const struct attention_call *call, const tl_kernel_args *args) {
-    const bool fits_kind = (call->dtype == TL_BF16 || call->dtype == TL_F16) && !call->mask && call->scale > 0;
+    const bool fits_kind =
+        (call->dtype == TL_BF16 || call->dtype == TL_F16) && !call->mask && call->soft_cap == 0 && call->scale > 0;
     const bool fits_sizes = call->T > 1 && call->S > 0 && call->T <= 1 << 24 && call->S <= 1 << 24 && call->D > 0 &&
                             call->D % 8 == 0 && call->D <= 256 && call->B * call->H <= 65535;
     return fits_kind && fits_sizes && has_hopper_kernels(cuda_state_of(args->stream)) && rows_fit_cudnn(&call->q) &&

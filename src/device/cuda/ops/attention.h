@@ -19,6 +19,7 @@ struct attention_rows {
 struct attention_call {
     int64_t B, T, S, H, H_kv, D;
     double scale;
+    double soft_cap;     /* c > 0: a score s becomes c tanh(s / c) before a mask is added; 0: none */
     bool causal;         /* query t sees keys 0 .. S-T+t */
     int64_t left, right; /* query t stands beside key S-T+t, and sees so many keys before and after it */
     tl_dtype dtype;

@@ -74,14 +74,29 @@ template <class C, int PER> __device__ inline head_row<C, PER> row_zero() {
     return row;
 }
 
+__device__ inline float tanh_of(float x) { return tanhf(x); }
+__device__ inline double tanh_of(double x) { return tanh(x); }
+
+/* Of scaled products: c tanh(s / c) with a soft cap. */
+template <class C> __device__ inline C plain_score(const attention_call &a, C dot) {
+    const C s = C(a.scale) * dot;
+    return a.soft_cap > 0 ? C(a.soft_cap) * tanh_of(s / C(a.soft_cap)) : s;
+}
+/* The slope of the cap there. */
+template <class C> __device__ inline C cap_slope(const attention_call &a, C dot) {
+    if (a.soft_cap == 0) return C(1);
+    const C t = tanh_of(C(a.scale) * dot / C(a.soft_cap));
+    return C(1) - t * t;
+}
+
 /* The score of query t and key s, whose rows have the product `dot`. */
 template <class C>
 __device__ inline C score_of(const attention_call &a, int64_t b, int64_t h, int64_t t, int64_t s, C dot) {
-    if (!a.mask) return C(a.scale) * dot;
+    if (!a.mask) return plain_score(a, dot);
     const int64_t at = b * a.mask_stride[0] + h * a.mask_stride[1] + t * a.mask_stride[2] + s * a.mask_stride[3];
     const C added = load_as<C>(a.mask, at, a.mask_dtype);
-    if (a.mask_dtype == TL_BOOL) return added != C(0) ? C(a.scale) * dot : lowest<C>();
-    return C(a.scale) * dot + added;
+    if (a.mask_dtype == TL_BOOL) return added != C(0) ? plain_score(a, dot) : lowest<C>();
+    return plain_score(a, dot) + added;
 }
 
 /* What dropout keeps, for the 32 lanes of a warp. Everything here is the same in all lanes but `bits`. */
@@ -186,14 +201,14 @@ __global__ void __launch_bounds__(32 * WARPS)
                 const int64_t row = (b * a.H + h) * a.T + t;
                 const bool keeps = !DROPS || dropout_keeps_query(mask, a, row - t, t, s, t == first);
                 const head_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
-                const C score = score_of(a, b, h, t, s, row_dot(q, k));
+                const C dot = row_dot(q, k), score = score_of(a, b, h, t, s, dot);
                 if (score == lowest<C>()) continue;
                 const head_row<C, PER> g = row_load<T, C, PER>(a.g, b, t, h, a.D);
                 const C p = exp_of(score - ((const C *)a.lse)[row]);
                 if (keeps) row_add(dv, p, g);
                 C dp = row_dot(g, v);
                 if (DROPS) dp = keeps ? C(mask.growth) * dp : C(0);
-                row_add(dk, p * (dp - delta[row]), q);
+                row_add(dk, p * (dp - delta[row]) * cap_slope(a, dot), q);
             }
         row_store<T, C, PER>(a.dk, b, s, h_kv, a.D, dk, C(a.scale));
         row_store<T, C, PER>(a.dv, b, s, h_kv, a.D, dv, DROPS ? C(mask.growth) : C(1));
@@ -214,13 +229,13 @@ __global__ void __launch_bounds__(32 * WARPS)
         for (int64_t s = first; s < n_keys; s++) {
             const bool keeps = !DROPS || dropout_keeps_key(mask, a, item, s, s == first);
             const head_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D);
-            const C score = score_of(a, b, h, t, s, row_dot(q, k));
+            const C dot = row_dot(q, k), score = score_of(a, b, h, t, s, dot);
             C ds = 0;
             if (score != lowest<C>()) {
                 C dp = row_dot(g, row_load<T, C, PER>(a.v, b, s, h_kv, a.D));
                 if (DROPS) dp = keeps ? C(mask.growth) * dp : C(0);
                 ds = exp_of(score - lse) * (dp - own_delta);
-                row_add(dq, ds, k);
+                row_add(dq, ds * cap_slope(a, dot), k);
             }
             if (a.dmask && threadIdx.x % 32 == 0) store_as<C>(a.dmask, item * a.S + s, a.mask_dtype, ds);
         }

@@ -1,9 +1,9 @@
-/* attention_tiles.cu: attention on tensor cores, for every call of 16 bits that neither cuDNN nor attention_hopper.cu
- * takes: masks, dropout, first keys, windows, fewer queries than keys, heads of any size up to 256, rows that are not
- * aligned.
+/* attention_tiles.cu: attention on tensor cores, for every call of 16 bits that neither cuDNN nor
+ * attention_hopper.cu takes: masks, soft caps, dropout, first keys, windows, fewer queries than keys, heads of any
+ * size up to 256, rows that are not aligned.
  *
- * A block of four warps has 64 queries (or 64 keys) and walks the other side in tiles; each warp has 16 rows of them.
- * Tiles that no query of the block sees are not visited. Scores exist one tile at a time, in registers.
+ * A block of four warps has 64 queries (or 64 keys) and walks the other side in tiles; each warp has 16 rows of
+ * them. Tiles that no query of the block sees are not visited. Scores exist one tile at a time, in registers.
  *
  *   forward   s = scale q k^T + mask; running maximum m and sum l per query; out = sum of p v / (l (1 - dropout))
  *   dK, dV    a block of keys, over the tiles of queries that see it: p and dp lie as (keys, queries)
@@ -14,8 +14,9 @@
  * time.
  *
  * While a tile is computed, the next one is copied to shared memory (cp.async). Rows that are not aligned are copied
- * element by element, so that what is computed does not depend on it. Heads wider than 128 leave no room in registers
- * for a block's own rows, which stay in shared memory then; dk and dv are made in two halves, by two blocks.
+ * element by element, so that what is computed does not depend on it. Heads wider than 128 leave no room in
+ * registers for a block's own rows, which stay in shared memory then; dk and dv are made in two halves, by two
+ * blocks.
  *
  * mma.m16n8k16 multiplies A (16,16) by B (16,8). With row = lane / 4 and pair = 2 (lane % 4), a lane holds of A the
  * elements (row, pair..), (row + 8, pair..), (row, pair + 8..), (row + 8, pair + 8..), two in each register; of B
@@ -280,6 +281,26 @@ __device__ inline lane_sight sight_of_keys(const attention_call &a, int64_t b, i
     return own;
 }
 
+/* c tanh(s / c) = c - 2 c / (e^(2 s / c) + 1), in powers of two, of a product; `cap` is c in powers of two, and `grow`
+ * turns a product into the exponent. Its error is some 2^-22 of c. */
+__device__ inline float capped_score(float product, float grow, float cap) {
+    return cap - 2 * cap / (exp2_of(product * grow) + 1);
+}
+template <int N> __device__ inline void scores_cap(float (&p)[N / 8][4], const attention_call &a) {
+    const float cap = (float)a.soft_cap * LOG2_E, grow = 2 * (float)a.scale / (float)a.soft_cap * LOG2_E;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) p[j][i] = capped_score(p[j][i], grow, cap);
+}
+/* The factor from products, capped or not, to scores in powers of two; and the slope of the cap of such a score, by its
+ * share of the cap. */
+__device__ inline float score_scale(const attention_call &a) { return a.soft_cap > 0 ? 1.0f : (float)a.scale * LOG2_E; }
+__device__ inline float cap_share(const attention_call &a) {
+    return a.soft_cap > 0 ? 1 / ((float)a.soft_cap * LOG2_E) : 0.0f;
+}
+__device__ inline float cap_slope(float score, float share) { return 1 - score * share * (score * share); }
+
 /* From products to scores in powers of two: lowest where a row of the lane does not see column `at` and what follows.
  * `is_whole`: every row of the block sees all N columns. */
 template <int N>
@@ -453,7 +474,8 @@ template <class T, int DP> __global__ void __launch_bounds__(TILE_THREADS) tiles
         ring.wait();
         float p[N / 8][4];
         multiply_rows<T, DP, N>(p, q, ring.first(i));
-        scores_hide<N>(p, own, s, (float)a.scale * LOG2_E, s >= at.whole_from && s + N <= at.whole_to);
+        if (a.soft_cap > 0) scores_cap<N>(p, a);
+        scores_hide<N>(p, own, s, score_scale(a), s >= at.whole_from && s + N <= at.whole_to);
         if (a.mask) scores_mask<N>(p, masked);
         weights_of<N, DP>(p, r, o, mask, mask_row, s);
         multiply_columns<T, DP, DP, N>(o, p, ring.second(i));
@@ -503,6 +525,7 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
     __syncthreads();
     k.take(memory), v.take(memory + OWN);
     if (HOLDS) __syncthreads();
+    const float share = cap_share(a);
     float dk[COLUMNS / 8][4] = {}, dv[COLUMNS / 8][4] = {};
     if (n_all) ring.load(0, a.q, a.g, b, from, h_kv * group, a.T, a.D);
     for (int i = 0; i < n_all; i++) {
@@ -516,7 +539,8 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
         float p[N / 8][4], ds[N / 8][4];
         multiply_rows<T, DP, N>(p, k, ring.first(i));
         multiply_rows<T, DP, N>(ds, v, ring.second(i));
-        scores_hide<N>(p, own, t0, (float)a.scale * LOG2_E, t0 >= whole_from && t0 + N <= whole_to);
+        if (a.soft_cap > 0) scores_cap<N>(p, a);
+        scores_hide<N>(p, own, t0, score_scale(a), t0 >= whole_from && t0 + N <= whole_to);
         if (a.mask) scores_mask<N>(p, masked);
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
@@ -526,8 +550,9 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
                 const int64_t t = min((int64_t)t0 + 8 * j + lane_pair() + e % 2, a.T - 1);
                 const float weight = weight_of(p[j][e], ((const float *)a.lse)[row + t] * LOG2_E);
                 const float dp = keeps >> e & 1 ? mask.growth * ds[j][e] : 0;
+                const float slope = share > 0 ? cap_slope(p[j][e], share) : 1;
                 p[j][e] = keeps >> e & 1 ? weight : 0;
-                ds[j][e] = weight == 0 ? 0 : weight * (dp - delta[row + t]);
+                ds[j][e] = weight == 0 ? 0 : weight * (dp - delta[row + t]) * slope;
             }
         }
         multiply_columns<T, DP, COLUMNS, N>(dv, p, ring.second(i) + column);
@@ -572,6 +597,7 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
     __syncthreads();
     q.take(memory), g.take(memory + OWN);
     if (HOLDS) __syncthreads();
+    const float share = cap_share(a);
     float dq[DP / 8][4] = {}, lse[2], own_delta[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -589,7 +615,8 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
         float p[N / 8][4], ds[N / 8][4];
         multiply_rows<T, DP, N>(p, q, ring.first(i));
         multiply_rows<T, DP, N>(ds, g, ring.second(i));
-        scores_hide<N>(p, own, s, (float)a.scale * LOG2_E, s >= at.whole_from && s + N <= at.whole_to);
+        if (a.soft_cap > 0) scores_cap<N>(p, a);
+        scores_hide<N>(p, own, s, score_scale(a), s >= at.whole_from && s + N <= at.whole_to);
         if (a.mask) scores_mask<N>(p, masked);
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
@@ -598,7 +625,8 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
             for (int e = 0; e < 4; e++) {
                 const float dp = keeps >> e & 1 ? mask.growth * ds[j][e] : 0;
                 const float weight = weight_of(p[j][e], lse[e / 2]);
-                ds[j][e] = weight == 0 ? 0 : weight * (dp - own_delta[e / 2]);
+                const float slope = share > 0 ? cap_slope(p[j][e], share) : 1;
+                ds[j][e] = weight == 0 ? 0 : weight * (dp - own_delta[e / 2]) * slope;
             }
         }
         if (a.dmask) mask_gradient<N>(a, ds, at.head, at.first, s);
@@ -662,6 +690,7 @@ bool attention_tiles_fit(const attention_call *a, int capability) {
     const bool fits_mask = !a->mask || a->mask_dtype == TL_BOOL || a->mask_dtype == TL_BF16 ||
                            a->mask_dtype == TL_F16 || a->mask_dtype == TL_F32;
     if (capability < 80 || !is_16_bit || is_empty || a->D > WIDEST || !fits_mask) return false;
+    if (a->mask && a->soft_cap > 0) return false; /* a score behind a mask no longer tells the slope of its cap */
     const int64_t n = tiles_of(a->T > a->S ? a->T : a->S);
     const bool fits_int = a->T < INT32_MAX - TILE && a->S < INT32_MAX - TILE;
     /* tiles of one key head's queries are counted in an int */

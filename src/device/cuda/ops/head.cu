@@ -18,6 +18,7 @@
  */
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/limits.h"
+#include "device/cuda/shared/real_math.cuh"
 
 template <class C> struct head {
     const void *targets;
@@ -26,6 +27,7 @@ template <class C> struct head {
     C *losses;                      /* (N) */
     const C *scale;                 /* of a row's loss in the result */
     bool has_gradients, scales_late;
+    C soft_cap; /* of logits; 0: none */
 };
 
 __device__ inline bool target_counts(int64_t target, int64_t ignore_index, int64_t V) {
@@ -55,16 +57,20 @@ template <class T> struct exponential {
 __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
 __device__ inline double larger(double a, double b) { return fmax(a, b); }
 
+/* c tanh(z / c), or z without a cap. */
+template <class C> __device__ inline C capped_logit(C z, C c) { return c > C(0) ? c * real_tanh(z / c) : z; }
+
 /* Adds the first n of a pack's logits to a running log-sum-exp, with at most one rescaling for all of them. `larger`
  * ignores NaN, which stays in the sum. */
 template <class T>
-__device__ inline void running_add_pack(running<typename compute_type<T>::type> &r, const row_pack<T> &p, int n) {
+__device__ inline void running_add_pack(running<typename compute_type<T>::type> &r, const row_pack<T> &p, int n,
+                                        typename compute_type<T>::type cap) {
     typedef typename compute_type<T>::type C;
     C x[PACK], top = r.top;
     p.widen(x);
 #pragma unroll
     for (int j = 0; j < PACK; j++) {
-        if (j >= n) x[j] = lowest<C>();
+        x[j] = j >= n ? lowest<C>() : capped_logit(x[j], cap);
         top = larger(top, x[j]);
     }
     const C shift = top == lowest<C>() ? C(0) : top; /* -inf - -inf is no number */
@@ -75,18 +81,21 @@ __device__ inline void running_add_pack(running<typename compute_type<T>::type> 
 }
 
 /* Slopes of a pack of logits that begins at column `first`: (e^(logit - lse) - [is target]) factor, and 0 from
- * column V on. */
+ * column V on. With a cap c: times 1 - (capped / c)^2. */
 template <class T>
 __device__ inline row_pack<T> pack_slopes(const row_pack<T> &p, int64_t first, int64_t V, int64_t target,
-                                          typename compute_type<T>::type lse, typename compute_type<T>::type factor) {
+                                          typename compute_type<T>::type lse, typename compute_type<T>::type factor,
+                                          typename compute_type<T>::type cap) {
     typedef typename compute_type<T>::type C;
     C x[PACK];
     p.widen(x);
     const bool is_near = target >= first && target<first + PACK, is_last = first + PACK> V;
 #pragma unroll
     for (int j = 0; j < PACK; j++) {
-        C slope = exponential<T>::of(x[j] - lse);
+        const C z = capped_logit(x[j], cap);
+        C slope = exponential<T>::of(z - lse);
         if (is_near && first + j == target) slope -= C(1);
+        if (cap > C(0)) slope *= C(1) - z / cap * (z / cap);
         x[j] = is_last && first + j >= V ? C(0) : slope * factor;
     }
     row_pack<T> q;
@@ -127,12 +136,12 @@ __global__ void __launch_bounds__(512, sizeof(T) == 2 ? 2 : 1)
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
                 const int64_t left = h.V - (int64_t)(first + k * step) * PACK;
-                if (left >= PACK) running_add_pack<T>(r, p[k], PACK);
-                else if (left > 0) running_add_pack<T>(r, p[k], (int)left);
+                if (left >= PACK) running_add_pack<T>(r, p[k], PACK, h.soft_cap);
+                else if (left > 0) running_add_pack<T>(r, p[k], (int)left, h.soft_cap);
             }
         }
         const C lse = running_lse(r);
-        if (threadIdx.x == 0) h.losses[first_row + i] = lse - value_of<C>(x[target]);
+        if (threadIdx.x == 0) h.losses[first_row + i] = lse - capped_logit(value_of<C>(x[target]), h.soft_cap);
         if (!h.has_gradients) continue;
         __syncthreads(); /* the loss has read its logit */
         const C factor = h.scales_late ? C(1) : *h.scale;
@@ -144,7 +153,8 @@ __global__ void __launch_bounds__(512, sizeof(T) == 2 ? 2 : 1)
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
                 const int at = first + k * step;
-                if (at < n_packs) row_store(x, at, pack_slopes<T>(p[k], (int64_t)at * PACK, h.V, target, lse, factor));
+                if (at < n_packs)
+                    row_store(x, at, pack_slopes<T>(p[k], (int64_t)at * PACK, h.V, target, lse, factor, h.soft_cap));
             }
         }
     }
@@ -268,7 +278,8 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
             (C *)(at + logits),
             (const C *)args->out[0].data,
             args->n_out > 1,
-            sizeof(T) == 2 && c->dtype == TL_F16};
+            sizeof(T) == 2 && c->dtype == TL_F16,
+            (C)c->attr->soft_cap};
     return true;
 }
 

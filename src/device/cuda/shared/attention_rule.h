@@ -34,13 +34,13 @@ static inline int64_t attention_largest_head(int capability) {
     return capability < 80 ? 0 : capability / 10 == 9 ? 256 : 128;
 }
 
-/* Our cuDNN graphs have no mask, no window, no first keys and no gradient of lse, and causal ones need as many queries
- * as keys. cuDNN's dropout draws another mask than the cpu. */
+/* Our cuDNN graphs have no mask, no window, no first keys, no soft cap and no gradient of lse, and causal ones need
+ * as many queries as keys. cuDNN's dropout draws another mask than the cpu. */
 static inline bool attention_fits_cudnn(const struct attention_sizes *s, bool is_16_bit, const struct attr_attention *a,
                                         int capability) {
     const bool has_window = a->window > 0 && a->window < s->S + s->T;
     const bool has_option = a->has_mask || a->has_first_key || a->has_lse_grad || has_window || a->dropout > 0 ||
-                            (a->causal && s->T != s->S);
+                            a->soft_cap > 0 || (a->causal && s->T != s->S);
     const bool fits_lengths = s->T > 1 && s->S > 0 && s->T <= INT32_MAX && s->S <= INT32_MAX;
     const bool fits_heads =
         s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 && s->D <= attention_largest_head(capability);
@@ -91,11 +91,11 @@ enum { HOPPER_KEYS = 128, HOPPER_BLOCKS = 132 };
 #define HOPPER_HEAD(D) ((D) <= 64 ? 64 : 128)
 #define HOPPER_QUERIES(DP) ((DP) == 64 ? 128 : 64)
 
-/* 16 bits, no mask, no first keys; heads of up to 128 that are a multiple of 8. Every query must see a key, so with a
- * causal mask or a window there are at least as many keys as queries. */
+/* 16 bits, no mask, no first keys, no soft cap; heads of up to 128 that are a multiple of 8. Every query must see a
+ * key, so with a causal mask or a window there are at least as many keys as queries. */
 static inline bool attention_fits_hopper(const struct attention_sizes *s, bool is_16_bit,
                                          const struct attr_attention *a, int capability) {
-    const bool has_option = a->has_mask || a->has_first_key;
+    const bool has_option = a->has_mask || a->has_first_key || a->soft_cap > 0;
     const bool sees_keys = (!a->causal && a->window <= 0) || s->S >= s->T;
     const bool fits_lengths = s->T > 0 && s->S > 0 && s->T <= 1 << 24 && s->S <= 1 << 24 && sees_keys;
     const bool fits_heads = s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 && s->D <= 128;
