@@ -294,15 +294,10 @@ static const struct option_form forms[] = {
      FIT_UNREAD "--dp --tp --cp --pp --sp --pp-chunks --shard-group --schedule --overlap --peak"},
     {NULL, NULL, NULL},
 };
-#define CONDITIONAL(form)                                                        \
-    {form, "--momentum --nesterov --muon-steps", OPTION_WITHOUT, "--optimizer"}, \
-        {form, "--checkpoint-k", OPTION_WITHOUT, "--checkpointing"}, {           \
-        form, "--pp-chunks", OPTION_WITHOUT, "--pp"                              \
-    }
 static const struct option_rule rules[] = {
-    CONDITIONAL("fit"),
-    CONDITIONAL("fit model"),
-    CONDITIONAL("fit devices"),
+    OPTION_SETTING_RULES("fit"),
+    OPTION_SETTING_RULES("fit model"),
+    OPTION_SETTING_RULES("fit devices"),
     {"fit", "--sp --shard --shard-group --overlap", OPTION_WITHOUT, "--devices"},
     {"fit model", "--sp --shard --shard-group --overlap", OPTION_WITHOUT, "--devices"},
     {"fit", "--peak", OPTION_WITHOUT, "--money --days --tokens --tokens-per-parameter --json"},

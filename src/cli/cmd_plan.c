@@ -403,16 +403,11 @@ static const struct option_form forms[] = {
      ""},
     {NULL, NULL, NULL},
 };
-#define CONDITIONAL(form)                                                        \
-    {form, "--momentum --nesterov --muon-steps", OPTION_WITHOUT, "--optimizer"}, \
-        {form, "--checkpoint-k", OPTION_WITHOUT, "--checkpointing"}, {           \
-        form, "--pp-chunks", OPTION_WITHOUT, "--pp"                              \
-    }
 static const struct option_rule rules[] = {
-    CONDITIONAL("plan"),
-    CONDITIONAL("plan --sweep"),
-    CONDITIONAL("plan --as"),
-    CONDITIONAL("plan --layouts"),
+    OPTION_SETTING_RULES("plan"),
+    OPTION_SETTING_RULES("plan --sweep"),
+    OPTION_SETTING_RULES("plan --as"),
+    OPTION_SETTING_RULES("plan --layouts"),
     {"plan --sweep", "--shard --shard-group --overlap", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
     {"plan --as", "--shard --shard-group --overlap", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},
     {"plan --best", "--shard --shard-group --overlap", OPTION_WITHOUT, "--devices --dp --tp --cp --pp"},

@@ -52,6 +52,12 @@ struct option_rule {
     enum option_relation relation;
     const char *other; /* ... beside this option, or without any of these */
 };
+/* Of settings of a run that have no effect without another one, for a form that reads them. */
+#define OPTION_SETTING_RULES(form)                                               \
+    {form, "--momentum --nesterov --muon-steps", OPTION_WITHOUT, "--optimizer"}, \
+        {form, "--checkpoint-k", OPTION_WITHOUT, "--checkpointing"}, {           \
+        form, "--pp-chunks", OPTION_WITHOUT, "--pp"                              \
+    }
 /* Whether a list of flags, divided by blanks, has this one. */
 bool options_list(const char *flags, const char *flag);
 /* 0, or EXIT_USAGE after a message that says which form reads the option, or what it lacks. `rules`: NULL if none. */
