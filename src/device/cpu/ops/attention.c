@@ -86,8 +86,7 @@ static int64_t visible_keys(const struct attention *attention, int64_t t) {
 
 static int64_t given_first_key(const struct attention *attention, int64_t b, int64_t t) {
     const tl_operand *x = attention->first_key;
-    const int64_t at = b * x->stride[0] + t * x->stride[1];
-    return x->dtype == TL_I64 ? ((const int64_t *)x->data)[at] : ((const int32_t *)x->data)[at];
+    return block_integer(x, b * x->stride[0] + t * x->stride[1]);
 }
 
 /* The first key that query t of batch entry b sees; may be S or more. */

@@ -10,15 +10,11 @@
 
 enum { ERROR_BYTES = 200 };
 
-static int64_t end_at(const tl_operand *ends, int64_t e) {
-    return ends->dtype == TL_I64 ? ((const int64_t *)ends->data)[e] : ((const int32_t *)ends->data)[e];
-}
-
 /* Before anything is written. */
 static bool ends_fit(const tl_kernel_args *args, const tl_operand *ends, int64_t n_rows) {
     int64_t before = 0;
     for (int64_t e = 0; e < ends->shape[0]; e++) {
-        const int64_t end = end_at(ends, e);
+        const int64_t end = block_integer(ends, e);
         if (end < before || end > n_rows) {
             snprintf(args->error, ERROR_BYTES,
                      "group %" PRId64 " ends at row %" PRId64 " (need %" PRId64 " to %" PRId64 ")", e, end, before,
@@ -49,42 +45,28 @@ static const tl_operand *matrix_of(struct part *p, const tl_operand *x, int64_t 
     return part_of(p, x, e * x->shape[1] * x->shape[2], x->shape[1], x->shape[2]);
 }
 
-static bool multiply_rows(const tl_kernel_args *args, bool add) {
+/* Rows: a group's rows times its matrix; rows behind the last group are 0. Outer: a^T b over a group's rows. */
+static bool multiply_groups(const tl_kernel_args *args, bool is_outer, bool add) {
     const struct attr_grouped *attr = args->attr;
     const tl_operand *out = &args->out[0], *a = &args->in[add], *b = a + 1, *ends = a + 2;
     struct part parts[3];
     if (!ends_fit(args, ends, a->shape[0])) return false;
     int64_t first = 0;
     for (int64_t e = 0; e < ends->shape[0]; e++) {
-        const int64_t last = end_at(ends, e);
-        matmul_multiply(rows_of(&parts[0], out, first, last), rows_of(&parts[1], a, first, last), false,
-                        matrix_of(&parts[2], b, e), attr->transpose_b, add, attr->is_fast, args->workspace,
-                        args->n_threads);
+        const int64_t last = block_integer(ends, e);
+        const tl_operand *c = is_outer ? matrix_of(&parts[0], out, e) : rows_of(&parts[0], out, first, last);
+        const tl_operand *y = is_outer ? rows_of(&parts[2], b, first, last) : matrix_of(&parts[2], b, e);
+        matmul_multiply(c, rows_of(&parts[1], a, first, last), is_outer, y, !is_outer && attr->transpose_b, add,
+                        attr->is_fast, args->workspace, args->n_threads);
         first = last;
     }
+    if (is_outer || add || first >= out->shape[0]) return true;
     const size_t row_bytes = (size_t)out->shape[1] * (size_t)(dtype_info(out->dtype)->bits / 8);
-    if (!add && first < out->shape[0])
-        memset(block_at(out->data, out->dtype, first * out->shape[1]), 0, (size_t)(out->shape[0] - first) * row_bytes);
+    memset(block_at(out->data, out->dtype, first * out->shape[1]), 0, (size_t)(out->shape[0] - first) * row_bytes);
     return true;
 }
 
-static bool multiply_outer(const tl_kernel_args *args, bool add) {
-    const struct attr_grouped *attr = args->attr;
-    const tl_operand *out = &args->out[0], *a = &args->in[add], *b = a + 1, *ends = a + 2;
-    struct part parts[3];
-    if (!ends_fit(args, ends, a->shape[0])) return false;
-    int64_t first = 0;
-    for (int64_t e = 0; e < ends->shape[0]; e++) {
-        const int64_t last = end_at(ends, e);
-        matmul_multiply(matrix_of(&parts[0], out, e), rows_of(&parts[1], a, first, last), true,
-                        rows_of(&parts[2], b, first, last), false, add, attr->is_fast, args->workspace,
-                        args->n_threads);
-        first = last;
-    }
-    return true;
-}
-
-bool cpu_grouped_matmul(const tl_kernel_args *args) { return multiply_rows(args, false); }
-bool cpu_grouped_matmul_acc(const tl_kernel_args *args) { return multiply_rows(args, true); }
-bool cpu_grouped_outer(const tl_kernel_args *args) { return multiply_outer(args, false); }
-bool cpu_grouped_outer_acc(const tl_kernel_args *args) { return multiply_outer(args, true); }
+bool cpu_grouped_matmul(const tl_kernel_args *args) { return multiply_groups(args, false, false); }
+bool cpu_grouped_matmul_acc(const tl_kernel_args *args) { return multiply_groups(args, false, true); }
+bool cpu_grouped_outer(const tl_kernel_args *args) { return multiply_groups(args, true, false); }
+bool cpu_grouped_outer_acc(const tl_kernel_args *args) { return multiply_groups(args, true, true); }

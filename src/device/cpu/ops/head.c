@@ -31,10 +31,6 @@ struct head {
     void *workspace;    /* of the products */
 };
 
-static int64_t target_at(const tl_operand *targets, int64_t row) {
-    return targets->dtype == TL_I64 ? ((const int64_t *)targets->data)[row] : ((const int32_t *)targets->data)[row];
-}
-
 #define REAL float
 #define NAME(name) name##_f32
 #include "device/cpu/ops/head_template.h"
@@ -47,7 +43,7 @@ static int64_t target_at(const tl_operand *targets, int64_t row) {
 static int64_t count_rows(const tl_kernel_args *args, const tl_operand *targets, int64_t ignore_index, int64_t V) {
     int64_t n = 0;
     for (int64_t row = 0; row < targets->shape[0]; row++) {
-        const int64_t target = target_at(targets, row);
+        const int64_t target = block_integer(targets, row);
         if (target != ignore_index && (target < 0 || target >= V)) {
             snprintf(args->error, 200, "target %" PRId64 " is outside [0, %" PRId64 ")", target, V);
             return -1;

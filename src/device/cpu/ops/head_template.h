@@ -64,7 +64,7 @@ static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
         char *rounded = head->gathered     ? (char *)head->gathered + (head->row + i) * V * 2
                         : head->is_rounded ? (char *)x
                                            : NULL;
-        const int64_t target = target_at(head->targets, head->row + i);
+        const int64_t target = block_integer(head->targets, head->row + i);
         if (target == head->ignore_index) {
             ((REAL *)head->losses)[head->row + i] = 0;
             if (V > 0) memset(x, 0, (size_t)V * sizeof(REAL));

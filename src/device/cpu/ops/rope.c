@@ -22,8 +22,7 @@ enum { ROPE_PAIRS = 256, ROPE_POSITIONS = 16 };
 static int64_t position_at(const struct rope *rope, int64_t b, int64_t t) {
     const tl_operand *x = rope->positions;
     if (!x) return rope->first_position + t;
-    const int64_t at = b * x->stride[0] + t * x->stride[1];
-    return x->dtype == TL_I64 ? ((const int64_t *)x->data)[at] : ((const int32_t *)x->data)[at];
+    return block_integer(x, b * x->stride[0] + t * x->stride[1]);
 }
 
 /* Copies the channels of every head that do not turn. */

@@ -36,11 +36,6 @@ struct token {
     int64_t C;           /* embedding: columns; cross entropy: V */
 };
 
-/* Element i of a dense operand of ids. */
-static int64_t id_at(const tl_operand *ids, int64_t i) {
-    return ids->dtype == TL_I64 ? ((const int64_t *)ids->data)[i] : ((const int32_t *)ids->data)[i];
-}
-
 static size_t element_bytes(tl_dtype dtype) { return (size_t)iterate_element_bytes(dtype); }
 
 static bool refuse(const tl_kernel_args *args, const char *what, int64_t id, int64_t n) {
@@ -51,7 +46,7 @@ static bool refuse(const tl_kernel_args *args, const char *what, int64_t id, int
 static bool check_from(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t first, int64_t n) {
     const int64_t n_ids = iterate_numel(ids);
     for (int64_t i = 0; i < n_ids; i++) {
-        const int64_t id = id_at(ids, i);
+        const int64_t id = block_integer(ids, i);
         if (id < first || id >= n) {
             return refuse(args, what, id, n);
         }
@@ -125,13 +120,13 @@ static bool add_rows(const tl_kernel_args *args, const tl_operand *g, const tl_o
     int32_t *start = args->workspace, *order = start + V + 1;
     memset(start, 0, (size_t)(V + 1) * sizeof *start);
     for (int64_t i = 0; i < N; i++) {
-        start[id_at(token.ids, i)]++;
+        start[block_integer(token.ids, i)]++;
     }
     for (int64_t v = 1; v <= V; v++) {
         start[v] += start[v - 1];
     }
     for (int64_t i = N - 1; i >= 0; i--) {
-        order[--start[id_at(token.ids, i)]] = (int32_t)i;
+        order[--start[block_integer(token.ids, i)]] = (int32_t)i;
     }
     token.start = start;
     token.order = order;

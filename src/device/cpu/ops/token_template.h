@@ -42,7 +42,7 @@ static void NAME(loss_rows)(void *context, int64_t first, int64_t last) {
     SCRATCH_ARRAY(REAL, e, BLOCK);
     for (int64_t row = first; row < last; row++) {
         const REAL lse = NAME(row_lse)(token->x, row, token->C, buffer, e);
-        const int64_t target = row * token->C + id_at(token->ids, row);
+        const int64_t target = row * token->C + block_integer(token->ids, row);
         ((REAL *)token->lse->data)[row] = lse;
         ((REAL *)token->out->data)[row] = lse - *NAME(block_read)(buffer, token->x->data, token->x->dtype, target, 1);
     }
@@ -56,7 +56,7 @@ static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
         const REAL g = *NAME(block_read)(x_buffer, token->g->data, token->g->dtype, row, 1);
         const REAL lse = ((const REAL *)token->lse->data)[row];
-        const int64_t target = id_at(token->ids, row);
+        const int64_t target = block_integer(token->ids, row);
         for (int64_t c = 0; c < token->C; c += BLOCK) {
             const int64_t n = block_min(BLOCK, token->C - c), at = row * token->C + c;
             const REAL *x = NAME(block_read)(x_buffer, token->x->data, token->x->dtype, at, n);

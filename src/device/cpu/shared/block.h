@@ -27,6 +27,11 @@ static inline void *block_at(const void *data, tl_dtype dtype, int64_t index) {
 
 static inline int64_t block_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Element `index` of an operand of i64 or i32. */
+static inline int64_t block_integer(const tl_operand *x, int64_t index) {
+    return x->dtype == TL_I64 ? ((const int64_t *)x->data)[index] : ((const int32_t *)x->data)[index];
+}
+
 /* Elements [first, first + n) of an array: in place when they are f32, else converted into `buffer`. */
 static inline const float *block_read_f32(float *buffer, const void *data, tl_dtype dtype, int64_t first, int64_t n) {
     if (dtype == TL_F32) {
