@@ -50,6 +50,13 @@ __device__ inline int64_t end_query(const attention_call &a, int64_t b, int64_t 
     return end;
 }
 
+/* ---- Rows --------------------------------------------------------------------------------------------- */
+
+/* A row of 16-bit elements. */
+__device__ inline uint16_t *row_at(const attention_rows &rows, int64_t b, int64_t t, int64_t h) {
+    return (uint16_t *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
+}
+
 /* ---- Lanes -------------------------------------------------------------------------------------------- */
 
 __device__ inline int lane_of() { return (int)threadIdx.x % 32; }

@@ -563,7 +563,7 @@ template <class T> __global__ void __launch_bounds__(DELTA_THREADS) hopper_delta
         const int64_t row = first + k * (DELTA_THREADS / 8) + threadIdx.x / 8, at = min(row, n_rows - 1);
         const int64_t h = at % a.H, t = at / a.H % a.T, b = at / a.H / a.T;
         place[k] = row < n_rows ? (b * a.H + h) * a.T + t : -1;
-        g[k] = row_of(a.g, b, t, h), out[k] = row_of(a.out, b, t, h);
+        g[k] = row_at(a.g, b, t, h), out[k] = row_at(a.out, b, t, h);
     }
     for (int d = d0; d < a.D; d += 64) {
         uint4 x[DELTA_ROWS], y[DELTA_ROWS];
@@ -601,9 +601,7 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
         !map_make(args, &maps.k, a, a.k, a.S, a.H_kv, KEYS) || !map_make(args, &maps.v, a, a.v, a.S, a.H_kv, KEYS))
         return false;
     const size_t shared_bytes = sizeof(hopper_shared<DP>);
-    const cudaError_t status = cudaFuncSetAttribute(hopper_backward<T, DP, DROPS>,
-                                                    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-    if (status != cudaSuccess) return cuda_check(status, args->op, args->error);
+    if (!shared_memory_allow(args, hopper_backward<T, DP, DROPS>, shared_bytes)) return false;
     const int64_t block_rows = DELTA_THREADS / 8 * DELTA_ROWS, delta_blocks = tiles_over(a.B * a.T * a.H, block_rows);
     hopper_delta<T><<<capped(delta_blocks), DELTA_THREADS, 0, stream_of(args)>>>(a, delta);
     hopper_call c = {a, mask_of(a), delta, (float *)((char *)args->workspace + attention_delta_bytes(&sizes)),

@@ -28,10 +28,6 @@ __device__ inline float2 unpack(f16, uint32_t two) {
     return __half22float2(halves);
 }
 
-__device__ inline uint16_t *row_of(const attention_rows &rows, int64_t b, int64_t t, int64_t h) {
-    return (uint16_t *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
-}
-
 #if HAS_WARPGROUPS || !defined __CUDA_ARCH__
 
 /* ---- Barriers ----------------------------------------------------------------------------------------- */
@@ -198,7 +194,7 @@ __device__ inline void rows_write(const lane_place &me, const float *c, float fa
     for (int k = 0; k < 4; k++) { /* a warp has its own 16 rows; 8 lanes write one */
         const int row = warp * 16 + 4 * k + lane / 8, part = lane % 8, t = first + row;
         const uint4 eight = *(const uint4 *)((const char *)staging + row * ROW_BYTES + ((part ^ row % 8) << 4));
-        if (t < end && d0 + 8 * part < D) *(uint4 *)(row_of(rows, b, t, h) + d0 + 8 * part) = eight;
+        if (t < end && d0 + 8 * part < D) *(uint4 *)(row_at(rows, b, t, h) + d0 + 8 * part) = eight;
     }
     __syncwarp();
 }

@@ -253,9 +253,7 @@ template <class T, int DP, bool DROPS> static bool launch(const tl_kernel_args *
         !map_make(args, &maps.v, a, a.v, a.S, a.H_kv, keys))
         return false;
     const size_t bytes = sizeof(forward_shared<DP>);
-    const cudaError_t status =
-        cudaFuncSetAttribute(hopper_forward<T, DP, DROPS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    if (status != cudaSuccess) return cuda_check(status, args->op, args->error);
+    if (!shared_memory_allow(args, hopper_forward<T, DP, DROPS>, bytes)) return false;
     hopper_forward<T, DP, DROPS>
         <<<(unsigned)(n * a.B * a.H), HOPPER_THREADS, bytes, stream_of(args)>>>(maps, a, mask_of(a), n);
     return true;

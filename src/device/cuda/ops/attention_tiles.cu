@@ -18,14 +18,11 @@
  * registers for a block's own rows, which stay in shared memory then; dk and dv are made in two halves, by two
  * blocks.
  *
- * mma.m16n8k16 multiplies A (16,16) by B (16,8). With row = lane / 4 and pair = 2 (lane % 4), a lane holds of A the
- * elements (row, pair..), (row + 8, pair..), (row, pair + 8..), (row + 8, pair + 8..), two in each register; of B
- * (pair.., row), (pair + 8.., row); and of the result (row, pair), (row, pair + 1), (row + 8, pair), (row + 8, pair
- * + 1). Two neighbouring results, rounded, thus are an A. ldmatrix reads four 8 x 8 parts of an A or of two B's at
- * once, and turns them where a B has its sums along columns.
+ * shared/tensor_core.cuh says which elements of a product a lane has.
  */
 #include "device/cuda/ops/attention.cuh"
 #include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/tensor_core.cuh"
 
 enum { TILE = 64, TILE_WARPS = 4, TILE_THREADS = 32 * TILE_WARPS, WIDEST = 256, STAGES = 2 };
 enum { PAD = 8 }; /* elements behind each row in shared memory, so that eight rows lie in different banks */
@@ -37,61 +34,7 @@ template <int DP> struct tile_shape {
     enum { COLUMNS = DP > 128 ? 128 : DP }; /* of dk and dv that a block has */
 };
 
-/* ---- One instruction each ----------------------------------------------------------------------------- */
-
-template <class T> struct tensor_core;
-template <> struct tensor_core<bf16> {
-    static __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                     "{%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-    }
-};
-template <> struct tensor_core<f16> {
-    static __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                     "{%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-    }
-};
-
-/* Four 8 x 8 parts: lane i gives the address of row i % 8 of part i / 8. */
-__device__ inline void parts_load(uint32_t (&four)[4], const uint16_t *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(row)));
-}
-__device__ inline void parts_load_turned(uint32_t (&four)[4], const uint16_t *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(row)));
-}
-
-/* BYTES to shared memory, later; zeros unless `is_there`. */
-template <int BYTES> __device__ inline void copy_later(uint16_t *to, const uint16_t *from, bool is_there) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from), "n"(BYTES), "r"(is_there ? BYTES : 0)
-                 : "memory");
-#endif
-}
-__device__ inline void copies_commit() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-/* Waits until at most PENDING groups are under way. */
-template <int PENDING> __device__ inline void copies_wait() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-#endif
-}
+/* ---- Rounding ----------------------------------------------------------------------------------------- */
 
 template <class T> __device__ inline uint16_t rounded_bits(float x) {
     const T rounded = conversion<T>::from(x);
@@ -107,10 +50,6 @@ template <class T> __device__ inline uint32_t pair_of(float first, float second)
 __device__ inline int warp_rows() { return (int)threadIdx.x / 32 * 16; } /* the first of the warp's rows in a tile */
 
 /* ---- Tiles and operands ------------------------------------------------------------------------------- */
-
-__device__ inline uint16_t *row_at(const attention_rows &rows, int64_t b, int64_t t, int64_t h) {
-    return (uint16_t *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
-}
 
 /* Every row of D begins at a multiple of `bytes`, and is a multiple of it long. */
 __host__ __device__ inline bool is_aligned(const attention_rows &rows, int64_t D, int bytes) {
@@ -171,7 +110,7 @@ template <int DP, bool HOLDS> struct own_rows {
         const int lane = lane_of();
         at = tile + (warp_rows() + lane % 16) * tile_shape<DP>::ROW + lane / 16 * 8;
     }
-    __device__ inline void get(uint32_t (&a)[4], int k) const { parts_load(a, at + 16 * k); }
+    __device__ inline void get(uint32_t (&a)[4], int k) const { parts_load<false>(a, at + 16 * k); }
 };
 template <int DP> struct own_rows<DP, true> {
     uint32_t held[DP / 16][4];
@@ -202,7 +141,7 @@ __device__ inline void multiply_rows(float (&c)[N / 8][4], const OWN &own, const
         own.get(a, k);
 #pragma unroll
         for (int n = 0; n < N / 8; n += 2) {
-            parts_load(b, at + 8 * n * tile_shape<DP>::ROW + 16 * k);
+            parts_load<false>(b, at + 8 * n * tile_shape<DP>::ROW + 16 * k);
             tensor_core<T>::multiply(c[n], a, b[0], b[1]);
             tensor_core<T>::multiply(c[n + 1], a, b[2], b[3]);
         }
@@ -222,7 +161,7 @@ __device__ inline void multiply_columns(float (&c)[COLUMNS / 8][4], const float 
 #pragma unroll
         for (int n = 0; n < COLUMNS / 8; n += 2) {
             uint32_t b[4];
-            parts_load_turned(b, at + 16 * k * tile_shape<DP>::ROW + 8 * n);
+            parts_load<true>(b, at + 16 * k * tile_shape<DP>::ROW + 8 * n);
             tensor_core<T>::multiply(c[n], a, b[0], b[1]);
             tensor_core<T>::multiply(c[n + 1], a, b[2], b[3]);
         }
@@ -646,15 +585,10 @@ static int shared_bytes(const attention_call &a, int DP, int n_own, int n, bool 
     return 2 * shared_elements(DP, n_own, n, holds) + (a.mask ? TILE * (n + 1) * (int)sizeof(float) : 0);
 }
 
-template <class KERNEL> static bool prepare(const tl_kernel_args *args, KERNEL kernel, int bytes) {
-    return cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), args->op,
-                      args->error);
-}
-
 template <class T, int DP> static bool forward_launch(const tl_kernel_args *args, const attention_call &a) {
     const int64_t n = tiles_of(a.T);
     const int bytes = shared_bytes(a, DP, 1, tile_shape<DP>::KEYS, DP <= 128);
-    if (!prepare(args, tiles_forward<T, DP>, bytes)) return false;
+    if (!shared_memory_allow(args, tiles_forward<T, DP>, bytes)) return false;
     tiles_forward<T, DP><<<(unsigned)(n * a.B * a.H), TILE_THREADS, (size_t)bytes, stream_of(args)>>>(a, n);
     return true;
 }
@@ -664,7 +598,9 @@ template <class T, int DP> static bool backward_launch(const tl_kernel_args *arg
     const float *delta = (const float *)args->workspace;
     const int key_bytes = shared_bytes(a, DP, 2, tile_shape<DP>::QUERIES, DP <= 64);
     const int query_bytes = shared_bytes(a, DP, 2, tile_shape<DP>::KEYS, DP <= 64);
-    if (!prepare(args, tiles_keys<T, DP>, key_bytes) || !prepare(args, tiles_queries<T, DP>, query_bytes)) return false;
+    if (!shared_memory_allow(args, tiles_keys<T, DP>, key_bytes) ||
+        !shared_memory_allow(args, tiles_queries<T, DP>, query_bytes))
+        return false;
     const dim3 key_blocks((unsigned)(n_keys * a.B * a.H_kv), DP / tile_shape<DP>::COLUMNS);
     tiles_keys<T, DP><<<key_blocks, TILE_THREADS, (size_t)key_bytes, stream_of(args)>>>(a, delta, n_keys);
     tiles_queries<T, DP><<<(unsigned)(n_queries * a.B * a.H), TILE_THREADS, (size_t)query_bytes, stream_of(args)>>>(

@@ -17,6 +17,7 @@
  *   grouped_plain   everything else: tiles of 64 x 64, fused multiply-adds in f32 or f64.
  */
 #include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/tensor_core.cuh"
 
 #include <string.h>
 
@@ -165,55 +166,6 @@ enum { TILE_M = 128, TILE_K = 32, STAGES = 4, WARP_M = 64, WARP_N = 64, CHUNK = 
 #define TILE_THREADS(TILE_N) (TILE_M / WARP_M * ((TILE_N) / WARP_N) * 32)
 #define TILE_BYTES(TILE_N) (STAGES * (TILE_M + (TILE_N)) * TILE_K * 2)
 
-__device__ inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-/* 16 bytes to shared memory, or zeros. */
-__device__ inline void chunk_fetch(uint16_t *to, const uint16_t *from, bool is_there) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_at(to)), "l"(from), "r"(is_there ? 16 : 0)
-                 : "memory");
-#endif
-}
-__device__ inline void fetches_commit() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int PENDING> __device__ inline void fetches_wait() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-#endif
-}
-
-__device__ inline void matrices_load(uint32_t (&x)[4], const uint16_t *row, bool is_turned) {
-    if (is_turned)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                     : "r"(shared_at(row)));
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                     : "r"(shared_at(row)));
-}
-
-/* c (16,8) += a (16,16) b (16,8) */
-__device__ inline void multiply(bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-}
-__device__ inline void multiply(f16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-}
-
 /* Where chunk `chunk` of row `row` lies in an operand's shared memory. Plain rows are TILE_K terms, 64 bytes: two of
  * them are all banks. Turned rows are SIZE elements, one row for each term. */
 template <int SIZE, bool TURNED> __device__ inline int chunk_place(int row, int chunk) {
@@ -230,8 +182,8 @@ __device__ inline void operand_fetch(uint16_t *to, const uint16_t *from, int64_t
     for (int x = 0; x < ROWS * CHUNKS / THREADS; x++) {
         const int at = x * THREADS + (int)threadIdx.x, row = at / CHUNKS, chunk = at % CHUNKS;
         const bool is_there = TURNED ? row < n_k && chunk * CHUNK < n : row < n && chunk * CHUNK < n_k;
-        chunk_fetch(to + chunk_place<SIZE, TURNED>(row, chunk), is_there ? from + row * stride + chunk * CHUNK : from,
-                    is_there);
+        copy_later<16>(to + chunk_place<SIZE, TURNED>(row, chunk),
+                       is_there ? from + row * stride + chunk * CHUNK : from, is_there);
     }
 }
 
@@ -242,7 +194,7 @@ __device__ inline void fragment_a(uint32_t (&x)[4], const uint16_t *from, int i,
     const int lane = (int)threadIdx.x % 32;
     const int place = TURNED ? chunk_place<SIZE, true>(k + lane % 8 + lane / 16 * 8, i / CHUNK + lane / 8 % 2)
                              : chunk_place<SIZE, false>(i + lane % 16, k / CHUNK + lane / 16);
-    matrices_load(x, from + place, TURNED);
+    parts_load<TURNED>(x, from + place);
 }
 /* Two B (16,8), of columns j and j + 8: (terms, columns), (terms + 8, columns), (terms, columns + 8), (terms + 8,
  * columns
@@ -252,7 +204,7 @@ __device__ inline void fragment_b(uint32_t (&x)[4], const uint16_t *from, int j,
     const int lane = (int)threadIdx.x % 32;
     const int place = TURNED ? chunk_place<SIZE, true>(k + lane % 16, j / CHUNK + lane / 16)
                              : chunk_place<SIZE, false>(j + lane % 8 + lane / 16 * 8, k / CHUNK + lane / 8 % 2);
-    matrices_load(x, from + place, TURNED);
+    parts_load<TURNED>(x, from + place);
 }
 
 template <class T> __device__ inline void pair_store(const grouped &g, int64_t at, float x, float y) {
@@ -301,12 +253,12 @@ __global__ void __launch_bounds__(TILE_THREADS(TILE_N), 1) grouped_tiles(grouped
                 operand_fetch<TILE_N, TURNED_B, THREADS>(ring_b + slot * B_SIZE, b + k * b_step, b_stride, t.n_n,
                                                          t.n_k - k);
             }
-            fetches_commit(); /* also of nothing: the waits below count */
+            copies_commit(); /* also of nothing: the waits below count */
         };
         float sum[WARP_M / 16][WARP_N / 8][4] = {};
         for (int step = 0; step < STAGES - 1; step++) fetch(step);
         for (int64_t step = 0; step < n_steps; step++) {
-            fetches_wait<STAGES - 2>();
+            copies_wait<STAGES - 2>();
             __syncthreads(); /* this step's operands are there, and everyone has left the slot of the next fetch */
             fetch(step + STAGES - 1);
             const uint16_t *const from_a = ring_a + step % STAGES * A_SIZE, *const from_b =
@@ -322,10 +274,10 @@ __global__ void __launch_bounds__(TILE_THREADS(TILE_N), 1) grouped_tiles(grouped
                 for (int i = 0; i < WARP_M / 16; i++)
 #pragma unroll
                     for (int j = 0; j < WARP_N / 8; j++)
-                        multiply(T(), sum[i][j], x[i], y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]);
+                        tensor_core<T>::multiply(sum[i][j], x[i], y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]);
             }
         }
-        fetches_wait<0>();
+        copies_wait<0>();
         __syncthreads(); /* before the next tile's operands arrive */
 #pragma unroll
         for (int i = 0; i < WARP_M / 16; i++)

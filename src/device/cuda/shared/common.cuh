@@ -467,6 +467,13 @@ static inline unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32
 
 static inline cudaStream_t stream_of(const tl_kernel_args *args) { return (cudaStream_t)args->stream; }
 
+/* Lets a kernel have this many bytes of dynamic shared memory, beyond the 48 KB that it may have anyway. */
+template <class KERNEL>
+static inline bool shared_memory_allow(const tl_kernel_args *args, KERNEL kernel, size_t bytes) {
+    return cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), args->op,
+                      args->error);
+}
+
 /* Blocks for one element per thread, up to a limit beyond which threads loop (grid_stride). */
 static inline unsigned blocks_for(int64_t n, int block = BLOCK) {
     const int64_t blocks = (n + block - 1) / block;
