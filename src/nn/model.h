@@ -29,6 +29,7 @@ struct model {
     tl_checkpoint_policy policy;
     int k;
     struct parallel parallel;
+    int last_block; /* that was asked for; parameters are, in their order */
     /* Of this process's blocks, those of each chunk of layers, of which a pass runs one. */
     struct model_chunk {
         struct model *model;

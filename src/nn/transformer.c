@@ -635,11 +635,12 @@ tl_tensor *model_head_of(const tl_module *model) {
     return s->head && s->head != s->embedding ? tl_module_tensor(s->head, 0) : NULL;
 }
 int model_block_of(const tl_module *model, const tl_tensor *parameter) {
-    for (int block = 0; block < model_n_blocks(model); block++) {
-        int n = 0;
+    int *last = &((struct model *)model->state)->last_block, n_blocks = model_n_blocks(model);
+    for (int k = 0; k < n_blocks; k++) {
+        int n = 0, block = (*last + k) % n_blocks;
         const tl_named_tensor *list = tl_module_list(model_block(model, block), &n);
         for (int i = 0; list && i < n; i++)
-            if (list[i].tensor == parameter) return block;
+            if (list[i].tensor == parameter) return *last = block;
     }
     return -1;
 }

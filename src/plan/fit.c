@@ -152,16 +152,26 @@ bool fit_try_steps(const struct fit_question *q, int64_t size, struct fit_point 
 struct seen {
     const struct fit_question *q;
     struct fit_point points[2 * SEARCH_MOST + 4];
+    bool is_whole[2 * SEARCH_MOST + 4];
     int n;
 };
+
+static const struct fit_point *known_of(const struct seen *seen, int64_t size, bool is_whole) {
+    for (int i = 0; i < seen->n; i++)
+        if (seen->points[i].size == size && seen->is_whole[i] == is_whole) return &seen->points[i];
+    return NULL;
+}
 
 static bool look(void *context, int64_t size, bool is_whole, struct search_point *point) {
     struct seen *seen = context;
     if (seen->n == (int)(sizeof seen->points / sizeof *seen->points))
         return error_set(TL_ERROR_USE, "fit: the search did not end after %d prices", seen->n);
     struct fit_point *own = &seen->points[seen->n];
-    if (seen->q->options.tell) seen->q->options.tell(seen->q->axis, size);
-    if (!try_size(seen->q, size, !is_whole, own)) {
+    const struct fit_point *known = known_of(seen, size, is_whole);
+    seen->is_whole[seen->n] = is_whole;
+    if (known) *own = *known;
+    else if (seen->q->options.tell) seen->q->options.tell(seen->q->axis, size);
+    if (!known && !try_size(seen->q, size, !is_whole, own)) {
         if (seen->n == 0 || tl_error() != TL_ERROR_USE) return false;
         *own =
             (struct fit_point){.size = size, .limit = FIT_REFUSED, .block_bytes = UINT64_MAX}; /* too few data, say */

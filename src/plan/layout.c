@@ -487,13 +487,14 @@ bool layout_estimate(struct layout_estimate *e, const struct price *p, const str
 
 /* ---- Prices in place of formulas ---- */
 
-int layout_classes(const struct layout *l, int ranks[LAYOUT_CLASSES]) {
+int layout_classes(const struct layout *l, bool is_even, int ranks[LAYOUT_CLASSES]) {
     const int64_t sizes[LAYOUT_AXES] = {l->tp, l->cp, l->dp, l->pp};
     int n = 1;
     int64_t stride = 1;
     ranks[0] = 0;
     for (int axis = 0; axis < LAYOUT_AXES; axis++) {
-        for (int i = 0, before = n; sizes[axis] > 1 && i < before; i++)
+        bool has_last = sizes[axis] > 1 && axis != LAYOUT_DP && !(is_even && axis == LAYOUT_TP);
+        for (int i = 0, before = n; has_last && i < before; i++)
             ranks[n++] = ranks[i] + (int)((sizes[axis] - 1) * stride);
         stride *= sizes[axis];
     }
@@ -549,8 +550,8 @@ static void stage_take(struct pipeline *pipe, const struct layout *l, int rank, 
 }
 
 /* One of each class, and of the stages of pp between the first and the last the one with the fewest layers. */
-static int ranks_priced(const struct layout *l, int ranks[LAYOUT_CLASSES + 1]) {
-    int n = layout_classes(l, ranks);
+static int ranks_priced(const struct layout *l, bool is_even, int ranks[LAYOUT_CLASSES + 1]) {
+    int n = layout_classes(l, is_even, ranks);
     if (l->pp > 2) ranks[n++] = (int)((l->pp - 2) * l->tp * l->cp * l->dp);
     return n;
 }
@@ -559,7 +560,7 @@ static int ranks_priced(const struct layout *l, int ranks[LAYOUT_CLASSES + 1]) {
 static bool rank_price(struct price *p, const struct settings *s, const struct plan_target *target, int rank,
                        bool *is_refused) {
     tl_policy policy = tl_set_error_policy(TL_RETURN);
-    bool ok = price_sketch_rank(p, s, target->device, plan_target_limit(target), rank);
+    bool ok = price_sketch_rank(p, s, target->device, 0, rank); /* bytes decide */
     tl_set_error_policy(policy);
     *is_refused = !ok && rank == 0 && tl_error() == TL_ERROR_USE;
     if (*is_refused) tl_error_clear();
@@ -572,7 +573,9 @@ bool layout_refine(struct layout_estimate *e, const struct settings *s, const st
         struct settings settings;
         struct price price;
     } *own = memory_new(sizeof *own);
-    int ranks[LAYOUT_CLASSES + 1], n = ranks_priced(l, ranks);
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    int ranks[LAYOUT_CLASSES + 1];
     double sent = 0;
     struct layout_work work = {0};
     struct pipeline pipe = pipeline_of(l, &work, s->accum);
@@ -580,7 +583,8 @@ bool layout_refine(struct layout_estimate *e, const struct settings *s, const st
     own->settings = *s;
     own->settings.dp = l->dp;
     if (l->pp > 1 && l->schedule == SCHEDULE_INTERLEAVED) own->settings.pp_chunks = l->chunks;
-    bool ok = true, is_refused = !can_price(&own->settings, l, e);
+    bool ok = trainer_model(s, &config, weights), is_refused = !ok || !can_price(&own->settings, l, e);
+    int n = ok ? ranks_priced(l, config.vocabulary % l->tp == 0, ranks) : 0;
     for (int i = 0; ok && !is_refused && i < n; i++) {
         struct price *p = &own->price;
         ok = rank_price(p, &own->settings, target, ranks[i], &is_refused) || is_refused;

@@ -128,17 +128,20 @@ bool layout_estimate(struct layout_estimate *e, const struct price *price, const
                      const struct network *net, const struct layout *layout, struct layout_cache *cache);
 
 /* Replaces formulas by prices, where a trainer can run the layout: one process prices a rank of each class on meta,
- * with groups whose other processes do not exist. Ranks of a class cost the same: along each axis, those that are
- * first, and those that are last. Stages of pp between these two hold no more than the first. `s` is the run, with the
- * sequences of all ranks in its micro-batches. Changes nothing if there is no such trainer yet, or if the price would
- * take more than LAYOUT_CALLS. False: recorded. */
+ * with groups whose other processes do not exist. `s` is the run, with the sequences of all ranks in its micro-batches.
+ * Changes nothing if there is no such trainer yet, or if the price would take more than LAYOUT_CALLS. False: recorded.
+ */
 bool layout_refine(struct layout_estimate *e, const struct settings *s, const struct plan_target *target,
                    const struct layout *layout);
 /* Calls of one step's sums over ranks. Each rank adds the parts of all others one by one, in every bucket. */
 #define LAYOUT_CALLS 200000
-/* The ranks that stand for their classes: `ranks` receives at most LAYOUT_CLASSES. Returns how many. */
-enum { LAYOUT_CLASSES = 16 };
-int layout_classes(const struct layout *layout, int ranks[LAYOUT_CLASSES]);
+/* The ranks that stand for all others: `ranks` receives at most LAYOUT_CLASSES. Returns how many. Ranks of dp cost the
+ * same. So do, along tp, cp and pp, the first ones, and the last ones; between these two, those of tp and cp cost as
+ * much as the last, and stages of pp hold no more than the first. If tp divides everything, also the vocabulary, into
+ * equal parts (`is_even`), its first ranks stand for all: they hold and send as much as others, and do a little more,
+ * since they alone count what all of them hold when gradients are clipped. */
+enum { LAYOUT_CLASSES = 8 };
+int layout_classes(const struct layout *layout, bool is_even, int ranks[LAYOUT_CLASSES]);
 
 /* Opens a model whose sizes are about to change: a folder's weights have fixed ones, its config.json has not. */
 bool layout_model_open(struct settings *s, tl_model_config *config);

@@ -167,7 +167,8 @@ static bool is_by_member(const struct trainer *t) {
 
 static struct group group_of(const struct trainer *t, const tl_tensor *parameter) {
     struct group group;
-    bool ok = groups_find(t->settings.groups, name_of(t, parameter), &group);
+    const char *groups = t->settings.groups;
+    bool ok = groups_find(groups, *groups ? name_of(t, parameter) : "", &group);
     INVARIANT(ok); /* the settings have been checked */
     return group;
 }
@@ -180,7 +181,8 @@ struct mup {
 };
 static struct mup mup_of(const struct trainer *t, const tl_tensor *parameter) {
     const struct settings *s = &t->settings;
-    const double ratio = s->mup_channels ? (double)tl_model_config_of(t->model)->channels / (double)s->mup_channels : 1;
+    if (!s->mup_channels) return (struct mup){1, 1};
+    const double ratio = (double)tl_model_config_of(t->model)->channels / (double)s->mup_channels;
     const bool is_hidden = tl_rank(parameter) >= 2 && model_block_of(t->model, parameter) >= 0,
                is_even = optimizer_kind(s) == TL_MUON && !strcmp(settings_choice(s, "muon_scale"), "shape") &&
                          groups_has_muon(t->model, parameter);
