@@ -1551,6 +1551,30 @@ TL_API tl_module *tl_model_open(const char *path, tl_device *device);
  * of them calls it. */
 TL_API bool tl_model_save(tl_module *model, const char *folder);
 
+/* Adapters of low rank: beside the weight W of a linear layer, y = W x + b becomes y = W x + b + alpha / rank B A x,
+ * and only A (rank,in) and B (out,rank) are trained: LoRA. has_magnitude adds a trained length of each row of the sum
+ * (DoRA). dropout is of the adapter's x in training. targets: names of layers with commas between, whole or what is
+ * behind a dot of them, in which `*` stands for any characters; all-linear: every linear layer of the blocks. Defaults:
+ * rank 8, alpha 16, all-linear. */
+typedef struct tl_adapter_options {
+    int64_t rank;
+    double alpha, dropout;
+    bool has_magnitude;
+    const char *targets;
+} tl_adapter_options;
+TL_API tl_adapter_options tl_adapter_defaults(void);
+/* Freezes the model and adds an adapter, whose parameters have the model's dtype: A uniform in +-1/sqrt(in), B 0. They
+ * are in tl_module_list under PEFT's names, "...q_proj.lora_A.weight". */
+TL_API bool tl_model_add_adapter(tl_module *model, const tl_adapter_options *options);
+/* Reads and writes a folder of PEFT's: adapter_config.json and adapter_model.safetensors. Loading adds the adapter to a
+ * model without one. base: what the file says of the model that the adapter is of; may be NULL. */
+TL_API bool tl_model_load_adapter(tl_module *model, const char *folder);
+TL_API bool tl_model_save_adapter(tl_module *model, const char *folder, const char *base);
+/* Adds the adapter's products to the weights and removes it; nothing without one. The weights stay frozen. */
+TL_API bool tl_model_merge_adapter(tl_module *model);
+/* Whether forward uses the adapter. Off: the model without it. */
+TL_API void tl_model_use_adapter(tl_module *model, bool on);
+
 /* A key-value cache, so that each new token costs one pass over the cache instead of a pass over all tokens. It has
  * room for `batch` rows of `capacity` tokens (at most the model's context): L x 2 x Hkv x D numbers per token, in the
  * dtype that products have now (tl_set_autocast), allocated at once as activations of path "cache". It belongs to one

@@ -47,26 +47,27 @@ static void expect_same_weights(const struct settings *a, const struct settings 
 
 /* ---- Frozen parameters ---- */
 
-/* The run with a number of steps, and the one after its first step: what is frozen has the same bits, what is trained
+/* The run with a number of steps, and the one after half of them: what is frozen has the same bits, what is trained
  * has others, and the optimizer knows nothing of what is frozen. */
 static void frozen_parameters_stay(tl_family family, const char *recipe, const char *setting, const char *patterns) {
     struct run_summary summary;
     struct settings s = small_run(family, 600), part;
-    set(&s, "recipe", recipe), set(&s, "dropout", "0.1"), set(&s, "accum", "2"), set(&s, "steps", "6");
-    set(&s, setting, patterns), set(&s, "save_every", "1"), set(&s, "keep", "6");
+    set(&s, "recipe", recipe), set(&s, "dropout", "0.1"), set(&s, "accum", "2"), set(&s, "warmup", "1"),
+        set(&s, "steps", "4");
+    set(&s, setting, patterns), set(&s, "save_every", "2");
     if (strcmp(recipe, "fp32")) set(&s, "checkpointing", "full");
     set_path(&s, "out", setting);
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     expect_text(summary.problem, "");
-    tl_safetensors *weights = file_of(&s, 1, "model.safetensors"), *states = file_of(&s, 1, "optimizer.safetensors");
+    tl_safetensors *weights = file_of(&s, 2, "model.safetensors"), *states = file_of(&s, 2, "optimizer.safetensors");
     int64_t n_trained = 0;
     for (int i = 0; i < tl_safetensors_count(weights); i++) {
         const char *name = tl_safetensors_name(weights, i);
         bool is_frozen = text_matches_any(patterns, name) == !strcmp(setting, "freeze");
         char state[160];
         snprintf(state, sizeof state, "exp_avg.%s", name);
-        expect_equal(is_kept(&s, 1, &s, 6, name), is_frozen);
+        expect_equal(is_kept(&s, 2, &s, 4, name), is_frozen);
         expect_equal(tl_safetensors_find(states, state) >= 0, !is_frozen);
         tl_scope scope = tl_scope_begin();
         if (!is_frozen) n_trained += tl_numel(tl_safetensors_get(weights, name));
@@ -78,10 +79,10 @@ static void frozen_parameters_stay(tl_family family, const char *recipe, const c
     expect_true(n_trained < summary.n_parameters);
     part = s;
     set_path(&part, "out", "part");
-    expect_equal(train_until(&part, 3, &summary), RUN_STOPPED);
+    expect_equal(train_until(&part, 1, &summary), RUN_STOPPED);
     expect_equal(train_until(&part, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
-    expect_same_weights(&s, &part, 6);
+    expect_same_weights(&s, &part, 4);
     base_remove("part"), base_remove(setting);
 }
 
@@ -136,8 +137,92 @@ static void wrong_patterns_are_refused(void **state) {
     base_end();
 }
 
+/* ---- Adapters ---- */
+
+/* Price = receipt, resumed = uninterrupted, the model keeps its bits, and final/ is the adapter. */
+static void adapters_are_trained(tl_family family, const char *recipe, bool has_magnitude, const char *targets) {
+    struct run_summary summary;
+    struct settings s = small_run(family, 600), part;
+    char path[SETTING_TEXT + 64];
+    set(&s, "recipe", recipe), set(&s, "accum", "2"), set(&s, "warmup", "1"), set(&s, "steps", "4"),
+        set(&s, "save_every", "2");
+    set(&s, "lora", "3"), set(&s, "lora_dropout", "0.2"), set(&s, "lora_targets", targets);
+    set(&s, "dora", has_magnitude ? "true" : "false");
+    if (strcmp(recipe, "fp32")) set(&s, "checkpointing", "full");
+    set_path(&s, "out", "lora");
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    expect_text(summary.problem, "");
+    expect_equal(run_until(&s, 0, &summary), RUN_DONE); /* a finished run finds its files whole */
+    tl_safetensors *weights = file_of(&s, 2, "model.safetensors");
+    int64_t n_trained = 0;
+    int n_adapters = 0;
+    for (int i = 0; i < tl_safetensors_count(weights); i++) {
+        const char *name = tl_safetensors_name(weights, i);
+        bool is_adapter = strstr(name, ".lora_") != NULL;
+        expect_equal(is_kept(&s, 2, &s, 4, name), !is_adapter);
+        tl_scope scope = tl_scope_begin();
+        if (is_adapter) n_trained += tl_numel(tl_safetensors_get(weights, name)), n_adapters++;
+        tl_scope_end(scope);
+    }
+    tl_safetensors_close(weights);
+    expect_equal(summary.n_trained, n_trained);
+    snprintf(path, sizeof path, "%s/final/adapter_model.safetensors", s.out);
+    weights = tl_safetensors_open(path);
+    assert_non_null(weights);
+    expect_equal(tl_safetensors_count(weights), n_adapters);
+    tl_safetensors_close(weights);
+    part = s;
+    set_path(&part, "out", "part");
+    expect_equal(train_until(&part, 1, &summary), RUN_STOPPED);
+    expect_equal(train_until(&part, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    expect_same_weights(&s, &part, 4);
+    base_remove("part"), base_remove("lora");
+}
+
+static void adapters_alone_are_trained(void **state) {
+    (void)state;
+    base_begin();
+    adapters_are_trained(TL_LLAMA, "fp32", false, "all-linear");
+    adapters_are_trained(TL_GPT2, "bf16", true, "c_attn,*h.1.mlp.c_fc");
+    adapters_are_trained(TL_MIXTRAL, "fp8", false, "q_proj");
+    adapters_are_trained(TL_LLAMA, "amp", true, "o_proj,down_proj");
+    base_end();
+}
+
+/* A (r,in) and B (out,r), their two moments, and no others. */
+static void adapters_cost_what_they_hold(void **state) {
+    (void)state;
+    int64_t n_trained, n_parameters;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 600);
+    const uint64_t before = priced(&s, TL_PARAMETER, &n_parameters);
+    set(&s, "lora", "5"), set(&s, "lora_targets", "q_proj,up_proj");
+    const uint64_t with = priced(&s, TL_PARAMETER, &n_trained);
+    expect_equal(n_trained, 2 * 5 * (16 + 16 + 16 + 32));
+    expect_equal(with - before, 4 * n_trained);
+    expect_equal(priced(&s, TL_OPTIMIZER, &n_trained), 8 * n_trained);
+    base_end();
+}
+
+static void wrong_adapters_are_refused(void **state) {
+    (void)state;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 600), wrong = s;
+    set(&wrong, "dora", "true");
+    expect_refused(settings_check(&wrong), "dora: has no use without --lora RANK");
+    wrong = s, set(&wrong, "lora", "2"), set(&wrong, "tp", "2");
+    expect_refused(settings_check(&wrong), "adapters are not divided");
+    wrong = s, set(&wrong, "lora", "2"), set(&wrong, "train_only", "*");
+    expect_refused(settings_check(&wrong), "need one of both");
+    base_end();
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(what_is_frozen_stays), TEST(moments_are_those_of_trained_parameters),
-                                       TEST(wrong_patterns_are_refused)};
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_frozen_stays),         TEST(moments_are_those_of_trained_parameters),
+        TEST(wrong_patterns_are_refused),   TEST(adapters_alone_are_trained),
+        TEST(adapters_cost_what_they_hold), TEST(wrong_adapters_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

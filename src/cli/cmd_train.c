@@ -296,7 +296,8 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
         printf("  step         %.4g ms, %.4g predicted from the machine's profile: %+.1f %%\n",
                1e3 * train_step_mean(progress), 1e3 * progress->predicted_s, 100 * train_drift(progress));
     printf("  model        %" PRId64 " parameters", m->n_parameters);
-    if (m->n_trained != m->n_parameters) printf(", of which %" PRId64 " were trained", m->n_trained);
+    if (o->settings.lora) printf(", frozen, and %" PRId64 " of adapters", m->n_trained);
+    else if (m->n_trained != m->n_parameters) printf(", of which %" PRId64 " were trained", m->n_trained);
     printf("; %sFLOP in total\n", count_text(m->flops, b));
     if (m->causal_pairs)
         printf("  documents    attention used %s of the %s causal pairs that are billed (%.1f %%), in each layer and "

@@ -37,8 +37,10 @@ static void model_lines(struct sheet *s, const struct plan *plan) {
     sheet_row(s, SHEET_SAID, "model", NULL), sheet_text(s, plan->settings.model);
     sheet_row(s, SHEET_SAID, "parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_parameters);
     if (p->n_trained != p->n_parameters) {
-        sheet_line(s, SHEET_BRIEF, "trained: %s parameters, %.3g %% of the model's; the others are frozen",
-                   grouped_text((uint64_t)p->n_trained, n), 100 * (double)p->n_trained / (double)p->n_parameters);
+        const bool has_lora = plan->settings.lora > 0;
+        sheet_line(s, SHEET_BRIEF, "trained: %s parameters%s, %.3g %% of the model's; the %s frozen",
+                   grouped_text((uint64_t)p->n_trained, n), has_lora ? " of adapters" : "",
+                   100 * (double)p->n_trained / (double)p->n_parameters, has_lora ? "model is" : "others are");
         sheet_row(s, SHEET_SAID, "trained_parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_trained);
     }
     if (c->n_experts)

@@ -98,8 +98,9 @@ static void model_print(FILE *to, const struct opening *o) {
 static void tuning_print(FILE *to, const struct opening *o) {
     char n[32];
     if (o->n_trained != o->n_parameters)
-        row(to, "trained", "%s parameters, %.3g %% of the model's; the others are frozen",
-            grouped_text((uint64_t)o->n_trained, n), 100 * (double)o->n_trained / (double)o->n_parameters);
+        row(to, "trained", "%s parameters%s, %.3g %% of the model's; the %s frozen",
+            grouped_text((uint64_t)o->n_trained, n), o->settings->lora ? " of adapters" : "",
+            100 * (double)o->n_trained / (double)o->n_parameters, o->settings->lora ? "model is" : "others are");
 }
 
 static void groups_print(FILE *to, const struct opening *o) {

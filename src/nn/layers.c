@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "nn/adapter.h"
 #include "nn/head_parts.h"
 #include "nn/layers.h"
 #include "base/number.h"
@@ -9,29 +10,56 @@
 
 /* ---- Linear: x weight^T + bias ---- */
 
-enum { WEIGHT, BIAS };
+enum { WEIGHT, BIAS, MAGNITUDE };
 struct linear {
     int64_t in, out; /* of the whole layer */
     enum linear_mode mode;
     const struct parallel *leaves; /* the results leave a region that tp divides; NULL: they do not */
     tl_comm *copies;               /* ranks that hold the same part; NULL: no other does */
+    struct adapter adapter;
 };
 
 static tl_tensor *product(const struct linear *l, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     return l->mode ? linear_narrow(x, weight, bias, l->mode) : tl_linear(x, weight, bias);
 }
 
+static tl_tensor *bias_added(tl_tensor *y, tl_tensor *bias) {
+    if (!y || !bias) return y;
+    return tl_add(y, tl_dtype_of(y) == tl_dtype_of(bias) ? bias : tl_cast(bias, tl_dtype_of(y)));
+}
+
 /* The sum over ranks, then the bias. */
 static tl_tensor *product_summed(const struct linear *l, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     tl_tensor *y = parallel_leave(l->leaves, product(l, x, weight, NULL));
-    if (!y || !bias) return y;
-    bias = parallel_outside(l->leaves, bias);
-    return tl_add(y, tl_dtype_of(y) == tl_dtype_of(bias) ? bias : tl_cast(bias, tl_dtype_of(y)));
+    return y && bias ? bias_added(y, parallel_outside(l->leaves, bias)) : y;
+}
+
+/* DoRA (adapter.h). Without dropout the two products of W are one: y = f (W x + s B A x) + b. */
+static tl_tensor *product_directed(const tl_module *m, tl_tensor *x, tl_tensor *dropped, tl_tensor *delta) {
+    const struct linear *l = m->state;
+    tl_tensor *weight = tl_module_tensor(m, WEIGHT), *y = product(l, x, weight, NULL);
+    tl_tensor *factor = y ? adapter_factor(&l->adapter, weight, tl_module_tensor(m, MAGNITUDE), tl_dtype_of(y)) : NULL;
+    if (!factor) return NULL;
+    if (dropped == x) return bias_added(tl_mul(tl_add(y, delta), factor), tl_module_tensor(m, BIAS));
+    tl_tensor *again = product(l, dropped, weight, NULL), *less = tl_add_scalar(factor, tl_scalar_float(-1));
+    y = again && less ? tl_add(y, tl_mul(again, less)) : NULL;
+    return y ? bias_added(tl_add(y, tl_mul(delta, factor)), tl_module_tensor(m, BIAS)) : NULL;
+}
+
+static tl_tensor *product_adapted(const tl_module *m, tl_tensor *x) {
+    const struct linear *l = m->state;
+    tl_tensor *dropped = dropout_in(m, l->adapter.dropout, x);
+    tl_tensor *delta = dropped ? adapter_product(&l->adapter, dropped) : NULL;
+    if (!delta) return NULL;
+    if (tl_module_tensor(m, MAGNITUDE)) return product_directed(m, x, dropped, delta);
+    tl_tensor *y = product(l, x, tl_module_tensor(m, WEIGHT), tl_module_tensor(m, BIAS));
+    return y ? tl_add(y, delta) : NULL;
 }
 
 static tl_tensor *linear_forward(tl_module *m, tl_tensor *x) {
     const struct linear *l = m->state;
     tl_tensor *weight = tl_module_tensor(m, WEIGHT), *bias = tl_module_tensor(m, BIAS);
+    if (l->adapter.a && !l->adapter.is_off) return product_adapted(m, x);
     if (l->leaves) return product_summed(l, x, weight, bias);
     weight = parallel_share(l->copies, weight);
     return product(l, x, weight, bias ? parallel_share(l->copies, bias) : NULL);
@@ -88,8 +116,56 @@ tl_module *tl_nn_linear(int64_t in, int64_t out, bool bias, tl_dtype dtype, tl_d
     return linear_make(&(struct make){dtype, device, -1, NULL, NULL}, in, out, bias, WHOLE);
 }
 
+bool linear_is(const tl_module *m) { return m && m->kind == &linear_kind; }
+struct adapter *linear_adapter(tl_module *m) {
+    return &((struct linear *)m->state)->adapter;
+}
+
+/* Norms of the rows of the weight, in its dtype. */
+static bool magnitude_add(tl_module *m) {
+    static const int columns = 1;
+    bool grad = tl_set_grad_mode(false);
+    tl_tensor *weight = tl_module_tensor(m, WEIGHT), *norms = tl_norm(tl_cast(weight, TL_F32), 2, &columns, 1, false);
+    norms = norms ? tl_cast(norms, tl_dtype_of(weight)) : NULL;
+    tl_set_grad_mode(grad);
+    return norms && tl_module_add_parameter(m, "lora_magnitude_vector", norms);
+}
+
+bool linear_adapt(tl_module *m, const tl_adapter_options *o, tl_dtype dtype) {
+    struct linear *l = m->state;
+    const struct make make = {dtype, tl_device_of(tl_module_tensor(m, WEIGHT)), -1, NULL, NULL};
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    tl_module *a = tl_module_add(m, "lora_A", linear_make(&make, l->in, o->rank, false, WHOLE));
+    tl_module *b = a ? tl_module_add(m, "lora_B", linear_make(&make, o->rank, l->out, false, WHOLE)) : NULL;
+    bool grad = tl_set_grad_mode(false), ok = b && tl_fill_(tl_module_tensor(b, WEIGHT), 0);
+    tl_set_grad_mode(grad);
+    ok = ok && (!o->has_magnitude || magnitude_add(m));
+    if (ok) l->adapter = (struct adapter){a, b, o->alpha / (double)o->rank, o->dropout, false};
+    return tl_scope_end(scope) && ok;
+}
+
+void linear_unadapt(tl_module *m) {
+    module_cut(m, MAGNITUDE); /* and the two below it */
+    *linear_adapter(m) = (struct adapter){0};
+}
+
+bool linear_merge(tl_module *m) {
+    const struct linear *l = m->state;
+    if (!l->adapter.a) return true;
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    tl_tensor *weight = tl_module_tensor(m, WEIGHT);
+    tl_tensor *sum = adapter_sum(&l->adapter, weight, tl_module_tensor(m, MAGNITUDE));
+    bool ok = sum && tl_copy_(weight, sum);
+    ok = tl_scope_end(scope) && ok;
+    if (ok) linear_unadapt(m);
+    return ok;
+}
+
 void linear_set_mode(tl_module *root, enum linear_mode mode) {
-    if (root->kind == &linear_kind) ((struct linear *)root->state)->mode = mode;
+    if (linear_is(root)) ((struct linear *)root->state)->mode = mode;
+    if (linear_is(root)) return; /* adapters below it are not narrow */
     for (size_t i = 0; i < root->n_children; i++) linear_set_mode(root->children[i], mode);
 }
 

@@ -26,6 +26,15 @@ enum division { WHOLE, OUT, OUT_QKV, OUT_KV, IN };
 /* tl_nn_linear and tl_nn_embedding whose weights are normal(0, std) and whose bias is 0. A table of rows that tp
  * divides is looked up by each rank, for the ids that it has, and the results are summed. */
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias, enum division division);
+/* Whether a module is a linear layer; its adapter (adapter.h), which may be none. */
+bool linear_is(const tl_module *m);
+struct adapter;
+struct adapter *linear_adapter(tl_module *linear);
+/* Gives a linear layer an adapter with parameters of a dtype; removes it, also after a failure; and puts it into the
+ * weight before that. */
+bool linear_adapt(tl_module *linear, const tl_adapter_options *options, tl_dtype dtype);
+void linear_unadapt(tl_module *linear);
+bool linear_merge(tl_module *linear);
 tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels, bool is_divided);
 /* tl_nn_layer_norm with a bias, and tl_nn_rms_norm, outside the regions that tp divides. */
 tl_module *layer_norm_make(const struct make *make, int64_t channels, double eps);

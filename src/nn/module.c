@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-static char *text_keep(const char *text) {
+char *module_text(const char *text) {
     size_t bytes = strlen(text) + 1;
     char *copy = memory_new(bytes);
     if (copy) memcpy(copy, text, bytes);
@@ -36,7 +36,7 @@ tl_module *tl_module_new(const tl_module_kind *kind) {
         error_memory(sizeof *m, "a module");
         return NULL;
     }
-    *m = (tl_module){.kind = kind, .name = text_keep("")};
+    *m = (tl_module){.kind = kind, .name = module_text("")};
     bool ok = m->name != NULL;
     if (ok && kind->state_bytes) {
         m->state = memory_new(kind->state_bytes);
@@ -46,15 +46,17 @@ tl_module *tl_module_new(const tl_module_kind *kind) {
     return module_finish(m, ok);
 }
 
+static void slot_clear(struct slot *slot) {
+    tl_drop(slot->tensor);
+    memory_free(slot->shard);
+    memory_free(slot->name);
+}
+
 void tl_module_free(tl_module *m) {
     if (!m) return;
     if (m->end) m->end(m);
     for (size_t i = 0; i < m->n_children; i++) tl_module_free(m->children[i]);
-    for (size_t i = 0; i < m->n_slots; i++) {
-        tl_drop(m->slots[i].tensor);
-        memory_free(m->slots[i].shard);
-        memory_free(m->slots[i].name);
-    }
+    for (size_t i = 0; i < m->n_slots; i++) slot_clear(&m->slots[i]);
     memory_free(m->children);
     memory_free(m->slots);
     memory_free(m->state);
@@ -96,7 +98,7 @@ static bool name_child(tl_module *parent, const char *name, tl_module *child) {
     bool is_list = !parent->kind->forward;
     const char *before = is_list ? (parent->scope_name ? parent->scope_name : parent->name) : "";
     size_t bytes = strlen(before) + strlen(name) + 2;
-    char *own = text_keep(name), *scope = memory_new(bytes);
+    char *own = module_text(name), *scope = memory_new(bytes);
     if (!own || !scope) {
         if (!scope) error_memory(bytes, "a name");
         memory_free(own);
@@ -134,7 +136,7 @@ static bool slot_add(tl_module *m, const char *name, tl_tensor *x, bool is_buffe
     if (!module_check(m, what) || !name_is_free(m, name, what)) return false;
     if (!memory_grow((void **)&m->slots, &m->slot_capacity, m->n_slots, sizeof *m->slots))
         return error_memory(sizeof *m->slots, "a parameter");
-    char *own = text_keep(name);
+    char *own = module_text(name);
     if (!own) return false;
     if (x && !is_buffer && !tl_requires_grad(tl_set_purpose(x, TL_PARAMETER), true)) {
         memory_free(own);
@@ -160,6 +162,13 @@ bool module_set_shard(tl_module *m, int index, const tl_shard *shard) {
     m->slots[index].shard = own;
     module_touch(m);
     return true;
+}
+
+void module_cut(tl_module *m, size_t first) {
+    for (size_t i = 0; i < m->n_children; i++) tl_module_free(m->children[i]);
+    m->n_children = 0;
+    while (m->n_slots > first) slot_clear(&m->slots[--m->n_slots]);
+    module_touch(m);
 }
 
 /* ---- Finding ---- */
@@ -286,7 +295,7 @@ bool tl_module_set_name(tl_module *root, const char *name) {
     if (!module_check(root, "tl_module_set_name")) return false;
     if (root->parent)
         return error_set(TL_ERROR_USE, "tl_module_set_name: \"%s\" has a parent, which named it", root->name);
-    char *own = text_keep(name ? name : "");
+    char *own = module_text(name ? name : "");
     if (!own) return false;
     memory_free(root->scope_name);
     root->scope_name = own;

@@ -37,6 +37,12 @@ struct tl_module {
 /* Says of the module's tensor `index` that it is a part of a parameter. */
 bool module_set_shard(tl_module *m, int index, const tl_shard *shard);
 
+/* A copy of a text, memory_free it; NULL: recorded. */
+char *module_text(const char *text);
+
+/* Removes the module's children, and its tensors from `first` on. */
+void module_cut(tl_module *m, size_t first);
+
 /* Opens the scope that the module's work is billed to; depth 0: an error. */
 tl_scope module_enter(const tl_module *m);
 

@@ -230,11 +230,16 @@ bool model_weights_fit(const tl_model_config *c, const char *path) {
     return ok;
 }
 
+static bool has_no_adapter(const tl_module *model, const char *what) {
+    return !((const struct model *)model->state)->adapter.rank ||
+           error_set(TL_ERROR_USE, "%s: the model has an adapter (need tl_model_merge_adapter first)", what);
+}
+
 bool tl_model_load(tl_module *model, const char *path) {
     const tl_model_config *c = tl_model_config_of(model);
     int n = 0;
     const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
-    if (!list) return false;
+    if (!list || !has_no_adapter(model, "tl_model_load")) return false;
     if (!path) return error_set(TL_ERROR_USE, "tl_model_load: got NULL instead of a path");
     struct weights *w = memory_new(sizeof *w);
     if (!w) return error_memory(sizeof *w, "weights");
@@ -322,7 +327,7 @@ bool tl_model_save(tl_module *model, const char *folder) {
     struct joined whole = {0};
     int n = 0;
     const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
-    if (!list) return false;
+    if (!list || !has_no_adapter(model, "tl_model_save")) return false;
     if (!folder) return error_set(TL_ERROR_USE, "tl_model_save: got NULL instead of a folder");
     const struct parallel *p = &((const struct model *)model->state)->parallel;
     if (!p->tp && !p->pp) return save(c, list, n, folder);

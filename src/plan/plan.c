@@ -333,6 +333,9 @@ __attribute__((noinline)) static bool price_rank(struct plan *plan) {
 /* What another framework would hold in Tally's place. */
 static bool as_price(struct plan *plan) {
     if (!plan->options.as) return true;
+    if (tuning_is_partial(&plan->settings))
+        return error_set(TL_ERROR_USE, "as: what other frameworks hold is known for runs that train every parameter "
+                                       "(need no --freeze, --train-only and --lora)");
     plan->as = framework_find(plan->options.as, settings_choice(&plan->settings, "recipe"));
     return plan->as &&
            framework_price(plan->as, &plan->price.config, &plan->settings, &plan->options.layout, &plan->held);

@@ -71,6 +71,11 @@ CHOICE(on_nonfinite, FREE, "stop", "stop|skip|rollback", "if the loss or a gradi
 GROUP("Fine-tuning (docs/fine-tuning.md)")
 WORD(freeze, IDENTITY, "", "parameters that are not trained, by name: PATTERN,... (* stands for any characters). They have no gradients and no optimizer state")
 WORD(train_only, IDENTITY, "", "the only parameters that are trained, by name: PATTERN,...; less those of freeze")
+INTEGER(lora, IDENTITY, 0, 0, 65536, "rank of adapters (LoRA) beside the weights of linear layers, which are frozen with the rest of the model; final/ is then a folder of PEFT's; 0: none")
+REAL(lora_alpha, IDENTITY, 0, 0, 1e6, "lora: what adapters add is multiplied by lora_alpha / lora; 0: twice the rank")
+REAL(lora_dropout, IDENTITY, 0, 0, 0.99, "lora: dropout probability of what adapters read")
+WORD(lora_targets, IDENTITY, "all-linear", "lora: layers that get an adapter: names or their ends, such as q_proj,v_proj (* stands for any characters); all-linear: every linear layer but the head")
+TRUTH(dora, IDENTITY, false, "lora: also train the length of each row of the weights (DoRA)")
 
 GROUP("Memory")
 CHOICE(checkpointing, IDENTITY, "none", "none|every-k|sqrt|full|nothing|selective", "activation checkpointing: which activations are recomputed in backward")

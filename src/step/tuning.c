@@ -6,15 +6,35 @@
 #include "base/error.h"
 #include "base/text.h"
 
-bool tuning_is_partial(const struct settings *s) { return *s->freeze || *s->train_only; }
+bool tuning_is_partial(const struct settings *s) { return *s->freeze || *s->train_only || s->lora; }
+
+/* The setting that makes it so. */
+static const char *reason_of(const struct settings *s) {
+    return s->lora ? "lora" : *s->freeze ? "freeze" : "train_only";
+}
+
+static bool lora_check(const struct settings *s) {
+    if (!s->lora) {
+        const char *unused = s->lora_alpha > 0                                         ? "lora_alpha"
+                             : s->lora_dropout > 0                                     ? "lora_dropout"
+                             : s->dora                                                 ? "dora"
+                             : strcmp(s->lora_targets, settings_usual("lora_targets")) ? "lora_targets"
+                                                                                       : NULL;
+        return !unused || error_set(TL_ERROR_USE, "%s: has no use without --lora RANK", unused);
+    }
+    if (*s->freeze || *s->train_only)
+        return error_set(TL_ERROR_USE, "%s: --lora freezes the whole model and trains its adapters (need one of both)",
+                         *s->freeze ? "freeze" : "train_only");
+    return s->tp == 1 || error_set(TL_ERROR_USE, "tp: adapters are not divided (need --tp 1, or no --lora)");
+}
 
 bool tuning_check(const struct settings *s) {
     if (tuning_is_partial(s) && s->pp > 1)
         return error_set(TL_ERROR_USE,
                          "%s: stages of a pipeline send gradients through all layers, and some layers of this run "
                          "have none (need --pp 1)",
-                         *s->freeze ? "freeze" : "train_only");
-    return true;
+                         reason_of(s));
+    return lora_check(s);
 }
 
 /* Whether each pattern of a setting matches a name of the list. */
@@ -37,9 +57,24 @@ static bool is_trained(const struct settings *s, const char *name) {
     return (!*s->train_only || text_matches_any(s->train_only, name)) && !text_matches_any(s->freeze, name);
 }
 
+/* Numbers of their own, so that the model's are those of a run without adapters. */
+enum { STREAM_ADAPTER = 4 };
+
+bool tuning_adapt(tl_module *model, const struct settings *s) {
+    if (!s->lora) return true;
+    const tl_adapter_options options = {s->lora, s->lora_alpha > 0 ? s->lora_alpha : 2 * (double)s->lora,
+                                        s->lora_dropout, s->dora, s->lora_targets};
+    tl_generator before = tl_generator_get();
+    tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_ADAPTER, 0});
+    bool ok = tl_model_add_adapter(model, &options);
+    tl_generator_set(before);
+    return ok;
+}
+
 bool tuning_begin(tl_module *model, const struct settings *s) {
     int n = 0, n_trained = 0;
     if (!tuning_is_partial(s)) return true;
+    if (s->lora) return tuning_adapt(model, s);
     const tl_named_tensor *list = tl_module_list(model, &n);
     bool ok =
         list && patterns_match("freeze", s->freeze, list, n) && patterns_match("train_only", s->train_only, list, n);

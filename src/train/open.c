@@ -9,9 +9,11 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "file/gguf.h"
+#include "nn/adapter.h"
 #include "nn/model_gguf.h"
 #include "nn/model.h"
 #include "step/tokens.h"
+#include "step/tuning.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/folder.h"
@@ -97,7 +99,7 @@ static bool model_open(struct opened *o, const struct file_folder *run, const st
     o->model = o->recipe ? tl_model_new(&config, o->recipe->parameters, device) : NULL;
     if (!o->model) return false;
     linear_set_mode(o->model, o->recipe->linear);
-    return weights_load(o, c);
+    return tuning_adapt(o->model, &o->settings) && weights_load(o, c);
 }
 
 /* Whether there is such a step; an error that lists those there are. */
@@ -149,6 +151,20 @@ static bool model_folder_open(struct opened *o, const char *folder, tl_device *d
     return o->model && tl_model_load(o->model, folder);
 }
 
+/* ---- A folder of PEFT: an adapter, whose base is another folder ---- */
+
+static bool adapter_folder_open(struct opened *o, const char *folder, tl_device *device) {
+    char base[SETTING_TEXT];
+    if (!adapter_base(folder, base, sizeof base)) return false;
+    if (!is_there(base, "config.json"))
+        return error_set(TL_ERROR_USE,
+                         "%s: is an adapter of \"%.300s\", which is no folder with a model (need the base's folder in "
+                         "base_model_name_or_path of " ADAPTER_CONFIG ")",
+                         folder, base);
+    if (!tokens_in_folder(folder)) snprintf(o->folder, sizeof o->folder, "%s", base);
+    return model_folder_open(o, base, device) && tl_model_load_adapter(o->model, folder);
+}
+
 /* ---- A GGUF file ---- */
 
 static bool gguf_open(struct opened *o, const char *path, tl_device *device) {
@@ -183,9 +199,10 @@ bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *de
     if (ok && !o->is_run && access(run, F_OK))
         ok = error_set(TL_ERROR_IO,
                        "%s: there is no run and no model (`tally runs` lists runs, `tally train` makes one)", path);
-    ok = ok && (o->is_run          ? run_open(o, run, step, device)
-                : gguf_is_one(run) ? gguf_open(o, run, device)
-                                   : model_folder_open(o, run, device));
+    ok = ok && (o->is_run                                                        ? run_open(o, run, step, device)
+                : gguf_is_one(run)                                               ? gguf_open(o, run, device)
+                : is_there(run, ADAPTER_CONFIG) && !is_there(run, "config.json") ? adapter_folder_open(o, run, device)
+                                                                                 : model_folder_open(o, run, device));
     if (!ok) return opened_close(o), false;
     tl_module_train(o->model, false);
     tl_set_autocast(o->recipe->autocast);
@@ -208,6 +225,8 @@ static bool weights_copy(tl_module *to, tl_module *from) {
 bool opened_cast(struct opened *o, tl_dtype dtype) {
     int n = 0;
     const tl_named_tensor *list = tl_module_list(o->model, &n);
+    if (!list || !tl_model_merge_adapter(o->model)) return false;
+    list = tl_module_list(o->model, &n);
     if (!list) return false;
     tl_module *model = tl_model_new(tl_model_config_of(o->model), dtype, tl_device_of(list[0].tensor));
     if (!model || !weights_copy(model, o->model)) return tl_module_free(model), false;

@@ -18,7 +18,7 @@ bool run_final_look(struct run *r, bool *is_whole) {
     *is_whole = true;
     for (int i = 0; i < 2; i++) {
         enum folder_state state;
-        if (!folder_look(&r->folder, RUN_FINAL, run_final_files[i], &state)) return false;
+        if (!folder_look(&r->folder, RUN_FINAL, run_final_files(&r->settings)[i], &state)) return false;
         *is_whole = *is_whole && state == FOLDER_WHOLE;
     }
     return true;

@@ -27,7 +27,7 @@
 #define RUN_PROFILE "profile.json"
 #define RUN_RANKS_FILE "ranks.json"
 #define RUN_FINAL "final"
-extern const char *const run_final_files[2];
+const char *const *run_final_files(const struct settings *s); /* two */
 
 enum { RUN_CHANGES_TEXT = 640 }; /* leaves room for the rest of an error */
 enum { RUN_FIRST_STEPS = 2 };    /* of a process: they are slower */

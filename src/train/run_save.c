@@ -10,11 +10,16 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "nn/adapter.h"
 #include "nn/model.h"
 #include "tensor/timeline.h"
 #include "train/run_parts.h"
 
-const char *const run_final_files[2] = {"config.json", "model.safetensors"};
+const char *const *run_final_files(const struct settings *s) {
+    static const char *const model[2] = {"config.json", "model.safetensors"};
+    static const char *const adapter[2] = {ADAPTER_CONFIG, ADAPTER_WEIGHTS};
+    return s->lora ? adapter : model;
+}
 
 bool run_log_begin(struct run *r) {
     return !run_is_first(r) || log_open(&r->log, r->folder.dir, r->log_bytes, r->event_bytes);
@@ -129,7 +134,7 @@ static bool length_change(struct run *r, int64_t before) {
     if (!file_look(file_in(r->folder.dir, RUN_FINAL), &kind)) return false;
     if (kind != FILE_FOLDER) return true;
     struct file_folder *final = file_folder_in(r->folder.dir, RUN_FINAL, false);
-    bool ok = final && file_remove(file_in(final, run_final_files[1]));
+    bool ok = final && file_remove(file_in(final, run_final_files(&r->settings)[1]));
     file_folder_close(final);
     return ok;
 }
@@ -221,9 +226,11 @@ bool run_changes_log(struct run *r) {
 static bool final_write(struct run *r, const struct joined *whole) {
     double before = now_s();
     struct file_folder *final = file_folder_in(r->folder.dir, RUN_FINAL, true);
-    bool ok = final && model_save_in(tl_model_config_of(r->trainer->model), whole->list, whole->n, final);
+    tl_module *model = r->trainer->model;
+    bool ok = final && (r->settings.lora ? adapter_save_in(model, whole->list, whole->n, r->settings.model, final)
+                                         : model_save_in(tl_model_config_of(model), whole->list, whole->n, final));
     file_folder_close(final);
-    ok = ok && folder_seal(&r->folder, RUN_FINAL, run_final_files, 2) && run_tokenizer_put(r, RUN_FINAL);
+    ok = ok && folder_seal(&r->folder, RUN_FINAL, run_final_files(&r->settings), 2) && run_tokenizer_put(r, RUN_FINAL);
     r->summary->times.saving_s += now_s() - before;
     return ok;
 }
