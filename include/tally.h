@@ -1434,6 +1434,10 @@ typedef enum tl_family {
     TL_GPT_OSS,     /* sinks in attention, windows in every other layer, experts with biases and clamped gates */
     TL_GEMMA2,      /* Gemma with norms on both sides of sub-layers, soft caps, and windows in every other layer */
     TL_SMOLLM3,     /* Llama whose every 4th layer has no positions */
+    TL_FALCON,      /* LayerNorm, packed q, k and v, GELU without a gate, attention beside the MLP, or ALiBi */
+    TL_DEEPSEEK_V2, /* keys and values by way of a narrow latent, experts of which some are for all tokens */
+    TL_DEEPSEEK_V3, /* the same, whose router has sigmoids and a bias */
+    TL_LLAMA4,      /* Llama with attention in chunks, a shared expert, and one other for each token */
     TL_FAMILY_COUNT
 } tl_family;
 
@@ -1460,6 +1464,25 @@ typedef struct tl_model_config {
     /* A score or logit x becomes c tanh(x / c), between -c and c; 0: it stays. */
     double attention_soft_cap, logit_soft_cap;
     int64_t plain_every; /* every plain_every-th layer has no rotary positions; 0: all have them */
+    bool has_alibi;      /* a score falls with the distance to its key, by a slope of its head; no rotary positions */
+    bool has_two_norms;  /* Falcon: attention and the MLP beside it have a norm each */
+    /* Experts are only in layers from expert_from on, and of these in every expert_every-th of the model (0: in all);
+     * the others have an MLP of width ff. n_shared more experts, as one MLP, are for all tokens. Of n_groups groups of
+     * experts (0: none), a token chooses only in n_groups_chosen. Weights are multiplied by routed_scale (0: 1). */
+    int64_t expert_from, expert_every, n_shared, n_groups, n_groups_chosen;
+    double routed_scale;
+    /* Latent attention (kv_rank > 0): keys and values of all heads are made from kv_rank numbers for each token, and
+     * queries from q_rank (0: from the token itself). The last rope_head channels of a head turn, and all heads
+     * share those of the key. Values have value_head channels. Under yarn, scores grow by (0.1 score_yarn
+     * log(factor) + 1)^2. */
+    int64_t q_rank, kv_rank, rope_head, value_head;
+    double score_yarn;
+    /* Llama 4: in layers with positions a query sees the keys of its own chunk of so many, and queries and keys are
+     * normed; in the others queries grow with log(1 + floor(position / temperature_floor)) temperature_scale. 0:
+     * not. */
+    int64_t chunk, temperature_floor;
+    double temperature_scale;
+    bool has_head_norm;
 } tl_model_config;
 
 TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", ...; "?" if it is not a family */

@@ -342,17 +342,30 @@ static tl_tensor *losses_alone(tl_module *m, tl_tensor *tokens, tl_tensor *targe
     return tl_concat(parts, n, 0);
 }
 
-/* Losses of every token and gradients of every parameter, in both families. */
+/* Places that count from the beginning of a document: learned, turned, those of ALiBi, of chunks and temperatures. */
+static tl_model_config document_config(tl_family family) {
+    tl_model_config c = small(family == TL_GPT2 ? TL_GPT2 : TL_LLAMA);
+    c.family = family;
+    c.context = DOCUMENT_TIME;
+    if (family == TL_FALCON) c.has_alibi = c.is_parallel = true;
+    if (family == TL_LLAMA4) {
+        c.plain_every = 2, c.n_experts = 3, c.n_chosen = c.n_shared = 1, c.chunk = 4, c.has_head_norm = true;
+        c.temperature_floor = 3, c.temperature_scale = 0.5;
+    }
+    return c;
+}
+
+/* Losses of every token and gradients of every parameter. */
 static void packed_documents_are_as_if_alone(void **state) {
     (void)state;
     static const struct {
         tl_dtype dtype;
         double bound;
     } runs[] = {{TL_F64, 1e-14}, {TL_F32, 2e-6}};
-    for (tl_family family = TL_GPT2; family <= TL_LLAMA; family++)
+    static const tl_family families[] = {TL_GPT2, TL_LLAMA, TL_FALCON, TL_LLAMA4};
+    for (int f = 0; f < 4; f++)
         for (int r = 0; r < 2; r++) {
-            tl_model_config c = small(family);
-            c.context = DOCUMENT_TIME;
+            tl_model_config c = document_config(families[f]);
             tl_module *m = tl_model_new(&c, runs[r].dtype, NULL);
             tl_tensor *tokens = tl_integers(TL_SHAPE(DOCUMENT_ROWS, DOCUMENT_TIME), 0, 11, TL_I64, NULL);
             tl_tensor *targets = tl_integers(TL_SHAPE(DOCUMENT_ROWS, DOCUMENT_TIME), 0, 11, TL_I64, NULL);
@@ -572,7 +585,30 @@ static void wrong_configs_are_refused_by_key(void **state) {
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"pruned_heads\":{\"1\":[0]}}",
                   "\"pruned_heads\" is not empty");
     refuse_config("{\"model_type\":\"jamba\"}", "state-space or recurrent layers");
-    refuse_config("{\"model_type\":\"deepseek_v3\"}", "a mixture of experts of a kind that is not here");
+    refuse_config("{\"model_type\":\"dbrx\"}", "a mixture of experts of a kind that is not here");
+#define FALCON \
+    "\"model_type\":\"falcon\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4,\"vocab_size\":5"
+    refuse_config("{" FALCON ",\"new_decoder_architecture\":true,\"parallel_attn\":false}",
+                  "\"parallel_attn\" is not true");
+    refuse_config("{" FALCON ",\"num_ln_in_parallel_attn\":2}", "\"num_ln_in_parallel_attn\"");
+    refuse_config("{" FALCON ",\"multi_query\":false,\"num_kv_heads\":2}", "\"num_kv_heads\"");
+    refuse_config("{" FALCON ",\"kv_lora_rank\":2}", "\"kv_lora_rank\" is not a key");
+#define DEEPSEEK                                                                                                    \
+    "\"num_hidden_layers\":2,\"hidden_size\":8,\"intermediate_size\":9,\"vocab_size\":5,\"num_attention_heads\":2," \
+    "\"num_experts_per_tok\":2"
+    refuse_config("{\"model_type\":\"deepseek_v2\"," DEEPSEEK ",\"topk_method\":\"noaux_tc\"}", "\"topk_method\" is");
+    refuse_config("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"head_dim\":128}", "\"head_dim\" is not");
+    refuse_config("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"n_group\":7}", "groups of");
+    refuse_config("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"rope_interleave\":false}",
+                  "\"rope_interleave\" is not true");
+    refuse_config("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"quantization_config\":{\"quant_method\":\"fp8\"}}",
+                  "\"quantization_config\" is not a key");
+    refuse_config("{\"model_type\":\"llama4_text\",\"num_hidden_layers\":2,\"no_rope_layers\":[0,1]}",
+                  "\"no_rope_layers\"");
+    refuse_config("{\"model_type\":\"llama4_text\",\"num_hidden_layers\":4,\"moe_layers\":[0,3]}", "\"moe_layers\"");
+    refuse_config("{\"model_type\":\"llama4_text\",\"num_hidden_layers\":2,"
+                  "\"layer_types\":[\"full_attention\",\"chunked_attention\"]}",
+                  "\"layer_types\"");
     refuse_config("{" MIXTRAL ",\"num_experts_per_tok\":9}", "takes 9 of 8 experts");
     refuse_config("{" MIXTRAL ",\"num_local_experts\":1025}", "takes 2 of 1025 experts (need 1 to 1024");
     refuse_config("{" MIXTRAL ",\"router_jitter_noise\":0.1}", "\"router_jitter_noise\" is not 0");

@@ -4,10 +4,10 @@
  *     build/tests/test_sweep --device cuda --runs 200 --seed 1 --seconds 450
  *     mpirun -n 3 build/tests/test_sweep --runs 100                on several processes, in random layouts
  *
- * Each number of a seed is one configuration. It is trained on the device (price = receipt, every step costs the same
- * as those before it, the plan's price is the receipt too); and a wider one is priced under the device's rules and
- * compared with all of its steps run on meta one by one, with nothing left out. A failure prints one line with the
- * seed that repeats it. */
+ * Each number of a seed is one configuration, half of them of a family of models that is drawn too. It is trained on
+ * the device (price = receipt, every step costs the same as those before it, the plan's price is the receipt too); and
+ * a wider one is priced under the device's rules and compared with all of its steps run on meta one by one, with
+ * nothing left out. A failure prints one line with the seed that repeats it. */
 #include "support/check.h"
 #include "support/runs.h"
 
@@ -36,6 +36,7 @@ static int64_t draw(int64_t from, int64_t to) { /* both included */
     return from + (int64_t)((dice >> 33) % (uint64_t)(to - from + 1));
 }
 static bool one_in(int64_t n) { return draw(1, n) == 1; }
+static int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 static void set_number(struct settings *s, const char *name, int64_t value) {
     char text[32];
     snprintf(text, sizeof text, "%" PRId64, value);
@@ -65,6 +66,105 @@ static void sizes_draw(struct settings *s, const struct scale *m, bool is_fp4) {
     set_number(s, "layers", draw(1, m->layers));
     set_number(s, "vocabulary", (draw(256, one_in(3) ? m->vocabulary : 300) + unit - 1) / unit * unit);
     set_number(s, "context", 4096);
+}
+
+/* ---- Drawing an architecture ---- */
+
+static void experts_draw(tl_model_config *c, int64_t unit) {
+    c->n_experts = 2 * draw(1, 4);
+    c->n_chosen = draw(1, c->n_experts);
+    c->expert_ff = unit * draw(1, 40 / unit);
+}
+
+/* What the family has beyond the sizes that are drawn for all. */
+static void family_draw(tl_model_config *c, int64_t unit) {
+    const bool has_window = one_in(2);
+    switch (c->family) {
+    case TL_GPT2:
+    case TL_GPT_NEOX:
+        c->n_kv_heads = c->n_heads;
+        c->is_parallel = c->family == TL_GPT_NEOX && one_in(2);
+        break;
+    case TL_GPT_BIGCODE:
+        c->n_kv_heads = one_in(2) ? 1 : c->n_heads;
+        break;
+    case TL_FALCON:
+        c->is_parallel = one_in(2);
+        c->has_two_norms = c->is_parallel && one_in(2);
+        if (!c->is_parallel) c->n_kv_heads = one_in(2) ? 1 : c->n_heads;
+        c->has_alibi = one_in(2);
+        c->has_qkv_bias = c->has_out_bias = c->has_mlp_bias = one_in(2);
+        break;
+    case TL_MIXTRAL:
+    case TL_GPT_OSS:
+        experts_draw(c, unit);
+        c->is_choice_normed = true;
+        c->expert_ff = 0;
+        if (c->family == TL_GPT_OSS) c->gate_limit = 7, c->has_qkv_bias = c->has_out_bias = true;
+        break;
+    case TL_QWEN3_MOE:
+    case TL_OLMOE:
+        experts_draw(c, unit);
+        if (c->family == TL_OLMOE) c->expert_ff = 0;
+        break;
+    case TL_DEEPSEEK_V2:
+    case TL_DEEPSEEK_V3:
+        experts_draw(c, unit);
+        c->n_kv_heads = c->n_heads, c->n_shared = draw(1, 2), c->expert_from = draw(0, 2);
+        if (c->n_experts > 2 && one_in(2)) c->n_groups = c->n_experts / 2, c->n_groups_chosen = draw(1, c->n_groups);
+        if (c->n_groups && c->n_chosen > 2 * c->n_groups_chosen) c->n_chosen = 2 * c->n_groups_chosen;
+        c->kv_rank = unit * draw(1, 32 / unit), c->q_rank = one_in(2) ? unit * draw(1, 32 / unit) : 0;
+        c->value_head = unit * draw(1, 32 / unit), c->rope_head = unit * draw(1, 16 / unit);
+        c->head_size = up(c->value_head > c->rope_head ? c->value_head : c->rope_head + unit, unit);
+        if (c->head_size <= c->rope_head) c->head_size = c->rope_head + unit;
+        c->is_choice_normed = c->family == TL_DEEPSEEK_V3 && one_in(2), c->routed_scale = 1.5;
+        break;
+    case TL_LLAMA4:
+        experts_draw(c, unit);
+        c->n_shared = 1, c->expert_every = one_in(2) ? 2 : 0, c->plain_every = draw(2, 4), c->chunk = draw(2, 60);
+        c->temperature_floor = draw(2, 30), c->temperature_scale = 0.1, c->has_head_norm = one_in(2);
+        break;
+    case TL_GEMMA2:
+        c->attention_soft_cap = one_in(2) ? 50 : 0, c->logit_soft_cap = one_in(2) ? 30 : 0;
+        break;
+    case TL_GEMMA3:
+        c->window_rope_base = 10000, c->query_scale = 24;
+        break;
+    case TL_SMOLLM3:
+        c->plain_every = draw(2, 4);
+        break;
+    default:
+        break;
+    }
+    const bool is_mixed = c->family == TL_GEMMA2 || c->family == TL_GEMMA3 || c->family == TL_GPT_OSS;
+    if (has_window && (is_mixed || c->family == TL_MISTRAL || c->family == TL_MIXTRAL || c->family == TL_PHI3))
+        c->window = draw(1, 40), c->window_every = is_mixed ? draw(2, 3) : 0;
+}
+
+/* A model of any family with the sizes of the settings, as a file that they then name instead. */
+static void architecture_draw(struct settings *s, uint64_t seed, bool is_fp4) {
+    char name[64], path[SETTING_TEXT];
+    tl_model_config c = {.n_layers = s->layers,
+                         .n_heads = s->heads,
+                         .n_kv_heads = s->kv_heads ? s->kv_heads : s->heads,
+                         .head_size = s->channels / s->heads,
+                         .channels = s->channels,
+                         .ff = s->ff,
+                         .vocabulary = s->vocabulary,
+                         .context = s->context,
+                         .norm_eps = 1e-5,
+                         .rope_base = 10000,
+                         .init_std = 0.02,
+                         .is_tied = one_in(2)};
+    do c.family = (tl_family)draw(0, TL_FAMILY_COUNT - 1);
+    while (c.family == TL_DEEP_LINEAR);
+    family_draw(&c, is_fp4 ? 16 : 2);
+    snprintf(name, sizeof name, "model-%" PRIu64 "-%" PRId64 ".json", seed, s->heads * 1000 + s->channels);
+    set_path(s, "model", name);
+    snprintf(path, sizeof path, "%s", s->model);
+    if (!tl_model_config_write(&c, path)) fail_msg("%s: %s", tl_family_name(c.family), tl_error_message());
+    s->channels = s->heads = s->kv_heads = s->ff = s->layers = s->vocabulary = s->context = 0;
+    if (!c.n_experts) s->router_aux_loss = s->router_z_loss = 0;
 }
 
 static struct settings configuration_draw(uint64_t seed, const struct scale *m) {
@@ -97,6 +197,7 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     if (one_in(3)) set(&s, "clip", "0");
     set(&s, "on_nonfinite", "skip"); /* what it learns does not matter here */
     set(&s, "threads", "1");
+    if (base_ranks() == 1 && one_in(2)) architecture_draw(&s, seed, !strcmp(settings_choice(&s, "recipe"), "fp4"));
     set_path(&s, "data", "text");
     if (one_in(3)) {
         set(&s, "document_mask", "true");
@@ -104,8 +205,6 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     }
     return s;
 }
-
-static int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* A divisor of n that is not always 1. */
 static int64_t divisor_draw(int64_t n) {

@@ -16,6 +16,10 @@ enum qk_norm { QK_PLAIN, QK_NORM_HEAD, QK_NORM_WHOLE };
 enum packing { SEPARATE, PACKED_PARTS, PACKED_GROUPS };
 /* Which layers have a sliding window, if the file names one: all; all from "max_window_layers" on, if
  * "use_sliding_window" says so; or all but every n-th. */
+/* How a router's logits choose experts and weigh them. SOFTMAX: by their softmax. SIGMOID: by their sigmoids, of
+ * which a bias that is not trained is a part where it comes to choosing. INPUT: by the largest logits, and their
+ * sigmoids weigh what goes into an expert, not what comes out. */
+enum routing { ROUTE_SOFTMAX, ROUTE_SIGMOID, ROUTE_INPUT };
 enum window_rule { WINDOW_NEVER, WINDOW_ALL, WINDOW_FROM, WINDOW_EVERY };
 
 /* Names of modules. NULL: there is no such module. */
@@ -24,6 +28,7 @@ struct architecture_names {
     const char *q, *k, *v, *out;      /* with a packing, q is the one matrix and k, v are NULL */
     const char *gate, *up, *down;     /* gate NULL: the MLP has none, or (is_gate_packed) up is both */
     const char *router, *experts;     /* experts: the list of MLPs */
+    const char *shared;               /* the expert of all tokens */
     const char *dropout[3];           /* modules for dropout: of embeddings, attention's results, the MLP's */
     const char *before[2], *after[2]; /* norms around attention and the MLP */
 };
@@ -42,8 +47,14 @@ enum key_kind {
     KEY_MULTI_QUERY,
     KEY_FIXED, /* a number that must be the fallback */
     KEY_EMPTY, /* a list */
+    KEY_COUNT, /* a size that may be 0 */
     KEY_CAP,   /* a number, or null: none */
-    KEY_PLAIN, /* a list of which layers have rotary positions; and how far those without stand apart */
+    KEY_FALCON,
+    KEY_LATENT,       /* the sizes of latent attention */
+    KEY_DENSE_LAYERS, /* which layers have experts, Llama 4's way */
+    KEY_LLAMA4,       /* chunks and temperatures */
+    KEY_GROUPS,       /* of experts */
+    KEY_PLAIN,        /* a list of which layers have rotary positions; and how far those without stand apart */
     KEY_UNUSED
 };
 struct key {
@@ -65,10 +76,14 @@ struct architecture {
     enum qk_norm qk_norm;
     enum packing packing;
     enum window_rule window;
-    bool is_gated;             /* act(gate) * up; in one matrix if the gate has no name */
-    bool has_experts;          /* in place of the MLP */
-    bool is_choice_normed;     /* whatever the file says */
-    bool are_experts_packed;   /* gate and up of all experts in one tensor, in turn; biases; clamped (GPT-OSS) */
+    bool is_gated;            /* act(gate) * up; in one matrix if the gate has no name */
+    bool has_experts;         /* in place of the MLP */
+    bool is_choice_normed;    /* whatever the file says */
+    bool are_experts_packed;  /* gate and up of all experts in one tensor, (E,in,out) */
+    bool are_experts_clamped; /* packed, with the columns of gate and up in turn, biases, and a limit (GPT-OSS) */
+    enum routing routing;
+    bool has_latents;          /* of keys and values */
+    bool turns_neighbours;     /* rotary positions turn channels 2 i and 2 i + 1, not i and i + half */
     bool has_sinks;            /* a logit for each head that takes a part of attention, and gives nothing */
     bool is_norm_less_one;     /* norms multiply by 1 + weight */
     bool has_scaled_embedding; /* by sqrt(channels) */
@@ -93,6 +108,11 @@ const struct architecture *architecture_at(int index);                     /* NU
 void architecture_begin(const struct architecture *a, tl_model_config *config);
 /* The width of an expert. */
 int64_t architecture_expert_ff(const tl_model_config *config);
+/* Whether a layer has experts; and how many layers have. */
+bool architecture_has_experts(const tl_model_config *config, int64_t layer);
+int64_t architecture_expert_layers(const tl_model_config *config);
+/* Numbers that a cache holds of a token in each layer: keys and values, or their latents. */
+int64_t architecture_cache_numbers(const tl_model_config *config);
 /* Whether a layer turns queries and keys by their positions. */
 bool architecture_has_positions(const tl_model_config *config, int64_t layer);
 /* Whether a layer has the config's window. */

@@ -13,6 +13,8 @@
     { name, other, KEY_SIZE, AT(field), fallback, NULL, NULL }
 #define REAL(name, field, fallback) \
     { name, NULL, KEY_REAL, AT(field), fallback, NULL, NULL }
+#define COUNT(name, field, fallback) \
+    { name, NULL, KEY_COUNT, AT(field), fallback, NULL, NULL }
 #define TRUTH(name, field, fallback) \
     { name, NULL, KEY_TRUTH, AT(field), fallback, NULL, NULL }
 #define PLAIN(name, kind) \
@@ -154,6 +156,71 @@ static const struct key gpt_oss_more[] = {REAL("rms_norm_eps", norm_eps, 1e-5),
                                           PLAIN("initial_context_length", KEY_UNUSED), /* rope_scaling has it */
                                           ROUTER_KEYS,
                                           END};
+static const struct key falcon_keys[] = {SIZE("num_hidden_layers", "n_layer", n_layers, KEY_NEEDED),
+                                         SIZE("num_attention_heads", "n_head", n_heads, KEY_NEEDED),
+                                         SIZE("hidden_size", "n_embed", channels, KEY_NEEDED),
+                                         SIZE("ffn_hidden_size", NULL, ff, 0),
+                                         SIZE("max_position_embeddings", NULL, context, 2048),
+                                         SIZE("vocab_size", NULL, vocabulary, KEY_NEEDED),
+                                         REAL("layer_norm_epsilon", norm_eps, 1e-5),
+                                         REAL("hidden_dropout", dropout, 0),
+                                         PLAIN("attention_dropout", KEY_DROPOUT),
+                                         REAL("initializer_range", init_std, 0.02),
+                                         TRUTH("tie_word_embeddings", is_tied, true),
+                                         TEXT("activation", "gelu", NULL),
+                                         PLAIN("apply_residual_connection_post_layernorm", KEY_FALSE),
+                                         PLAIN("new_decoder_architecture", KEY_FALCON),
+                                         END};
+#define DEEPSEEK_KEYS                                                                                              \
+    SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED), SIZE("num_attention_heads", NULL, n_heads, KEY_NEEDED), \
+        SIZE("hidden_size", NULL, channels, KEY_NEEDED), SIZE("intermediate_size", NULL, ff, KEY_NEEDED),          \
+        SIZE("max_position_embeddings", NULL, context, 2048), SIZE("vocab_size", NULL, vocabulary, KEY_NEEDED),    \
+        REAL("attention_dropout", dropout, 0), REAL("initializer_range", init_std, 0.02), SWIGLU_KEYS,             \
+        PLAIN("attention_bias", KEY_FALSE), PLAIN("mlp_bias", KEY_FALSE), PLAIN("kv_lora_rank", KEY_LATENT),       \
+        SIZE("num_experts_per_tok", NULL, n_chosen, KEY_NEEDED), PLAIN("n_group", KEY_GROUPS),                     \
+        PLAIN("ep_size", KEY_UNUSED), PLAIN("aux_loss_alpha", KEY_UNUSED), PLAIN("seq_aux", KEY_UNUSED),           \
+        FIXED("moe_layer_freq", 1), PLAIN("output_router_logits", KEY_UNUSED)
+static const struct key deepseek_v2_keys[] = {DEEPSEEK_KEYS,
+                                              SIZE("n_routed_experts", "num_experts", n_experts, 64),
+                                              SIZE("moe_intermediate_size", NULL, expert_ff, 1407),
+                                              SIZE("n_shared_experts", NULL, n_shared, 2),
+                                              COUNT("first_k_dense_replace", expert_from, 0),
+                                              REAL("routed_scaling_factor", routed_scale, 1),
+                                              PLAIN("norm_topk_prob", KEY_FALSE),
+                                              TEXT("scoring_func", "softmax", NULL),
+                                              END};
+static const struct key deepseek_v3_keys[] = {
+    DEEPSEEK_KEYS, SIZE("n_routed_experts", "num_local_experts", n_experts, 256),
+    SIZE("moe_intermediate_size", NULL, expert_ff, 2048), SIZE("n_shared_experts", NULL, n_shared, 1),
+    COUNT("first_k_dense_replace", expert_from, 3), REAL("routed_scaling_factor", routed_scale, 2.5),
+    TRUTH("norm_topk_prob", is_choice_normed, true), TEXT("scoring_func", "sigmoid", NULL),
+    TEXT("topk_method", "noaux_tc", NULL), PLAIN("rope_interleave", KEY_TRUE),
+    /* the layer that predicts the token after the next one is not here */
+    PLAIN("num_nextn_predict_layers", KEY_UNUSED), PLAIN("num_mtp_layers", KEY_UNUSED), END};
+static const struct key llama4_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, 48),
+                                         SIZE("num_attention_heads", NULL, n_heads, 40),
+                                         SIZE("num_key_value_heads", NULL, n_kv_heads, 0),
+                                         SIZE("head_dim", NULL, head_size, 0),
+                                         SIZE("hidden_size", NULL, channels, 5120),
+                                         SIZE("intermediate_size", NULL, expert_ff, 8192),
+                                         SIZE("intermediate_size_mlp", NULL, ff, 16384),
+                                         SIZE("max_position_embeddings", NULL, context, 131072),
+                                         SIZE("vocab_size", NULL, vocabulary, 202048),
+                                         REAL("attention_dropout", dropout, 0),
+                                         REAL("initializer_range", init_std, 0.02),
+                                         REAL("rms_norm_eps", norm_eps, 1e-5),
+                                         MOST_SWIGLU_KEYS,
+                                         PLAIN("attention_bias", KEY_BIASES),
+                                         SIZE("num_local_experts", NULL, n_experts, 16),
+                                         SIZE("num_experts_per_tok", NULL, n_chosen, 1),
+                                         PLAIN("interleave_moe_layer_step", KEY_DENSE_LAYERS),
+                                         PLAIN("no_rope_layers", KEY_PLAIN),
+                                         PLAIN("attention_chunk_size", KEY_LLAMA4),
+                                         TRUTH("use_qk_norm", has_head_norm, true),
+                                         FIXED("router_jitter_noise", 0),
+                                         PLAIN("for_llm_compressor", KEY_FALSE),
+                                         ROUTER_KEYS,
+                                         END};
 static const struct key deep_linear_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED),
                                               SIZE("hidden_size", NULL, channels, KEY_NEEDED), END};
 
@@ -221,6 +288,32 @@ static const struct architecture_names gpt_oss_names = {
     MODEL_NAMES, QKV_NAMES, .up = "gate_up_proj", .router = "router", .experts = "experts", NORMS_BEFORE};
 static const struct architecture_names qwen3_moe_names = {LLAMA_NAMES, EXPERT_NAMES, NORMS_BEFORE};
 
+#define FALCON_NAMES                                                                                            \
+    .body = "transformer", .embedding = "word_embeddings", .layers = "h", .norm = "ln_f", .head = "lm_head",    \
+    .attention = "self_attention", .mlp = "mlp", .q = "query_key_value", .out = "dense", .up = "dense_h_to_4h", \
+    .down = "dense_4h_to_h"
+static const struct architecture_names falcon_names = {FALCON_NAMES, .before = {"input_layernorm"}};
+static const struct architecture_names falcon_two_names = {FALCON_NAMES, .before = {"ln_attn", "ln_mlp"}};
+static const struct architecture_names falcon_serial_names = {FALCON_NAMES, NORMS_BEFORE};
+static const struct architecture_names deepseek_names = {LLAMA_NAMES, EXPERT_NAMES, .shared = "shared_experts",
+                                                         NORMS_BEFORE};
+static const struct architecture_names llama4_names = {.body = "model",
+                                                       .embedding = "embed_tokens",
+                                                       .layers = "layers",
+                                                       .norm = "norm",
+                                                       .head = "lm_head",
+                                                       .attention = "self_attn",
+                                                       .mlp = "feed_forward",
+                                                       .out = "o_proj",
+                                                       .gate = "gate_proj",
+                                                       .up = "up_proj",
+                                                       .down = "down_proj",
+                                                       .router = "router",
+                                                       .experts = "experts",
+                                                       .shared = "shared_expert",
+                                                       QKV_NAMES,
+                                                       NORMS_BEFORE};
+
 /* ---- Families ---- */
 
 #define LM(name) .kind = {name, lm_logits, NULL, sizeof(struct model)}
@@ -228,7 +321,13 @@ static const struct architecture_names qwen3_moe_names = {LLAMA_NAMES, EXPERT_NA
 #define SWIGLU .activation = SILU, .is_gated = true
 #define GEGLU .activation = GELU_TANH, .is_gated = true
 
-enum { QWEN2 = TL_FAMILY_COUNT, N_ROWS }; /* a llama whose q, k and v have biases, and no others do */
+/* A llama whose q, k and v have biases, and no others do; falcons with two norms, and one after the other. */
+enum { QWEN2 = TL_FAMILY_COUNT, FALCON_TWO, FALCON_SERIAL, N_ROWS };
+#define FALCON(names_)                                                                                              \
+    {                                                                                                               \
+        LM("FalconForCausalLM"), .type = "falcon", .names = &names_, .keys = falcon_keys, .norm = LAYER_NORM,       \
+                                 .activation = GELU_ERF, .packing = PACKED_GROUPS, .are_heads_channels = true, ROPE \
+    }
 
 static const struct architecture rows[N_ROWS] = {
     [TL_GPT2] = {LM("GPT2LMHeadModel"), .type = "gpt2", .names = &gpt2_names, .keys = gpt2_keys, .norm = LAYER_NORM,
@@ -276,7 +375,19 @@ static const struct architecture rows[N_ROWS] = {
     [TL_GPT_OSS] = {LM("GptOssForCausalLM"), .type = "gpt_oss", .names = &gpt_oss_names, .keys = llama_keys,
                     .more_keys = gpt_oss_more, .window = WINDOW_EVERY, .window_every = 2, ROPE, .rope_base = 150000,
                     SWIGLU, .has_experts = true, .is_choice_normed = true, .are_experts_packed = true,
-                    .has_sinks = true},
+                    .are_experts_clamped = true, .has_sinks = true},
+    [TL_FALCON] = FALCON(falcon_names),
+    [FALCON_TWO] = FALCON(falcon_two_names),
+    [FALCON_SERIAL] = FALCON(falcon_serial_names),
+    [TL_DEEPSEEK_V2] = {LM("DeepseekV2ForCausalLM"), .type = "deepseek_v2", .names = &deepseek_names,
+                        .keys = deepseek_v2_keys, ROPE, SWIGLU, .has_experts = true, .has_latents = true,
+                        .turns_neighbours = true},
+    [TL_DEEPSEEK_V3] = {LM("DeepseekV3ForCausalLM"), .type = "deepseek_v3", .names = &deepseek_names,
+                        .keys = deepseek_v3_keys, ROPE, SWIGLU, .has_experts = true, .routing = ROUTE_SIGMOID,
+                        .has_latents = true, .turns_neighbours = true},
+    [TL_LLAMA4] = {LM("Llama4ForCausalLM"), .type = "llama4_text", .names = &llama4_names, .keys = llama4_keys,
+                   .plain_every = 4, .head_size = 128, .n_kv_heads = 8, ROPE, .rope_base = 500000, SWIGLU,
+                   .has_experts = true, .are_experts_packed = true, .routing = ROUTE_INPUT, .turns_neighbours = true},
     [TL_GEMMA2] = {LM("Gemma2ForCausalLM"), .type = "gemma2", .names = &gemma3_names, .keys = llama_keys,
                    .more_keys = gemma2_more, .is_norm_less_one = true, .has_scaled_embedding = true,
                    .window = WINDOW_EVERY, .window_every = 2, .window_keys = 4096, .head_size = 256, .n_kv_heads = 4,
@@ -289,6 +400,8 @@ const struct architecture *architecture_at(int index) { return index >= 0 && ind
 
 const struct architecture *architecture_of(const tl_model_config *c) {
     bool is_qwen2 = c->family == TL_LLAMA && c->has_qkv_bias && !c->has_out_bias;
+    if (c->family == TL_FALCON && (!c->is_parallel || c->has_two_norms))
+        return &rows[c->is_parallel ? FALCON_TWO : FALCON_SERIAL];
     return &rows[is_qwen2 ? QWEN2 : (int)c->family];
 }
 
@@ -305,10 +418,25 @@ void architecture_begin(const struct architecture *a, tl_model_config *c) {
     c->is_choice_normed = a->is_choice_normed;
 }
 
+bool architecture_has_experts(const tl_model_config *c, int64_t layer) {
+    return architecture_of(c)->has_experts && layer >= c->expert_from &&
+           (!c->expert_every || (layer + 1) % c->expert_every == 0);
+}
+
+int64_t architecture_expert_layers(const tl_model_config *c) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n_layers; i++) n += architecture_has_experts(c, i);
+    return n;
+}
+
+int64_t architecture_cache_numbers(const tl_model_config *c) {
+    return c->kv_rank ? c->kv_rank + c->rope_head : 2 * c->n_kv_heads * c->head_size;
+}
+
 int64_t architecture_expert_ff(const tl_model_config *c) { return c->expert_ff ? c->expert_ff : c->ff; }
 
 bool architecture_has_positions(const tl_model_config *c, int64_t layer) {
-    return architecture_of(c)->has_rope && (!c->plain_every || (layer + 1) % c->plain_every != 0);
+    return architecture_of(c)->has_rope && !c->has_alibi && (!c->plain_every || (layer + 1) % c->plain_every != 0);
 }
 
 bool architecture_has_window(const tl_model_config *c, int64_t layer) {

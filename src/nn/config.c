@@ -34,18 +34,80 @@ static bool size_check(const char *name, int64_t n) {
 
 #define MOST_EXPERTS 1024 /* as many groups as a product takes */
 
+/* Shared experts, groups of experts, and layers without experts. */
+static bool groups_check(const tl_model_config *c, const struct architecture *a) {
+    const int64_t per_group = c->n_groups ? c->n_experts / c->n_groups : c->n_experts;
+    if (c->expert_from < 0 || c->expert_every < 0 || c->n_shared < 0 || c->n_shared > MOST_EXPERTS ||
+        (!a->names->shared &&
+         (c->expert_from || c->expert_every || c->n_shared || c->n_groups || c->routed_scale != 0)))
+        return error_set(TL_ERROR_USE,
+                         "model: %lld shared experts, and experts from layer %lld on in every %lld-th, are not for %s "
+                         "models",
+                         (long long)c->n_shared, (long long)c->expert_from, (long long)c->expert_every, a->type);
+    if (c->n_groups < 0 || c->n_groups_chosen < 0 || c->n_groups_chosen > c->n_groups ||
+        (c->n_groups && (c->n_experts % c->n_groups || !c->n_groups_chosen || per_group < 2 ||
+                         c->n_chosen > per_group * c->n_groups_chosen)))
+        return error_set(TL_ERROR_USE,
+                         "model: a token takes %lld experts from %lld of %lld groups of %lld (need groups of 2 or more "
+                         "that hold all experts, and as many experts in the chosen ones)",
+                         (long long)c->n_chosen, (long long)c->n_groups_chosen, (long long)c->n_groups,
+                         (long long)per_group);
+    return (c->routed_scale >= 0 && isfinite(c->routed_scale)) ||
+           error_set(TL_ERROR_USE, "model: the scale of experts' weights is %g (need 0 or more)", c->routed_scale);
+}
+
+static bool latents_check(const tl_model_config *c, const struct architecture *a) {
+    if (!a->has_latents)
+        return (!c->q_rank && !c->kv_rank && !c->rope_head && !c->value_head && c->score_yarn == 0) ||
+               error_set(TL_ERROR_USE, "model: %s models have no latent keys: kv_rank is %lld (need 0)", a->type,
+                         (long long)c->kv_rank);
+    if (!size_check("kv_rank", c->kv_rank) || !size_check("rope_head", c->rope_head) ||
+        !size_check("value_head", c->value_head) || (c->q_rank && !size_check("q_rank", c->q_rank)))
+        return false;
+    if (c->rope_head >= c->head_size || c->rope_head % 2 || c->value_head > c->head_size || c->n_kv_heads != c->n_heads)
+        return error_set(
+            TL_ERROR_USE,
+            "model: heads of %lld, of which %lld channels turn, with values of %lld, %lld heads and %lld of "
+            "keys (need an even part that turns, values that are not wider, and as many heads of keys)",
+            (long long)c->head_size, (long long)c->rope_head, (long long)c->value_head, (long long)c->n_heads,
+            (long long)c->n_kv_heads);
+    return (c->score_yarn >= 0 && isfinite(c->score_yarn)) ||
+           error_set(TL_ERROR_USE, "model: score_yarn is %g (need 0 or more)", c->score_yarn);
+}
+
+/* Falcon's and Llama 4's own numbers. */
+static bool rare_check(const tl_model_config *c) {
+    const bool is_falcon = c->family == TL_FALCON, is_llama4 = c->family == TL_LLAMA4;
+    if (!is_falcon && (c->has_alibi || c->has_two_norms))
+        return error_set(TL_ERROR_USE, "model: %s models have neither ALiBi nor two norms side by side",
+                         tl_family_name(c->family));
+    if (is_falcon && !c->is_parallel && (c->has_two_norms || (c->n_kv_heads != 1 && c->n_kv_heads != c->n_heads)))
+        return error_set(TL_ERROR_USE,
+                         "model: falcon models with two norms or %lld of %lld heads of keys have attention beside the "
+                         "MLP",
+                         (long long)c->n_kv_heads, (long long)c->n_heads);
+    if (!is_llama4 && (c->chunk || c->temperature_floor || c->temperature_scale != 0 || c->has_head_norm))
+        return error_set(TL_ERROR_USE, "model: %s models have no chunks, temperatures and norms without weights",
+                         tl_family_name(c->family));
+    return (c->chunk >= 0 && c->temperature_floor >= 0 && isfinite(c->temperature_scale)) ||
+           error_set(TL_ERROR_USE, "model: chunk is %lld, temperature_floor %lld (need 0 or more)", (long long)c->chunk,
+                     (long long)c->temperature_floor);
+}
+
 static bool experts_check(const tl_model_config *c, const struct architecture *a) {
     if (!a->has_experts)
-        return (!c->n_experts && !c->n_chosen && !c->expert_ff) ||
+        return (!c->n_experts && !c->n_chosen && !c->expert_ff && !c->n_shared && !c->n_groups && !c->expert_from &&
+                !c->expert_every) ||
                error_set(TL_ERROR_USE, "model: %s models have no experts: n_experts is %lld (need 0)", a->type,
                          (long long)c->n_experts);
     if (c->n_experts < 1 || c->n_experts > MOST_EXPERTS || c->n_chosen < 1 || c->n_chosen > c->n_experts)
         return error_set(TL_ERROR_USE,
                          "model: a token takes %lld of %lld experts (need 1 to %d, and not more than all)",
                          (long long)c->n_chosen, (long long)c->n_experts, MOST_EXPERTS);
-    if (a->are_experts_packed ? !(c->gate_limit > 0 && isfinite(c->gate_limit)) : c->gate_limit != 0)
+    if (a->are_experts_clamped ? !(c->gate_limit > 0 && isfinite(c->gate_limit)) : c->gate_limit != 0)
         return error_set(TL_ERROR_USE, "model: the limit of gates is %g (need %s)", c->gate_limit,
-                         a->are_experts_packed ? "more than 0" : "0");
+                         a->are_experts_clamped ? "more than 0" : "0");
+    if (!groups_check(c, a)) return false;
     if (a->is_choice_normed && !c->is_choice_normed)
         return error_set(TL_ERROR_USE, "model: %s models divide the weights of experts by their sum", a->type);
     return !c->expert_ff || size_check("expert_ff", c->expert_ff);
@@ -81,7 +143,7 @@ static bool transformer_check(const tl_model_config *c) {
     if (c->window < 0 || c->window_from < 0 || c->window_every < 0 || (c->window && a->window == WINDOW_NEVER))
         return error_set(TL_ERROR_USE, "model: %s models have no window of %lld keys, from layer %lld, every %lld",
                          a->type, (long long)c->window, (long long)c->window_from, (long long)c->window_every);
-    if (!experts_check(c, a)) return false;
+    if (!experts_check(c, a) || !latents_check(c, a) || !rare_check(c)) return false;
     if (!(c->attention_soft_cap >= 0 && isfinite(c->attention_soft_cap) && c->logit_soft_cap >= 0 &&
           isfinite(c->logit_soft_cap)))
         return error_set(TL_ERROR_USE, "model: soft caps are %g and %g (need more than 0, or 0 for none)",
@@ -131,26 +193,45 @@ static int64_t norm_numbers(const tl_model_config *c, const struct architecture 
     return n * c->channels * (a->norm == LAYER_NORM ? 2 : 1) + of_qk;
 }
 
-/* V C (twice untied) [+ T C of learned positions] + L ((2 H + 2 Hkv) D C + 2 or 3 F C + biases + norms) + a norm. With
- * experts, n of them and a router, E C. */
+/* Matrices of attention: 2 (H + Hkv) D C; with latents those of q by its rank, of the latents, of keys and values from
+ * them, and of the result. */
+static void add_attention(struct total *t, const tl_model_config *c, int64_t q, int64_t kv) {
+    const int64_t L = c->n_layers, C = c->channels;
+    if (!c->kv_rank) {
+        add(t, L, C, 2 * q + 2 * kv);
+        return;
+    }
+    if (c->q_rank) add(t, L, c->q_rank, C + 1 + q); /* with a norm */
+    else add(t, L, C, q);
+    add(t, L, C, c->kv_rank + c->rope_head);
+    add(t, L, c->kv_rank, 1);
+    int64_t width;
+    t->is_whole = t->is_whole && size_mul(c->n_heads, c->head_size - c->rope_head + c->value_head, &width);
+    if (t->is_whole) add(t, L, c->kv_rank, width);
+    if (t->is_whole) add(t, L, C, c->n_heads * c->value_head);
+}
+
+/* Of the layers with experts: n of them, those for all tokens, and a router, E C. */
+static void add_experts(struct total *t, const tl_model_config *c, const struct architecture *a, int64_t n_experts) {
+    const int64_t L = architecture_expert_layers(c), C = c->channels, width = architecture_expert_ff(c);
+    int64_t n;
+    t->is_whole = t->is_whole && size_mul(L, n_experts + c->n_shared, &n);
+    if (t->is_whole) add(t, n, C, 3 * width);
+    if (t->is_whole && a->are_experts_clamped) add(t, n, 1, 2 * width + C); /* biases */
+    add(t, L, C + (a->are_experts_clamped ? 1 : 0), c->n_experts);
+}
+
+/* V C (twice untied) [+ T C of learned positions] + L ((2 H + 2 Hkv) D C + 2 or 3 F C + biases + norms) + a norm. */
 static void add_transformer(struct total *t, const tl_model_config *c, int64_t q, int64_t kv, int64_t n_experts) {
     const struct architecture *a = architecture_of(c);
     int64_t L = c->n_layers, C = c->channels, F = c->ff;
     bool all = a->has_biases;
     add(t, c->is_tied ? 1 : 2, c->vocabulary, C);
     if (a->names->positions) add(t, 1, c->context, C);
-    add(t, L, C, 2 * q + 2 * kv);
-    if (a->has_experts) {
-        const int64_t width = architecture_expert_ff(c);
-        int64_t n;
-        t->is_whole = t->is_whole && size_mul(L, n_experts, &n);
-        if (t->is_whole) add(t, n, C, 3 * width);
-        if (t->is_whole && a->are_experts_packed) add(t, n, 1, 2 * width + C); /* biases */
-        add(t, L, C + (a->are_experts_packed ? 1 : 0), c->n_experts);
-        if (a->has_sinks) add(t, L, 1, c->n_heads);
-    } else {
-        add(t, L, C, (a->is_gated ? 3 : 2) * F);
-    }
+    add_attention(t, c, q, kv);
+    if (a->has_experts) add_experts(t, c, a, n_experts);
+    add(t, L - architecture_expert_layers(c), C, (a->is_gated ? 3 : 2) * F);
+    if (a->has_sinks) add(t, L, 1, c->n_heads);
     if (all || c->has_qkv_bias) add(t, L, 1, q + 2 * kv);
     if (all || c->has_out_bias) add(t, L, 1, C);
     if (all || c->has_mlp_bias) add(t, L, 1, (a->is_gated ? 2 : 1) * F + C);
@@ -166,7 +247,8 @@ static int64_t parameters(const tl_model_config *c, bool is_active) {
     /* A few of them are added below before the next check for overflow. */
     bool is_small = (unsigned)c->family < TL_FAMILY_COUNT && size_mul(c->n_heads, c->head_size, &q) &&
                     size_mul(c->n_kv_heads, c->head_size, &kv) && C <= LARGEST_SIZE && c->ff <= LARGEST_SIZE &&
-                    c->expert_ff <= LARGEST_SIZE && q <= LARGEST_SIZE && kv <= LARGEST_SIZE;
+                    c->expert_ff <= LARGEST_SIZE && q <= LARGEST_SIZE && kv <= LARGEST_SIZE &&
+                    c->n_layers <= MOST_LAYERS && c->q_rank <= LARGEST_SIZE && c->kv_rank <= LARGEST_SIZE;
     if (!is_small) return error_set(TL_ERROR_USE, "model: wider than 2^40"), -1;
     if (c->family == TL_DEEP_LINEAR) {
         add(&t, c->n_layers, C, C);
@@ -189,6 +271,7 @@ struct reader {
     json_t *root;
     json_t *seen; /* the keys that were asked for */
     bool ok;
+    double score_yarn; /* "mscale_all_dim" of the last rule that was read */
 };
 
 static void fail(struct reader *r, const char *key, const char *need) {
@@ -371,6 +454,7 @@ static void read_yarn(struct reader *r, tl_rope_scaling *s) {
     s->low_frequency = read_real(r, "beta_slow", NULL, 1);
     s->high_frequency = read_real(r, "beta_fast", NULL, 32);
     if (!(s->factor > 1)) fail(r, "factor", "more than 1");
+    r->score_yarn = all;
     s->magnitude = some != 0 && all != 0 ? (0.1 * some * f + 1) / (0.1 * all * f + 1) : 0.1 * f + 1;
     s->magnitude = read_real(r, "attention_factor", NULL, s->magnitude);
 }
@@ -401,7 +485,7 @@ static void read_scaling(struct reader *r, const char *name, tl_rope_scaling *s)
 /* An object of a rule, of the layers of one type if it holds several. */
 static void read_rope_object(struct reader *r, json_t *object, tl_model_config *c, double *base, double *share,
                              bool is_scaled) {
-    struct reader inner = {r->path, object, json_object(), r->ok};
+    struct reader inner = {r->path, object, json_object(), r->ok, 0};
     if (!inner.seen) {
         r->ok = error_memory(64, "a config's keys");
         return;
@@ -413,6 +497,7 @@ static void read_rope_object(struct reader *r, json_t *object, tl_model_config *
     if (is_scaled) read_scaling(&inner, name ? name : "?", &c->rope_scaling);
     else if (!name || strcmp(name, "default")) fail(&inner, "rope_type", "\"default\" in layers with a window");
     refuse_unknown(&inner, "rope_scaling", name ? name : "?");
+    if (architecture_of(c)->has_latents) c->score_yarn = inner.score_yarn;
     json_decref(inner.seen);
     r->ok = inner.ok;
 }
@@ -432,6 +517,7 @@ static void read_rope(struct reader *r, const struct architecture *a, tl_model_c
     } else if (r->ok && v) {
         read_rope_object(r, v, c, &c->rope_base, &share, true);
     }
+    if (a->has_latents && share != 1) fail(r, a->rope_share_key, "1: \"qk_rope_head_dim\" says what turns");
     if (!(share > 0 && share <= 1)) fail(r, a->rope_share_key, "a share of the channels, above 0 and up to 1");
     else if (share < 1) c->rope_scaling.size = (int64_t)((double)c->head_size * share);
 }
@@ -442,13 +528,13 @@ static double share_of(int64_t size, int64_t D) {
     return (int64_t)((double)D * share) == size ? share : nextafter(share, 1);
 }
 
-static json_t *scaling_json(const tl_rope_scaling *s) {
+static json_t *scaling_json(const tl_rope_scaling *s, double score_yarn) {
     if (s->rule == TL_ROPE_DYNAMIC) return json_pack("{s:s, s:f}", "rope_type", "dynamic", "factor", s->factor);
     if (s->rule == TL_ROPE_YARN || s->rule == TL_ROPE_YARN_EXACT)
-        return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:I}", "rope_type", "yarn", "truncate",
+        return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:I, s:f}", "rope_type", "yarn", "truncate",
                          s->rule == TL_ROPE_YARN, "factor", s->factor, "beta_slow", s->low_frequency, "beta_fast",
                          s->high_frequency, "attention_factor", s->magnitude, "original_max_position_embeddings",
-                         (json_int_t)s->original_context);
+                         (json_int_t)s->original_context, "mscale_all_dim", score_yarn);
     if (!s->original_context) return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
     return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", s->factor, "low_freq_factor",
                      s->low_frequency, "high_freq_factor", s->high_frequency, "original_max_position_embeddings",
@@ -462,7 +548,8 @@ static bool write_rope(json_t *root, const struct architecture *a, const tl_mode
     if (ok && (s->size || a->rope_share > 0)) ok = json_object_set_new(root, a->rope_share_key, json_real(share)) == 0;
     if (ok && c->window_rope_base > 0)
         ok = json_object_set_new(root, "rope_local_base_freq", json_real(c->window_rope_base)) == 0;
-    return ok && (s->factor == 0 || s->factor == 1 || json_object_set_new(root, "rope_scaling", scaling_json(s)) == 0);
+    return ok && (s->factor == 0 || s->factor == 1 ||
+                  json_object_set_new(root, "rope_scaling", scaling_json(s, c->score_yarn)) == 0);
 }
 
 /* ---- Windows ---- */
@@ -500,6 +587,7 @@ static void demand_layer_types(struct reader *r, json_t *list, const tl_model_co
 }
 
 static void read_window(struct reader *r, const struct architecture *a, tl_model_config *c) {
+    if (c->family == TL_LLAMA4) return; /* it has chunks */
     json_t *list = value_at(r, "layer_types");
     int64_t from, first_full;
     bool is_used = a->window == WINDOW_ALL || a->window == WINDOW_EVERY;
@@ -560,6 +648,137 @@ static bool write_plain(json_t *root, const struct key *k, const tl_model_config
     return json_object_set_new(root, k->name, list) == 0 && ok;
 }
 
+/* ---- Falcon ---- */
+
+static void read_falcon(struct reader *r, tl_model_config *c) {
+    bool is_new = read_truth(r, "new_decoder_architecture", false), is_single = read_truth(r, "multi_query", true);
+    int64_t n_kv = read_size(r, "num_kv_heads", "n_head_kv", 0),
+            n_norms = read_size(r, "num_ln_in_parallel_attn", NULL, 0);
+    c->is_parallel = read_truth(r, "parallel_attn", true);
+    c->has_qkv_bias = c->has_out_bias = c->has_mlp_bias = read_truth(r, "bias", false);
+    c->has_alibi = read_truth(r, "alibi", false);
+    c->has_two_norms = is_new && n_norms != 1;
+    c->n_kv_heads = is_new && n_kv ? n_kv : !is_new && is_single ? 1 : c->n_heads;
+    if (is_new && !c->is_parallel) fail(r, "parallel_attn", "true, as \"new_decoder_architecture\" is");
+    if (n_norms > (is_new ? 2 : 1))
+        fail(r, "num_ln_in_parallel_attn", is_new ? "1 or 2" : "1, the only value known here");
+    if (!is_new && !is_single && n_kv && n_kv != c->n_heads) fail(r, "num_kv_heads", "that of all heads");
+}
+
+/* One head of keys, or as many as of queries, are the same in both architectures. */
+static bool write_falcon(json_t *root, const tl_model_config *c) {
+    const bool is_grouped = c->n_kv_heads > 1 && c->n_kv_heads < c->n_heads, is_new = c->has_two_norms || is_grouped;
+    json_t *more = json_pack("{s:b, s:b, s:I, s:I, s:b, s:b, s:b}", "new_decoder_architecture", is_new, "multi_query",
+                             c->n_kv_heads == 1, "num_kv_heads", (json_int_t)c->n_kv_heads, "num_ln_in_parallel_attn",
+                             (json_int_t)(c->has_two_norms ? 2 : 1), "parallel_attn", c->is_parallel, "bias",
+                             c->has_qkv_bias, "alibi", c->has_alibi);
+    bool ok = more && json_object_update(root, more) == 0;
+    json_decref(more);
+    return ok;
+}
+
+/* ---- Latent attention ---- */
+
+/* A size that may be null, for none. */
+static int64_t read_size_or_none(struct reader *r, const char *key, int64_t fallback) {
+    return read_size(r, key, NULL, is_null(r, key) ? 0 : fallback);
+}
+
+static void read_latent(struct reader *r, tl_model_config *c) {
+    int64_t plain = read_size(r, "qk_nope_head_dim", NULL, 128);
+    c->kv_rank = read_size(r, "kv_lora_rank", NULL, 512);
+    c->q_rank = read_size_or_none(r, "q_lora_rank", 1536);
+    c->rope_head = read_size(r, "qk_rope_head_dim", NULL, 64);
+    c->value_head = read_size(r, "v_head_dim", NULL, 128);
+    c->n_kv_heads = read_size(r, "num_key_value_heads", NULL, c->n_heads);
+    c->head_size = plain + c->rope_head;
+    if (read_size(r, "qk_head_dim", NULL, c->head_size) != c->head_size)
+        fail(r, "qk_head_dim", "the sum of \"qk_nope_head_dim\" and \"qk_rope_head_dim\"");
+    if (read_size(r, "head_dim", NULL, c->rope_head) != c->rope_head) fail(r, "head_dim", "\"qk_rope_head_dim\"");
+}
+
+static bool write_latent(json_t *root, const tl_model_config *c) {
+    json_t *more =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "kv_lora_rank", (json_int_t)c->kv_rank, "qk_rope_head_dim",
+                  (json_int_t)c->rope_head, "qk_nope_head_dim", (json_int_t)(c->head_size - c->rope_head), "v_head_dim",
+                  (json_int_t)c->value_head, "num_key_value_heads", (json_int_t)c->n_kv_heads, "q_lora_rank",
+                  c->q_rank ? json_integer(c->q_rank) : json_null());
+    bool ok = more && json_object_update(root, more) == 0;
+    json_decref(more);
+    return ok;
+}
+
+/* ---- Groups of experts, and layers without them ---- */
+
+/* DeepSeek-V2 has groups if "topk_method" says so, V3 always. */
+static void read_groups(struct reader *r, tl_model_config *c) {
+    const bool is_v3 = c->family == TL_DEEPSEEK_V3;
+    int64_t n = read_size(r, "n_group", NULL, is_v3 ? 8 : 0),
+            n_chosen = read_size(r, "topk_group", NULL, is_v3 ? 4 : 0);
+    if (!is_v3) {
+        json_t *v = value_at(r, "topk_method");
+        const char *method = v ? json_string_value(v) : "greedy";
+        bool is_limited = method && !strcmp(method, "group_limited_greedy");
+        if (!is_limited && (!method || strcmp(method, "greedy"))) demand_text(r, "topk_method", "greedy", NULL);
+        if (!is_limited) return;
+        if (!n || !n_chosen) fail(r, "n_group", "a number of groups, as \"topk_method\" needs");
+    }
+    c->n_groups = n > 1 ? n : 0; /* one group hides nothing */
+    c->n_groups_chosen = n > 1 ? n_chosen : 0;
+}
+
+static bool write_groups(json_t *root, const tl_model_config *c) {
+    bool ok = json_object_set_new(root, "n_group", json_integer(c->n_groups ? c->n_groups : 1)) == 0 &&
+              json_object_set_new(root, "topk_group", json_integer(c->n_groups ? c->n_groups_chosen : 1)) == 0;
+    if (!ok || c->family == TL_DEEPSEEK_V3) return ok;
+    return json_object_set_new(root, "topk_method", json_string(c->n_groups ? "group_limited_greedy" : "greedy")) == 0;
+}
+
+/* "moe_layers" lists the layers with experts, and "interleave_moe_layer_step" says how far they stand apart. */
+static void read_dense_layers(struct reader *r, tl_model_config *c) {
+    json_t *list = value_at(r, "moe_layers"), *layer;
+    int64_t step = read_size(r, "interleave_moe_layer_step", NULL, 1);
+    size_t i;
+    c->n_shared = 1;
+    if (json_is_array(list) && json_array_size(list)) step = json_integer_value(json_array_get(list, 0)) + 1;
+    c->expert_every = step > 1 ? step : 0;
+    if (list && (!json_is_array(list) || (int64_t)json_array_size(list) != architecture_expert_layers(c)))
+        fail(r, "moe_layers", "a list of each n-th layer");
+    json_array_foreach(list, i, layer) {
+        if (json_integer_value(layer) != ((int64_t)i + 1) * step - 1)
+            fail(r, "moe_layers", "a list of each n-th layer");
+    }
+}
+
+/* Chunks are in the layers with positions, as "layer_types" must say; temperatures in the others. */
+static void read_llama4(struct reader *r, tl_model_config *c) {
+    json_t *list = value_at(r, "layer_types"), *type, *tuned = value_at(r, "attn_temperature_tuning");
+    int64_t floor = read_size(r, "floor_scale", NULL, 8192);
+    double scale = read_real(r, "attn_scale", NULL, 0.1);
+    bool is_tuned = !tuned || json_is_true(tuned) || json_integer_value(tuned) != 0;
+    size_t i;
+    c->chunk = read_size_or_none(r, "attention_chunk_size", 8192);
+    if (is_tuned) c->temperature_floor = floor, c->temperature_scale = scale;
+    if (list && (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers))
+        fail(r, "layer_types", "a list of all layers");
+    json_array_foreach(list, i, type) {
+        const char *name = json_string_value(type);
+        const char *want = architecture_has_positions(c, (int64_t)i) ? "chunked_attention" : "full_attention";
+        if (!name || strcmp(name, want)) fail(r, "layer_types", "what \"no_rope_layers\" says of chunks");
+    }
+}
+
+static bool write_llama4(json_t *root, const tl_model_config *c) {
+    json_t *more =
+        json_pack("{s:o, s:b, s:I, s:f}", "attention_chunk_size", c->chunk ? json_integer(c->chunk) : json_null(),
+                  "attn_temperature_tuning", c->temperature_floor > 0, "floor_scale",
+                  (json_int_t)(c->temperature_floor ? c->temperature_floor : 8192), "attn_scale",
+                  c->temperature_floor ? c->temperature_scale : 0.1);
+    bool ok = more && json_object_update(root, more) == 0;
+    json_decref(more);
+    return ok;
+}
+
 /* ---- Keys of a family ---- */
 
 static bool is_empty_list(const json_t *v) { return json_is_array(v) && json_array_size(v) == 0; }
@@ -603,6 +822,24 @@ static void read_key(struct reader *r, const struct key *k, tl_model_config *c) 
         if (value_at(r, k->name) && !is_empty_list(value_at(r, k->name)))
             fail(r, k->name, "an empty list, the only value known here");
         break;
+    case KEY_COUNT:
+        *(int64_t *)at = read_count(r, k->name, (int64_t)k->fallback);
+        break;
+    case KEY_FALCON:
+        read_falcon(r, c);
+        break;
+    case KEY_LATENT:
+        read_latent(r, c);
+        break;
+    case KEY_GROUPS:
+        read_groups(r, c);
+        break;
+    case KEY_DENSE_LAYERS:
+        read_dense_layers(r, c);
+        break;
+    case KEY_LLAMA4:
+        read_llama4(r, c);
+        break;
     case KEY_CAP:
         *(double *)at = read_real(r, k->name, NULL, is_null(r, k->name) ? 0 : k->fallback);
         break;
@@ -625,8 +862,8 @@ static bool write_key(json_t *root, const struct key *k, const tl_model_config *
     case KEY_REAL:
         v = json_real(*(const double *)at);
         break;
-    case KEY_WHOLE:
-        v = json_integer((json_int_t) * (const double *)at);
+    case KEY_WHOLE: /* a scale of queries; 0: the size of a head */
+        v = json_integer(*(const double *)at > 0 ? (json_int_t) * (const double *)at : (json_int_t)c->head_size);
         break;
     case KEY_TRUTH:
         v = json_boolean(*(const bool *)at);
@@ -653,6 +890,20 @@ static bool write_key(json_t *root, const struct key *k, const tl_model_config *
     case KEY_EMPTY:
         v = json_array();
         break;
+    case KEY_COUNT:
+        v = json_integer(*(const int64_t *)at);
+        break;
+    case KEY_FALCON:
+        return write_falcon(root, c);
+    case KEY_LATENT:
+        return write_latent(root, c);
+    case KEY_GROUPS:
+        return write_groups(root, c);
+    case KEY_DENSE_LAYERS:
+        v = json_integer(c->expert_every ? c->expert_every : 1);
+        break;
+    case KEY_LLAMA4:
+        return write_llama4(root, c);
     case KEY_CAP:
         v = *(const double *)at > 0 ? json_real(*(const double *)at) : json_null();
         break;
@@ -699,9 +950,8 @@ static bool is_state_space(const char *type) {
 }
 
 static bool is_sparse(const char *type) {
-    static const char *const types[] = {"dbrx",        "deepseek_v2", "deepseek_v3", "ernie4_5_moe",
-                                        "glm4_moe",    "granitemoe",  "jetmoe",      "llama4",
-                                        "llama4_text", "minimax_m2",  "phimoe",      "qwen2_moe"};
+    static const char *const types[] = {"dbrx",   "ernie4_5_moe", "glm4_moe", "granitemoe",
+                                        "jetmoe", "minimax_m2",   "phimoe",   "qwen2_moe"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(type, types[i])) return true;
     return false;
@@ -710,7 +960,9 @@ static bool is_sparse(const char *type) {
 static void refuse_type(struct reader *r, const char *type) {
     char known[400] = "";
     for (int i = 0; architecture_at(i); i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", architecture_at(i)->type);
+        if (architecture_named(architecture_at(i)->type) == architecture_at(i))
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                     architecture_at(i)->type);
     r->ok = error_set(TL_ERROR_USE, "%s: \"model_type\" is \"%.80s\"%s (known are %s)", r->path, type ? type : "?",
                       !type                  ? ""
                       : is_state_space(type) ? ", with state-space or recurrent layers, which are not here"
@@ -722,7 +974,9 @@ static void refuse_type(struct reader *r, const char *type) {
 /* ---- Models of text and images ---- */
 
 /* Their config has one of the text model in it, which is the model here. */
-static const char *text_part_of(const char *type) { return !strcmp(type, "gemma3") ? "gemma3_text" : NULL; }
+static const char *text_part_of(const char *type) {
+    return !strcmp(type, "gemma3") ? "gemma3_text" : !strcmp(type, "llama4") ? "llama4_text" : NULL;
+}
 
 static void read_text_part(struct reader *r, const char *type, tl_model_config *c) {
     static const char *const of_images[] = {
@@ -736,7 +990,7 @@ static void read_text_part(struct reader *r, const char *type, tl_model_config *
         return;
     }
     if (own && (!json_is_string(own) || strcmp(json_string_value(own), name) != 0)) fail(r, "text_config", name);
-    struct reader inner = {r->path, text, json_object(), r->ok};
+    struct reader inner = {r->path, text, json_object(), r->ok, 0};
     if (inner.seen) read_keys(&inner, architecture_named(name), c);
     else inner.ok = error_memory(64, "a config's keys");
     json_decref(inner.seen);
@@ -759,7 +1013,7 @@ bool tl_model_config_read(const char *path, tl_model_config *config) {
     json_t *root = json_read(path, LARGEST_FILE);
     if (!root) return false;
     tl_model_config c = {0};
-    struct reader r = {path, root, json_object(), true};
+    struct reader r = {path, root, json_object(), true, 0};
     if (!r.seen) r.ok = error_memory(64, "a config's keys");
     else if (json_is_object(root)) read_family(&r, &c);
     else r.ok = error_set(TL_ERROR_USE, "%s: a model's config is a JSON object", path);

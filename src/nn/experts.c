@@ -15,12 +15,14 @@
  * N tokens, C channels, E experts, k of them chosen, F the width of one. */
 #include "nn/experts.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/autocast.h"
 #include "nn/architecture.h"
+#include "nn/mlp.h"
 #include "nn/module.h"
 
 struct experts {
@@ -28,8 +30,12 @@ struct experts {
     int64_t n_experts, n_chosen;
     double dropout, gate_limit;
     bool is_normed;
+    enum routing routing;
+    int64_t n_groups, n_groups_chosen;
+    double scale; /* of weights; 0: 1 */
     tl_module *router, *gate, *up, *down;
-    tl_module *packed; /* GPT-OSS: in place of the last three */
+    tl_module *packed; /* in place of the last three */
+    tl_module *shared; /* the expert of all tokens; NULL: none */
 };
 
 /* ---- The matrices of all experts: weight (E,out,in) ---- */
@@ -58,17 +64,25 @@ static tl_module *stack_make(const struct make *make, int64_t n, int64_t in, int
 /* The router is no Linear layer: recipes that round the operands of these leave it alone, since a small error in its
  * logits sends a token elsewhere. */
 static tl_tensor *router_forward(tl_module *m, tl_tensor *x) {
-    return tl_linear(x, tl_module_tensor(m, 0), tl_module_tensor(m, 1));
+    tl_tensor *bias = m->n_slots > 1 && !m->slots[1].is_buffer ? tl_module_tensor(m, 1) : NULL;
+    return tl_linear(x, tl_module_tensor(m, 0), bias);
 }
 static const tl_module_kind router_kind = {"Router", router_forward, NULL, 0};
 
-static tl_module *router_make(const struct make *make, int64_t in, int64_t out, bool has_bias) {
+/* The bias of choices is a part of no gradient, and has the digits of f32. */
+static bool choice_bias_add(tl_module *m, const struct make *make, int64_t n) {
+    tl_dtype dtype = make->dtype == TL_F64 ? TL_F64 : TL_F32;
+    return tl_module_add_buffer(m, "e_score_correction_bias", tl_zeros(TL_SHAPE(n), dtype, make->device));
+}
+
+static tl_module *router_make(const struct make *make, int64_t in, int64_t out, bool has_bias, bool has_choice_bias) {
     tl_module *m = tl_module_new(&router_kind);
     if (!m) return NULL;
     tl_scope scope = tl_scope_begin();
     tl_tensor *weight = tl_normal(TL_SHAPE(out, in), 0, make->std, make->dtype, make->device);
     bool ok = tl_module_add_parameter(m, "weight", weight);
     if (ok && has_bias) ok = tl_module_add_parameter(m, "bias", tl_zeros(TL_SHAPE(out), make->dtype, make->device));
+    if (ok && has_choice_bias) ok = choice_bias_add(m, make, out);
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
@@ -79,24 +93,29 @@ static tl_tensor *stack_multiply(const tl_module *m, tl_tensor *rows, tl_tensor 
     return tl_scope_return(scope, tl_grouped_matmul(rows, tl_module_tensor(m, 0), ends, true));
 }
 
-/* ---- The same as GPT-OSS has it: gate and up in turn in one tensor, biases, gates that are clamped ---- */
+/* ---- The same with gate and up of all experts in one tensor ----
+ *
+ * Llama 4 has the gate's columns first. GPT-OSS has columns of both in turn, biases, and gates that are clamped. */
 
-enum { GATE_UP, GATE_UP_BIAS, DOWN, DOWN_BIAS };
+enum { GATE_UP, GATE_UP_BIAS, DOWN, DOWN_BIAS }; /* with biases */
+enum { PLAIN_GATE_UP, PLAIN_DOWN };              /* without */
 static const tl_module_kind packed_kind = {"PackedExperts", NULL, NULL, 0};
 
-static bool packed_add(tl_module *m, const char *name, int64_t E, int64_t in, int64_t out, const struct make *make) {
+static bool packed_add(tl_module *m, const char *name, int64_t E, int64_t in, int64_t out, bool has_bias,
+                       const struct make *make) {
     char bias[64];
     snprintf(bias, sizeof bias, "%s_bias", name);
     tl_tensor *weight = tl_normal(TL_SHAPE(E, in, out), 0, make->std, make->dtype, make->device);
     return tl_module_add_parameter(m, name, weight) &&
-           tl_module_add_parameter(m, bias, tl_zeros(TL_SHAPE(E, out), make->dtype, make->device));
+           (!has_bias || tl_module_add_parameter(m, bias, tl_zeros(TL_SHAPE(E, out), make->dtype, make->device)));
 }
 
-static tl_module *packed_make(const struct make *make, int64_t E, int64_t C, int64_t F) {
+static tl_module *packed_make(const struct make *make, int64_t E, int64_t C, int64_t F, bool has_bias) {
     tl_module *m = tl_module_new(&packed_kind);
     if (!m) return NULL;
     tl_scope scope = tl_scope_begin();
-    bool ok = packed_add(m, "gate_up_proj", E, C, 2 * F, make) && packed_add(m, "down_proj", E, F, C, make);
+    bool ok = packed_add(m, "gate_up_proj", E, C, 2 * F, has_bias, make) &&
+              packed_add(m, "down_proj", E, F, C, has_bias, make);
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
@@ -119,9 +138,20 @@ static tl_tensor *packed_gate(tl_tensor *both, double limit) {
     return gate && up ? tl_mul(tl_add_scalar(up, tl_scalar_float(1)), gate) : NULL;
 }
 
+/* down (silu(gate) * up), of halves */
+static tl_tensor *halves_forward(const tl_module *m, tl_tensor *rows, tl_tensor *ends) {
+    tl_tensor *both = tl_grouped_matmul(rows, tl_module_tensor(m, PLAIN_GATE_UP), ends, false);
+    const int64_t F = both ? tl_size(both, -1) / 2 : 0;
+    tl_tensor *gate = both ? tl_slice(both, -1, 0, F, 1) : NULL, *up = both ? tl_slice(both, -1, F, 2 * F, 1) : NULL;
+    tl_tensor *h = gate && up ? tl_swiglu(gate, up) : NULL;
+    return h ? tl_grouped_matmul(h, tl_module_tensor(m, PLAIN_DOWN), ends, false) : NULL;
+}
+
+/* limit 0: halves */
 static tl_tensor *packed_forward(const tl_module *m, double limit, tl_tensor *rows, tl_tensor *e, tl_tensor *ends) {
     tl_scope scope = module_enter(m);
     if (!scope.depth) return NULL;
+    if (limit == 0) return tl_scope_return(scope, halves_forward(m, rows, ends));
     tl_tensor *h = packed_gate(packed_product(m, GATE_UP, rows, e, ends), limit);
     return tl_scope_return(scope, packed_product(m, DOWN, h, e, ends));
 }
@@ -191,19 +221,65 @@ static bool pairs_sort(const struct experts *s, tl_tensor *e, struct route *rout
     return route->ends && route->place && route->token;
 }
 
+/* Groups: of G groups of experts, those with the best scores stay, and the scores of others become `hidden`. A group's
+ * score is that of its best expert (DeepSeek-V2) or of its best two, added up (V3). scores (N,E), not recorded. */
+static tl_tensor *groups_keep(const struct experts *s, tl_tensor *scores, int64_t n_best, double hidden) {
+    static const int best = 2;
+    const int64_t N = tl_size(scores, 0), G = s->n_groups, each = s->n_experts / G;
+    tl_tensor *top, *at, *of_groups, *chosen, *groups = tl_view(tl_contiguous(scores), TL_SHAPE(N, G, each));
+    if (!groups || !tl_topk(groups, n_best, -1, true, &top, &at)) return NULL;
+    of_groups = tl_sum(top, &best, 1, false); /* (N,G) */
+    if (!of_groups || !tl_topk(of_groups, s->n_groups_chosen, -1, true, &top, &chosen)) return NULL;
+    tl_tensor *is_hidden = tl_full(TL_SHAPE(N, G), 1, TL_F32, tl_device_of(scores)), *none = NULL;
+    none = tl_zeros(TL_SHAPE(N, s->n_groups_chosen), TL_F32, tl_device_of(scores));
+    is_hidden = is_hidden && none ? tl_scatter_(is_hidden, 1, chosen, none) : NULL;
+    is_hidden = is_hidden ? tl_cast(tl_expand(tl_unsqueeze(is_hidden, 2), TL_SHAPE(N, G, each)), TL_BOOL) : NULL;
+    return is_hidden ? tl_masked_fill(scores, tl_reshape(is_hidden, TL_SHAPE(N, s->n_experts)), hidden) : NULL;
+}
+
+/* Which experts, (N,k), and their weights: of the softmax of logits. */
+static bool choose_by_softmax(const struct experts *s, struct route *route, tl_tensor **e) {
+    tl_tensor *scores = route->probabilities = tl_softmax(route->logits, -1);
+    if (scores && s->n_groups) scores = groups_keep(s, scores, 1, 0);
+    return scores && tl_topk(scores, s->n_chosen, -1, true, &route->weight, e);
+}
+
+/* The sigmoids of logits; a bias is added to what chooses, and is no part of weights. */
+static bool choose_by_sigmoid(const struct experts *s, struct route *route, tl_tensor **e) {
+    tl_tensor *scores = tl_sigmoid(route->logits), *top;
+    bool grad = tl_set_grad_mode(false);
+    tl_tensor *bias = tl_cast(tl_module_tensor(s->router, 1), tl_dtype_of(route->logits));
+    tl_tensor *rank = scores && bias ? tl_add(scores, bias) : NULL;
+    if (rank && s->n_groups) rank = groups_keep(s, rank, 2, -INFINITY);
+    bool ok = rank && tl_topk(rank, s->n_chosen, -1, true, &top, e);
+    tl_set_grad_mode(grad);
+    route->weight = ok ? tl_gather(scores, 1, *e) : NULL;
+    return route->weight != NULL;
+}
+
+/* The sigmoids of the largest logits. */
+static bool choose_by_logits(const struct experts *s, struct route *route, tl_tensor **e) {
+    tl_tensor *top;
+    if (!tl_topk(route->logits, s->n_chosen, -1, true, &top, e)) return false;
+    route->weight = tl_sigmoid(top);
+    return route->weight != NULL;
+}
+
 /* x (N,C) */
 static bool route_find(const struct experts *s, tl_tensor *x, struct route *route) {
     static const int experts = 1;
+    static bool (*const choose[])(const struct experts *, struct route *, tl_tensor **) = {
+        [ROUTE_SOFTMAX] = choose_by_softmax, [ROUTE_SIGMOID] = choose_by_sigmoid, [ROUTE_INPUT] = choose_by_logits};
     tl_tensor *logits = tl_module_forward(s->router, x), *e = NULL;
     if (!logits) return false;
     route->logits = tl_dtype_of(logits) == TL_F64 ? logits : tl_cast(logits, TL_F32);
-    route->probabilities = route->logits ? tl_softmax(route->logits, -1) : NULL;
-    if (!route->probabilities || !tl_topk(route->probabilities, s->n_chosen, -1, true, &route->weight, &e))
-        return false;
+    if (!route->logits || !choose[s->routing](s, route, &e)) return false;
     if (s->is_normed) {
         tl_tensor *sum = tl_sum(route->weight, &experts, 1, true);
+        if (sum && s->routing == ROUTE_SIGMOID) sum = tl_add_scalar(sum, tl_scalar_float(1e-20));
         route->weight = sum ? tl_div(route->weight, sum) : NULL;
     }
+    if (route->weight && s->scale > 0 && s->scale != 1) route->weight = tl_scale(route->weight, s->scale);
     return route->weight && pairs_sort(s, e, route);
 }
 
@@ -214,8 +290,11 @@ static tl_tensor *rows_combine(const struct experts *s, tl_tensor *z, const stru
     int64_t k = s->n_chosen, N = tl_size(z, 0) / k, C = tl_size(z, 1);
     tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT); /* sums would be of f32 copies of all rows */
     tl_tensor *pairs = tl_view(rows_reorder(z, route->place, route->order, 1), TL_SHAPE(N, k, C));
-    tl_tensor *weight = pairs ? tl_unsqueeze(tl_cast(route->weight, tl_dtype_of(z)), -1) : NULL; /* (N,k,1) */
-    tl_tensor *y = weight ? tl_sum(tl_mul(pairs, weight), &choices, 1, false) : NULL;
+    if (pairs && s->routing != ROUTE_INPUT) {
+        tl_tensor *weight = tl_unsqueeze(tl_cast(route->weight, tl_dtype_of(z)), -1); /* (N,k,1) */
+        pairs = weight ? tl_mul(pairs, weight) : NULL;
+    }
+    tl_tensor *y = pairs ? tl_sum(pairs, &choices, 1, false) : NULL;
     tl_set_autocast(autocast);
     return y;
 }
@@ -251,9 +330,11 @@ static tl_tensor *ends_count(tl_tensor *ends, tl_dtype dtype) {
 
 static bool routing_add(struct model *s, const struct route *route) {
     static const int tokens = 0;
+    tl_tensor *probabilities = route->probabilities ? route->probabilities : tl_softmax(route->logits, -1);
+    if (!probabilities) return false;
     tl_tensor *lse = tl_logsumexp(route->logits, (const int[]){1}, 1, false); /* (N) */
-    tl_tensor *parts[3] = {tl_sum(route->probabilities, &tokens, 1, false), NULL, NULL};
-    parts[1] = ends_count(route->ends, tl_dtype_of(route->probabilities));
+    tl_tensor *parts[3] = {tl_sum(probabilities, &tokens, 1, false), NULL, NULL};
+    parts[1] = ends_count(route->ends, tl_dtype_of(probabilities));
     parts[2] = lse ? tl_sum(tl_square(lse), &tokens, 1, true) : NULL;
     tl_tensor *sums = parts[0] && parts[1] && parts[2] ? tl_concat(parts, 3, 0) : NULL;
     sums = sums ? tl_add(s->routing, sums) : NULL;
@@ -263,7 +344,7 @@ static bool routing_add(struct model *s, const struct route *route) {
 
 tl_tensor *routing_loss(const struct model *s, tl_tensor *loss, int64_t n_rows) {
     int64_t E = s->config.n_experts;
-    double n = (double)n_rows * (double)s->config.n_layers;
+    double n = (double)n_rows * (double)architecture_expert_layers(&s->config);
     tl_tensor *probability = tl_slice(s->routing, 0, 0, E, 1), *chosen = tl_slice(s->routing, 0, E, 2 * E, 1);
     tl_tensor *z = tl_select(s->routing, 0, 2 * E);
     tl_tensor *balance = probability && chosen ? tl_sum_all(tl_mul(probability, tl_detach(chosen))) : NULL;
@@ -284,6 +365,14 @@ static tl_tensor *stacks_forward(const struct experts *s, tl_tensor *rows, tl_te
     return h ? stack_multiply(s->down, h, ends) : NULL;
 }
 
+/* Rows (N k,C) in order of experts, times their weights. */
+static tl_tensor *rows_weigh(tl_tensor *rows, const struct route *route) {
+    tl_tensor *weight = tl_view(tl_contiguous(route->weight), TL_SHAPE(-1, 1)); /* of pairs, (N k,1) */
+    weight = weight ? rows_reorder(weight, route->order, route->place, 1) : NULL;
+    weight = weight ? tl_cast(weight, tl_dtype_of(rows)) : NULL;
+    return weight ? tl_mul(rows, weight) : NULL;
+}
+
 /* x (...,C) -> (...,C) */
 static tl_tensor *experts_forward(tl_module *m, tl_tensor *x) {
     const struct experts *s = m->state;
@@ -293,11 +382,15 @@ static tl_tensor *experts_forward(tl_module *m, tl_tensor *x) {
     if (!rows || !route_find(s, rows, &route)) return NULL;
     if (s->model && s->model->routing && !routing_add(s->model, &route)) return NULL;
     tl_tensor *sorted = rows_reorder(rows, route.token, route.place, s->n_chosen); /* (N k,C) */
+    if (sorted && s->routing == ROUTE_INPUT) sorted = rows_weigh(sorted, &route);
     if (!sorted) return NULL;
     tl_tensor *z = s->packed ? packed_forward(s->packed, s->gate_limit, sorted, route.expert, route.ends)
                              : stacks_forward(s, sorted, route.ends);
     tl_tensor *y = rows_combine(s, z, &route);
-    return y ? dropout_in(m, s->dropout, tl_view(y, tl_rank(x), tl_shape(x))) : NULL;
+    y = y ? dropout_in(m, s->dropout, tl_view(y, tl_rank(x), tl_shape(x))) : NULL;
+    if (!y || !s->shared) return y;
+    tl_tensor *for_all = tl_module_forward(s->shared, x);
+    return for_all ? tl_add(y, for_all) : NULL;
 }
 
 static const tl_module_kind experts_kind = {"Experts", experts_forward, NULL, sizeof(struct experts)};
@@ -311,16 +404,24 @@ tl_module *experts_make(const tl_model_config *c, const struct make *make, const
                           .n_chosen = c->n_chosen,
                           .dropout = c->dropout,
                           .gate_limit = c->gate_limit,
-                          .is_normed = c->is_choice_normed};
-    const bool is_packed = architecture_of(c)->are_experts_packed;
+                          .is_normed = c->is_choice_normed,
+                          .routing = architecture_of(c)->routing,
+                          .n_groups = c->n_groups,
+                          .n_groups_chosen = c->n_groups_chosen,
+                          .scale = c->routed_scale};
+    const bool is_packed = architecture_of(c)->are_experts_packed, is_clamped = architecture_of(c)->are_experts_clamped;
     int64_t C = c->channels, F = architecture_expert_ff(c), E = c->n_experts;
-    bool ok = (s->router = tl_module_add(m, names->router, router_make(make, C, E, is_packed))) != NULL;
+    bool ok = (s->router = tl_module_add(m, names->router,
+                                         router_make(make, C, E, is_clamped, s->routing == ROUTE_SIGMOID))) != NULL;
     if (ok && is_packed)
-        return module_finish(m, (s->packed = tl_module_add(m, names->experts, packed_make(make, E, C, F))) != NULL);
-    ok = ok && (list = tl_module_add(m, names->experts, tl_nn_list())) &&
-         (s->gate = tl_module_add(list, names->gate, stack_make(make, E, C, F))) &&
-         (s->up = tl_module_add(list, names->up, stack_make(make, E, C, F))) &&
-         (s->down = tl_module_add(list, names->down, stack_make(residual, E, F, C)));
+        ok = (s->packed = tl_module_add(m, names->experts, packed_make(make, E, C, F, is_clamped))) != NULL;
+    else
+        ok = ok && (list = tl_module_add(m, names->experts, tl_nn_list())) &&
+             (s->gate = tl_module_add(list, names->gate, stack_make(make, E, C, F))) &&
+             (s->up = tl_module_add(list, names->up, stack_make(make, E, C, F))) &&
+             (s->down = tl_module_add(list, names->down, stack_make(residual, E, F, C)));
+    if (ok && c->n_shared)
+        ok = module_child(m, &s->shared, names->shared, mlp_make(c, make, residual, c->n_shared * F));
     return module_finish(m, ok);
 }
 

@@ -2,11 +2,12 @@
  *
  * Without a cache the n-th token of a text costs a forward pass over n tokens, and a text of T tokens O(T^2) of
  * them. A token's keys and values depend only on it and the tokens before it, so they are computed once and kept: L
- * layers x 2 x Hkv x D numbers per token. The keys of a head follow each other, since a token reads them head by head.
+ * layers x 2 x Hkv x D numbers per token, or L latents (latent_attention.c). The keys of a head follow each other,
+ * since a token reads them head by head.
  *
  * Rows of different lengths (a view) are kept as they are, each from position 0 on. Whatever mixes tokens of a row,
- * positions and attention, runs for each span of rows of equal length; everything else runs for all rows at once. So a
- * row's sums have the order that they have without the others, and nothing is padded or masked. */
+ * positions and attention, runs for each span of rows of equal length; everything else runs for all rows at once. So
+ * a row's sums have the order that they have without the others, and nothing is padded or masked. */
 #include "nn/kv_cache.h"
 
 #include <string.h>
@@ -28,7 +29,10 @@ static bool store_make(tl_cache *cache, tl_module *model, const tl_model_config 
     const struct model *s = model->state;
     tl_scope scope = tl_scope_enter("cache");
     if (!scope.depth) return false;
-    tl_tensor *store = tl_empty(TL_SHAPE(c->n_layers, 2, cache->batch, c->n_kv_heads, cache->capacity, c->head_size),
+    const bool has_latents = c->kv_rank > 0;
+    const int64_t heads = has_latents ? 1 : c->n_kv_heads,
+                  width = has_latents ? c->kv_rank + c->rope_head : c->head_size;
+    tl_tensor *store = tl_empty(TL_SHAPE(c->n_layers, has_latents ? 1 : 2, cache->batch, heads, cache->capacity, width),
                                 product_dtype(model), tl_device_of(tl_module_tensor(s->embedding, 0)));
     cache->store = tl_keep(tl_set_purpose(store, TL_ACTIVATION));
     return tl_scope_end(scope) && cache->store;
@@ -93,11 +97,11 @@ static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, stru
 
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
                         tl_tensor *v, tl_attention_options options, tl_tensor **lse) {
-    if (!q || !k || !v) return NULL;
+    if (!q || !k) return NULL;
     int64_t T = tl_size(q, 1), from = span.length, n = from + T;
-    if (!tl_copy_(part(cache, layer, 0, span, from, n), k) || !tl_copy_(part(cache, layer, 1, span, from, n), v))
+    if (!tl_copy_(part(cache, layer, 0, span, from, n), k) || (v && !tl_copy_(part(cache, layer, 1, span, from, n), v)))
         return NULL;
-    tl_tensor *keys = part(cache, layer, 0, span, 0, n), *values = part(cache, layer, 1, span, 0, n);
+    tl_tensor *keys = part(cache, layer, 0, span, 0, n), *values = v ? part(cache, layer, 1, span, 0, n) : keys;
     options.causal = T > 1 || options.window; /* a single query without a window sees all keys */
     return tl_attention(q, keys, values, &options, lse);
 }

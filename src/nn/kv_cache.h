@@ -20,7 +20,7 @@ struct tl_cache {
     const tl_module *model;
     int64_t batch, capacity, length; /* capacity, length: tokens of each row; with a view, its spans have the lengths */
     const struct cache_view *view;   /* during a pass over some rows; NULL otherwise */
-    tl_tensor *store;                /* (L, 2, B, Hkv, capacity, D) */
+    tl_tensor *store;                /* (L, 2, B, Hkv, capacity, D); of latents (L, 1, B, 1, capacity, rank + R) */
 };
 
 /* The spans of a pass, in the order of its rows; index 0 .. cache_n_spans - 1. */
@@ -30,8 +30,8 @@ struct cache_span cache_span_at(const tl_cache *cache, int64_t index);
 tl_tensor *cache_rows_of(const tl_cache *cache, struct cache_span span, tl_tensor *x);
 
 /* Attention of q (n,T,H,D), the rows of a span, on layer `layer` of the cache and on k, v (n,T,Hkv,D), which are
- * appended to it; `options` but for causal. The lengths do not change: all layers of a pass begin at the same
- * positions. */
+ * appended to it; v NULL: the keys are the values. `options` but for causal. The lengths do not change: all layers
+ * of a pass begin at the same positions. */
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
                         tl_tensor *v, tl_attention_options options, tl_tensor **lse);
 

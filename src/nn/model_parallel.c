@@ -119,6 +119,9 @@ bool parallel_begin(struct parallel *p, const tl_model_config *c, const tl_paral
                          : p->cp ? "cp"
                                  : "pp",
                          tl_family_name(c->family));
+    if (p->cp && c->has_alibi)
+        return error_set(TL_ERROR_USE, "cp: sequences of %s models with ALiBi cannot be divided (need cp 1)",
+                         tl_family_name(c->family));
     if (!stages_begin(p, c)) return false;
     if (!p->tp) return true;
     bool ok = tp_check(c, p->tp->size);

@@ -112,6 +112,31 @@
             }                                                                                             \
     }
 
+#define FALCON(L, H, KV, C, F, T, base, two)                                                           \
+    {                                                                                                  \
+        ROTARY(TL_FALCON, L, H, KV, (C) / (H), C, F, 65024, T, base, 1e-5, true), .is_parallel = true, \
+                                                                                  .has_two_norms = two \
+    }
+#define DEEPSEEK_YARN(some, all)                                  \
+    .score_yarn = all, .rope_scaling = {.factor = 40,             \
+                                        .low_frequency = 1,       \
+                                        .high_frequency = 32,     \
+                                        .original_context = 4096, \
+                                        .rule = TL_ROPE_YARN,     \
+                                        .magnitude = 1}
+#define DEEPSEEK_V2(L, H, C, F, q, E, expert, groups, chosen, scale)                                             \
+    {                                                                                                            \
+        ROTARY(TL_DEEPSEEK_V2, L, H, H, 192, C, F, 102400, 163840, 10000, 1e-6, false),                          \
+            .q_rank = q, .kv_rank = 512, .rope_head = 64, .value_head = 128, .n_experts = E, .n_chosen = 6,      \
+            .expert_ff = expert, .n_shared = 2, .expert_from = 1, .n_groups = groups, .n_groups_chosen = chosen, \
+            .routed_scale = scale, DEEPSEEK_YARN(0.707, 0.707)                                                   \
+    }
+#define LLAMA4(E, every, norm)                                                                                        \
+    {                                                                                                                 \
+        ROTARY(TL_LLAMA4, 48, 40, 8, 128, 5120, 16384, 202048, 1048576, 500000, 1e-5, false),                         \
+            .plain_every = 4, .n_experts = E, .n_chosen = 1, .expert_ff = 8192, .n_shared = 1, .expert_every = every, \
+            .chunk = 8192, .temperature_floor = 8192, .temperature_scale = 0.1, .has_head_norm = norm                 \
+    }
 static const struct preset {
     const char *name;
     tl_model_config config;
@@ -203,6 +228,13 @@ static const struct preset {
     {"gemma-3-27b", GEMMA3_LARGE(62, 32, 16, 128, 5376, 21504, 168)},
     {"smollm3-3b",
      {ROTARY(TL_SMOLLM3, 36, 16, 4, 128, 2048, 11008, 128256, 65536, 5000000, 1e-6, true), .plain_every = 4}},
+    {"falcon-rw-1b",
+     {ROTARY(TL_FALCON, 24, 32, 32, 64, 2048, 8192, 50304, 2048, 10000, 1e-5, true), .has_alibi = true,
+      .has_qkv_bias = true, .has_out_bias = true, .has_mlp_bias = true}},
+    {"falcon-7b", FALCON(32, 71, 1, 4544, 18176, 2048, 10000, false)},
+    {"falcon-11b", FALCON(60, 32, 8, 4096, 16384, 8192, 500042, false)},
+    {"falcon-40b", FALCON(60, 128, 8, 8192, 32768, 2048, 10000, true)},
+    {"falcon-180b", FALCON(80, 232, 8, 14848, 59392, 2048, 10000, true)},
     {"starcoder-1b", STARCODER(24, 16, 2048)},
     {"starcoder-15b", STARCODER(40, 48, 6144)},
     {"mixtral-8x7b", MIXTRAL(32, 32, 4096, 14336, 32000, 32768)},
@@ -211,6 +243,15 @@ static const struct preset {
     {"qwen3-235b-a22b", QWEN3_MOE(94, 64, 4096, 12288, 1536)},
     {"olmoe-1b-7b",
      {ROTARY(TL_OLMOE, 16, 16, 16, 128, 2048, 1024, 50304, 4096, 10000, 1e-5, false), .n_experts = 64, .n_chosen = 8}},
+    {"deepseek-v2-lite", DEEPSEEK_V2(27, 16, 2048, 10944, 0, 64, 1408, 0, 0, 1)},
+    {"deepseek-v2", DEEPSEEK_V2(60, 128, 5120, 12288, 1536, 160, 1536, 8, 3, 16)},
+    {"deepseek-v3",
+     {ROTARY(TL_DEEPSEEK_V3, 61, 128, 128, 192, 7168, 18432, 129280, 163840, 10000, 1e-6, false), .q_rank = 1536,
+      .kv_rank = 512, .rope_head = 64, .value_head = 128, .n_experts = 256, .n_chosen = 8, .expert_ff = 2048,
+      .n_shared = 1, .expert_from = 3, .n_groups = 8, .n_groups_chosen = 4, .routed_scale = 2.5,
+      .is_choice_normed = true, DEEPSEEK_YARN(1, 1)}},
+    {"llama-4-scout", LLAMA4(16, 0, true)},
+    {"llama-4-maverick", LLAMA4(128, 2, false)},
     {"gpt-oss-20b", GPT_OSS(24, 32)},
     {"gpt-oss-120b", GPT_OSS(36, 128)},
     {"deep-linear", {.family = TL_DEEP_LINEAR, .n_layers = 4, .channels = 64}},

@@ -34,7 +34,9 @@
 #include "nn/experts.h"
 #include "nn/head_parts.h"
 #include "nn/kv_cache.h"
+#include "nn/latent_attention.h"
 #include "nn/layers.h"
+#include "nn/mlp.h"
 #include "nn/model.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
@@ -89,28 +91,6 @@ static tl_tensor *keys_gather(tl_comm *cp, tl_tensor *x) {
     return all && tl_function(keys_return, cp, NULL, &x, 1, &all, 1) ? all : NULL;
 }
 
-/* Streams of random numbers: bits of their number that the ranks of a group set (pipeline.c: from 56 on). */
-enum { TP_STREAM = 32, CP_STREAM = 44 };
-
-/* Dropout outside the regions that tp divides. */
-static tl_generator outside_begin(const struct parallel *p) {
-    return parallel_draw_begin(p && p->has_sp ? p->tp : NULL, TP_STREAM);
-}
-
-static tl_tensor *drop_outside(const struct parallel *p, tl_module *dropout, tl_tensor *x) {
-    tl_generator before = outside_begin(p);
-    x = tl_module_forward(dropout, x);
-    parallel_draw_end(before);
-    return x;
-}
-
-static tl_tensor *drop_outside_in(const struct parallel *p, const tl_module *m, double dropout, tl_tensor *x) {
-    tl_generator before = outside_begin(p);
-    x = dropout_in(m, dropout, x);
-    parallel_draw_end(before);
-    return x;
-}
-
 /* ---- Attention ---- */
 
 struct attention {
@@ -122,23 +102,51 @@ struct attention {
     tl_rope_scaling rope_scaling;
     tl_module *q, *k, *v, *out; /* with a packing, q is of all three */
     tl_module *q_norm, *k_norm, *out_dropout;
-    bool has_sinks;            /* the module's own parameter */
+    bool has_latents; /* of keys and values, in place of q, k and v */
+    struct latent latent;
+    bool has_sinks; /* the module's own parameter */
+    bool has_alibi, has_head_norm;
+    int64_t first_head, n_all_heads;  /* of this process; of the model */
+    int64_t chunk, temperature_floor; /* 0: none */
+    double temperature_scale, norm_eps;
     const struct model *model; /* whose cache is used, as layer `layer` of it */
     int64_t layer, window;
 };
 
 static tl_tensor *rotate(const struct attention *a, tl_tensor *x, int64_t first) {
+    if (a->family->turns_neighbours) x = neighbours_apart(x);
+    if (!x) return NULL;
     tl_tensor *position = a->model->token_position;
     return position ? tl_rope_at(x, a->rope_base, position, &a->rope_scaling)
                     : tl_rope(x, a->rope_base, first, &a->rope_scaling);
 }
 
+/* x (B,T,H,D) over the root of its mean square in each head. */
+static tl_tensor *head_norm(const struct attention *a, tl_tensor *x) {
+    return x ? tl_rms_norm(x, NULL, a->norm_eps) : NULL;
+}
+
+/* q log(1 + floor((position + 1) / floor)) scale + q: of layers without positions, where a row is long enough. */
+static tl_tensor *with_temperature(const struct attention *a, tl_tensor *q, int64_t first) {
+    const int64_t T = tl_size(q, 1), longest = first + T * tl_comm_size(a->model->parallel.cp);
+    if (!a->temperature_floor || longest < a->temperature_floor) return q;
+    const tl_dtype dtype = tl_dtype_of(q) == TL_F64 ? TL_F64 : TL_F32;
+    tl_tensor *place = a->model->token_position; /* (B,T), or (T) */
+    if (!place) place = tl_arange((double)first, 1, T, TL_I64, tl_device_of(q));
+    place = place ? tl_add_scalar(tl_cast(place, dtype), tl_scalar_float(1)) : NULL;
+    tl_tensor *steps = place ? tl_floor(tl_div_scalar(place, tl_scalar_float((double)a->temperature_floor))) : NULL;
+    tl_tensor *grow = steps ? tl_scale(tl_log1p(steps), a->temperature_scale) : NULL;
+    grow = grow ? tl_cast(tl_add_scalar(grow, tl_scalar_float(1)), tl_dtype_of(q)) : NULL;
+    return grow ? tl_mul(q, tl_unsqueeze(tl_unsqueeze(grow, -1), -1)) : NULL;
+}
+
 /* q and k turned by their positions, the model's or from `first` on; families with learned ones, and some layers of
  * others, have none here. */
 static bool turn(const struct attention *a, int64_t first, tl_tensor **q, tl_tensor **k) {
-    if (!a->has_positions) return true;
+    if (!a->has_positions) return (*q = with_temperature(a, *q, first)) != NULL;
     *q = rotate(a, *q, first);
     *k = rotate(a, *k, first);
+    if (a->has_head_norm) *q = head_norm(a, *q), *k = head_norm(a, *k);
     return *q && *k;
 }
 
@@ -152,6 +160,46 @@ static tl_tensor *with_sinks(const tl_module *m, tl_tensor *o, tl_tensor *lse) {
     return share ? tl_mul(o, tl_unsqueeze(share, -1)) : NULL;
 }
 
+/* ---- What a query sees ---- */
+
+/* ALiBi: to the score of head h and the key at place s, slope_h s / sqrt(D) is added, which is slope_h (s - t) /
+ * sqrt(D) but for a constant of the row. Slopes of n heads, n a power of two: 2^(-8 i / n), i = 1 .. n; of others
+ * those of the next smaller power m, and of the rest 2^(-4 i / m), i = 1, 3, ... Slopes and products are rounded to
+ * bf16, as Hugging Face's library does. -> (B,H,1,S) or (H,1,S) */
+static tl_tensor *alibi_of(const struct attention *a, int64_t S, tl_tensor *like) {
+    const tl_dtype wide = tl_dtype_of(like) == TL_F64 ? TL_F64 : TL_F32;
+    tl_device *device = tl_device_of(like);
+    const int64_t n = a->n_all_heads;
+    int64_t m = 1;
+    while (2 * m <= n) m *= 2;
+    tl_tensor *part[2] = {tl_arange(8.0 / (double)m, 8.0 / (double)m, m, wide, device), NULL}, *exponents = part[0];
+    if (n > m) {
+        part[1] = tl_arange(4.0 / (double)m, 8.0 / (double)m, n - m, wide, device);
+        exponents = part[0] && part[1] ? tl_concat(part, 2, 0) : NULL;
+    }
+    if (exponents) exponents = tl_slice(exponents, 0, a->first_head, a->first_head + a->n_heads, 1);
+    tl_tensor *slopes = exponents ? tl_exp2(tl_neg(exponents)) : NULL, *place = a->model->token_position;
+    slopes = slopes ? tl_cast(tl_cast(slopes, TL_BF16), wide) : NULL;
+    if (!place) place = tl_arange(0, 1, S, wide, device);                            /* (S) or (B,S) */
+    place = place ? tl_unsqueeze(tl_unsqueeze(tl_cast(place, wide), -2), -2) : NULL; /* (1,1,S) or (B,1,1,S) */
+    slopes = slopes ? tl_view(slopes, TL_SHAPE(a->n_heads, 1, 1)) : NULL;
+    tl_tensor *bias = slopes && place ? tl_cast(tl_mul(slopes, place), TL_BF16) : NULL;
+    return bias ? tl_scale(tl_cast(bias, wide), 1 / sqrt((double)a->head_size)) : NULL;
+}
+
+/* The first key of each query's chunk, in its document: begin + place - place mod chunk. NULL without an error: all of
+ * the row is one chunk. `first`: where the queries stand. */
+static bool chunk_begins(const struct attention *a, tl_tensor *q, int64_t first, tl_tensor **begin) {
+    const int64_t T = tl_size(q, 1), longest = first + T * tl_comm_size(a->model->parallel.cp);
+    tl_tensor *place = a->model->token_position, *document = *begin;
+    if (!a->chunk || !a->has_positions || longest <= a->chunk) return true;
+    if (!place) place = tl_arange((double)first, 1, T, TL_I64, tl_device_of(q));
+    tl_tensor *inside = place ? tl_remainder_scalar(place, tl_scalar_int(a->chunk)) : NULL;
+    *begin = inside ? tl_sub(place, inside) : NULL;
+    if (*begin && document) *begin = tl_add(tl_cast(*begin, tl_dtype_of(document)), document);
+    return *begin != NULL;
+}
+
 /* One span of a pass over the cache: inference, which has no dropout. */
 static tl_tensor *attend_span(const tl_module *m, struct cache_span span, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
     const struct attention *a = m->state;
@@ -161,7 +209,9 @@ static tl_tensor *attend_span(const tl_module *m, struct cache_span span, tl_ten
     k = cache_rows_of(cache, span, k);
     v = cache_rows_of(cache, span, v);
     if (!turn(a, span.length, &q, &k)) return NULL;
-    const tl_attention_options options = {.scale = a->scale, .window = a->window, .soft_cap = a->soft_cap};
+    tl_attention_options options = {.scale = a->scale, .window = a->window, .soft_cap = a->soft_cap};
+    if (!chunk_begins(a, q, span.length, &options.first_key)) return NULL;
+    if (a->has_alibi && !(options.mask = alibi_of(a, span.length + tl_size(q, 1), q))) return NULL;
     tl_tensor *o = cache_attend(cache, a->layer, span, q, k, v, options, a->has_sinks ? &lse : NULL);
     return a->has_sinks ? with_sinks(m, o, lse) : o;
 }
@@ -202,13 +252,15 @@ static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tens
     const struct parallel *p = &a->model->parallel;
     tl_tensor *lse = NULL;
     if (a->model->cache) return attend_cached(m, q, k, v);
-    const tl_attention_options options = {.causal = true,
-                                          .scale = a->scale,
-                                          .window = a->window,
-                                          .soft_cap = a->soft_cap,
-                                          .dropout = tl_module_is_training(m) ? a->dropout : 0,
-                                          .first_key = a->model->document_begin};
-    if (!turn(a, 0, &q, &k)) return NULL;
+    tl_attention_options options = {.causal = true,
+                                    .scale = a->scale,
+                                    .window = a->window,
+                                    .soft_cap = a->soft_cap,
+                                    .dropout = tl_module_is_training(m) ? a->dropout : 0,
+                                    .first_key = a->model->document_begin};
+    if (!a->has_latents && !turn(a, 0, &q, &k)) return NULL;
+    if (!chunk_begins(a, q, 0, &options.first_key)) return NULL;
+    if (a->has_alibi && !(options.mask = alibi_of(a, tl_size(k, 1), q))) return NULL;
     if (p->cp && !((k = keys_gather(p->cp, k)) && (v = keys_gather(p->cp, v)))) return NULL;
     tl_generator before = parallel_draw_begin(options.dropout > 0 ? p->tp : NULL, TP_STREAM);
     tl_tensor *o =
@@ -297,10 +349,6 @@ static bool split_groups(const struct attention *a, tl_tensor *packed, int64_t B
     return ok && tl_function(join_groups, (void *)(uintptr_t)a, NULL, &all, 1, part, 3);
 }
 
-static bool child_add(tl_module *m, tl_module **child, const char *name, tl_module *made) {
-    return (*child = tl_module_add(m, name, made)) != NULL;
-}
-
 /* all (B,T,C) -> q, k, v (B,T,H,D), read from one packed product by strides. */
 static bool read_packed(const struct attention *a, tl_tensor *x, tl_tensor *all, int64_t B, int64_t T,
                         tl_tensor **part) {
@@ -329,14 +377,37 @@ static bool read_separate(const struct attention *a, tl_tensor *x, tl_tensor *al
     return parallel_drop_entered(&a->model->parallel, x, all, part, 3);
 }
 
+/* From the latents; with a cache, attention too. */
+static bool read_latent(const struct attention *a, tl_tensor *x, tl_tensor *all, int64_t B, int64_t T,
+                        tl_tensor **part) {
+    (void)x, (void)B, (void)T;
+    return latent_read(&a->latent, all, a->model->token_position, part);
+}
+
+/* x (B,T,C) -> what the heads give (B,T,H D) */
+static tl_tensor *heads_forward(tl_module *m, tl_tensor *x) {
+    const struct attention *a = m->state;
+    int64_t B = pass_size(a, x, 0), T = pass_size(a, x, 1),
+            width = a->has_latents ? a->latent.value_head : a->head_size;
+    tl_tensor *all = parallel_enter(&a->model->parallel, x), *part[3], *o; /* q, k, v */
+    if (!all) return NULL;
+    if (a->has_latents && a->model->cache) {
+        o = latent_attend(&a->latent, a->model->cache, a->layer, all, a->scale);
+    } else {
+        if (!(a->has_latents ? read_latent : a->family->packing ? read_packed : read_separate)(a, x, all, B, T, part))
+            return NULL;
+        o = attend(m, part[0], part[1], part[2]);
+        if (o && width < a->head_size) o = tl_slice(o, -1, 0, width, 1); /* values were filled up */
+    }
+    return o ? tl_reshape(o, TL_SHAPE(B, T, a->n_heads * width)) : NULL;
+}
+
 /* x (B,T,C) -> (B,T,C) */
 static tl_tensor *attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     const struct parallel *p = &a->model->parallel;
-    int64_t B = pass_size(a, x, 0), T = pass_size(a, x, 1);
-    tl_tensor *all = parallel_enter(p, x), *part[3]; /* q, k, v */
-    if (!(a->family->packing ? read_packed : read_separate)(a, x, all, B, T, part)) return NULL;
-    tl_tensor *o = tl_view(attend(m, part[0], part[1], part[2]), TL_SHAPE(B, T, a->n_heads * a->head_size));
+    tl_tensor *o = heads_forward(m, x);
+    if (!o) return NULL;
     o = tl_module_forward(a->out, o);
     return a->out_dropout ? drop_outside(p, a->out_dropout, o) : drop_outside_in(p, m, a->dropout, o);
 }
@@ -348,11 +419,12 @@ static bool qkv_add(tl_module *m, const tl_model_config *c, const struct make *m
     const struct architecture_names *names = a->family->names;
     bool bias = a->family->has_biases || c->has_qkv_bias;
     int64_t C = c->channels, q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
+    if (a->family->has_latents) return latent_add(m, &a->latent, c, make);
     enum division division = a->family->packing == PACKED_PARTS ? OUT_QKV : OUT;
-    if (a->family->packing) return child_add(m, &a->q, names->q, linear_make(make, C, q + 2 * kv, bias, division));
-    return child_add(m, &a->q, names->q, linear_make(make, C, q, bias, OUT)) &&
-           child_add(m, &a->k, names->k, linear_make(make, C, kv, bias, OUT_KV)) &&
-           child_add(m, &a->v, names->v, linear_make(make, C, kv, bias, OUT_KV));
+    if (a->family->packing) return module_child(m, &a->q, names->q, linear_make(make, C, q + 2 * kv, bias, division));
+    return module_child(m, &a->q, names->q, linear_make(make, C, q, bias, OUT)) &&
+           module_child(m, &a->k, names->k, linear_make(make, C, kv, bias, OUT_KV)) &&
+           module_child(m, &a->v, names->v, linear_make(make, C, kv, bias, OUT_KV));
 }
 
 /* The norms of queries and keys are inside the region that tp divides. */
@@ -362,8 +434,8 @@ static bool qk_norms_add(tl_module *m, const tl_model_config *c, const struct ma
     if (a->family->qk_norm == QK_PLAIN) return true;
     int64_t q = is_whole ? c->n_heads * c->head_size : c->head_size;
     int64_t k = is_whole ? c->n_kv_heads * c->head_size : c->head_size;
-    if (!child_add(m, &a->q_norm, "q_norm", rms_norm_make(make, q, c->norm_eps)) ||
-        !child_add(m, &a->k_norm, "k_norm", rms_norm_make(make, k, c->norm_eps)))
+    if (!module_child(m, &a->q_norm, "q_norm", rms_norm_make(make, q, c->norm_eps)) ||
+        !module_child(m, &a->k_norm, "k_norm", rms_norm_make(make, k, c->norm_eps)))
         return false;
     return norm_set(a->q_norm, true, a->family->is_norm_less_one) &&
            norm_set(a->k_norm, true, a->family->is_norm_less_one);
@@ -391,6 +463,15 @@ static tl_module *attention_new(const tl_model_config *c, const struct make *mak
                             .rope_scaling = c->rope_scaling,
                             .soft_cap = c->attention_soft_cap,
                             .has_positions = architecture_has_positions(c, layer),
+                            .has_alibi = c->has_alibi,
+                            .has_latents = architecture_of(c)->has_latents,
+                            .has_head_norm = c->has_head_norm,
+                            .first_head = c->n_heads / n * tl_comm_rank(make->parallel->tp),
+                            .n_all_heads = c->n_heads,
+                            .chunk = c->chunk,
+                            .temperature_floor = c->temperature_floor,
+                            .temperature_scale = c->temperature_scale,
+                            .norm_eps = c->norm_eps,
                             .has_sinks = architecture_of(c)->has_sinks,
                             .layer = layer,
                             .window = architecture_has_window(c, layer) ? c->window : 0};
@@ -399,76 +480,14 @@ static tl_module *attention_new(const tl_model_config *c, const struct make *mak
         a->rope_scaling = (tl_rope_scaling){.size = c->rope_scaling.size};
     }
     if (c->query_scale > 0) a->scale = 1 / sqrt(c->query_scale);
+    if (a->family->has_latents) a->scale = latent_scale(c);
     const struct architecture_names *names = a->family->names;
     bool bias = a->family->has_biases || c->has_out_bias;
-    bool ok = qkv_add(m, c, make) && child_add(m, &a->out, names->out,
-                                               linear_make(residual, c->n_heads * c->head_size, c->channels, bias, IN));
+    int64_t width = c->n_heads * (c->value_head ? c->value_head : c->head_size);
+    bool ok = qkv_add(m, c, make) &&
+              module_child(m, &a->out, names->out, linear_make(residual, width, c->channels, bias, IN));
     ok = ok && qk_norms_add(m, c, make) && (!a->has_sinks || sinks_add(m, c, make));
-    if (ok && names->dropout[1]) ok = child_add(m, &a->out_dropout, names->dropout[1], tl_nn_dropout(c->dropout));
-    return module_finish(m, ok);
-}
-
-/* ---- MLP ---- */
-
-struct mlp {
-    const struct architecture *family;
-    double dropout; /* where there is no module for it */
-    const struct parallel *parallel;
-    tl_module *gate, *up, *down, *out_dropout; /* gate NULL: none */
-};
-
-static tl_tensor *activate(enum activation activation, tl_tensor *x) {
-    switch (activation) {
-    case GELU_TANH:
-        return tl_gelu(x);
-    case GELU_ERF:
-        return tl_gelu_erf(x);
-    case SILU:
-        return tl_silu(x);
-    default:
-        return tl_square(tl_relu(x));
-    }
-}
-
-/* act(gate) * up, in one op where there is one. */
-static tl_tensor *gated(enum activation activation, tl_tensor *gate, tl_tensor *up) {
-    return activation == SILU ? tl_swiglu(gate, up) : tl_mul(activate(activation, gate), up);
-}
-
-static tl_tensor *mlp_forward(tl_module *m, tl_tensor *x) {
-    const struct mlp *s = m->state;
-    enum activation activation = s->family->activation;
-    tl_tensor *all = parallel_enter(s->parallel, x), *part[2]; /* up, or gate and up (B,T,F) */
-    int n = 0;
-    if (s->gate) part[n++] = tl_module_forward(s->gate, all);
-    part[n++] = tl_module_forward(s->up, all);
-    if (!parallel_drop_entered(s->parallel, x, all, part, n)) return NULL;
-    if (s->family->is_gated && n == 1) { /* both are in one */
-        int64_t F = tl_size(part[0], -1) / 2;
-        part[1] = tl_slice(part[0], -1, F, 2 * F, 1);
-        part[0] = tl_slice(part[0], -1, 0, F, 1);
-        n = 2;
-    }
-    tl_tensor *h = n == 2 ? gated(activation, part[0], part[1]) : activate(activation, part[0]);
-    tl_tensor *y = tl_module_forward(s->down, h);
-    return s->out_dropout ? drop_outside(s->parallel, s->out_dropout, y)
-                          : drop_outside_in(s->parallel, m, s->dropout, y);
-}
-
-static const tl_module_kind mlp_kind = {"MLP", mlp_forward, NULL, sizeof(struct mlp)};
-
-static tl_module *mlp_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
-    tl_module *m = tl_module_new(&mlp_kind);
-    if (!m) return NULL;
-    struct mlp *s = m->state;
-    *s = (struct mlp){.family = architecture_of(c), .dropout = c->dropout, .parallel = make->parallel};
-    const struct architecture_names *names = s->family->names;
-    bool bias = s->family->has_biases || c->has_mlp_bias, ok = true, is_packed = s->family->is_gated && !names->gate;
-    int64_t C = c->channels, F = c->ff;
-    if (names->gate) ok = child_add(m, &s->gate, names->gate, linear_make(make, C, F, bias, OUT));
-    ok = ok && child_add(m, &s->up, names->up, linear_make(make, C, is_packed ? 2 * F : F, bias, OUT)) &&
-         child_add(m, &s->down, names->down, linear_make(residual, F, C, bias, IN));
-    if (ok && names->dropout[2]) ok = child_add(m, &s->out_dropout, names->dropout[2], tl_nn_dropout(c->dropout));
+    if (ok && names->dropout[1]) ok = module_child(m, &a->out_dropout, names->dropout[1], tl_nn_dropout(c->dropout));
     return module_finish(m, ok);
 }
 
@@ -550,7 +569,7 @@ static tl_module *norm_make(const tl_model_config *c, const struct make *make) {
 /* A norm of a block, if it has one of that name. */
 static bool norm_add(tl_module *m, const char *name, const tl_model_config *c, const struct make *make,
                      tl_module **norm) {
-    return !name || child_add(m, norm, name, norm_make(c, make));
+    return !name || module_child(m, norm, name, norm_make(c, make));
 }
 
 /* GPT-2 starts its residual projections smaller, by the number of them, so that their sum has the scale of one. */
@@ -564,10 +583,12 @@ static tl_module *block_new(const tl_model_config *c, const struct make *make, i
     struct block *b = m->state;
     b->is_parallel = c->is_parallel;
     bool ok = norm_add(m, names->before[0], c, make, &b->before[0]) &&
-              child_add(m, &b->layer[0], names->attention, attention_new(c, make, &residual, layer)) &&
+              module_child(m, &b->layer[0], names->attention, attention_new(c, make, &residual, layer)) &&
               norm_add(m, names->after[0], c, make, &b->after[0]) &&
               norm_add(m, names->before[1], c, make, &b->before[1]) &&
-              child_add(m, &b->layer[1], names->mlp, (a->has_experts ? experts_make : mlp_new)(c, make, &residual)) &&
+              module_child(m, &b->layer[1], names->mlp,
+                           architecture_has_experts(c, layer) ? experts_make(c, make, &residual)
+                                                              : mlp_make(c, make, &residual, c->ff)) &&
               norm_add(m, names->after[1], c, make, &b->after[1]);
     return module_finish(m, ok);
 }
@@ -973,7 +994,7 @@ static bool body_fill(tl_module *m, const tl_model_config *c, const struct make 
                       &s->positions);
     if (ok && names->dropout[0])
         ok = part_add(body, names->dropout[0], tl_nn_dropout(c->dropout), p->is_first, &s->embedding_dropout);
-    return ok && child_add(body, &s->blocks, names->layers, blocks_new(c, make)) &&
+    return ok && module_child(body, &s->blocks, names->layers, blocks_new(c, make)) &&
            part_add(body, names->norm, norm_make(c, make), p->is_last, &s->norm);
 }
 
@@ -984,7 +1005,7 @@ static void chunks_fill(struct model *s) {
         if (!layer_is_here(&s->parallel, layer, &chunk)) continue;
         const struct block *b = s->blocks->children[block]->state;
         ((struct attention *)b->layer[ATTENTION]->state)->model = s;
-        if (architecture_of(&s->config)->has_experts) experts_set_model(b->layer[MLP], s);
+        if (architecture_has_experts(&s->config, layer)) experts_set_model(b->layer[MLP], s);
         if (!s->chunks[chunk].n++) s->chunks[chunk].first = block;
         block++;
     }

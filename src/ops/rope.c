@@ -50,7 +50,7 @@ static bool scaling_is_whole(const tl_rope_scaling *s) {
     if (s->size < 0 || s->size % 2)
         return error_set(TL_ERROR_USE, "rope: %lld channels cannot turn in pairs", (long long)s->size);
     return (is_known && s->factor >= 0 && s->original_context >= 0 &&
-            (!s->original_context || (s->low_frequency > 0 && s->high_frequency > s->low_frequency))) ||
+            (!s->original_context || (s->low_frequency > 0 && s->high_frequency >= s->low_frequency))) ||
            error_set(TL_ERROR_USE, "rope: a scaling by %g of context %lld between frequencies %g and %g has no meaning",
                      s->factor, (long long)s->original_context, s->low_frequency, s->high_frequency);
 }

@@ -1,3 +1,4 @@
+#include "nn/architecture.h"
 #include "plan/infer.h"
 
 #include <inttypes.h>
@@ -206,8 +207,7 @@ bool infer_price(const struct infer_question *q, struct infer_answer *a) {
     tl_dtype dtype = recipe->autocast < TL_DTYPE_COUNT ? recipe->autocast : recipe->parameters;
     uint64_t limit = plan_target_limit(&q->target), tokens = (uint64_t)(q->settings.seq + q->n_new);
     a->weights_bytes = p.weights_bytes;
-    a->cache_token_bytes =
-        (uint64_t)(c->n_layers * 2 * c->n_kv_heads * c->head_size) * (uint64_t)tl_dtype_bits(dtype) / 8;
+    a->cache_token_bytes = (uint64_t)(c->n_layers * architecture_cache_numbers(c)) * (uint64_t)tl_dtype_bits(dtype) / 8;
     a->cache_bytes = a->cache_token_bytes * (uint64_t)q->settings.batch * tokens;
     a->held_bytes = tl_ledger_peak(p.prefill, q->target.device, TL_ALL);
     a->reserved_bytes = reserved_of(&p, q->target.device);

@@ -71,7 +71,8 @@ bool layout_rank_settings(const struct layout *l, const struct settings *s, stru
 
 const char *layout_refusal(const struct layout *l, const tl_model_config *c, int64_t seq, int64_t micro, char *buffer) {
     const int64_t chunk_layers = l->pp * l->chunks;
-    if (c->n_experts && l->tp > 1)
+    if (c->has_alibi && l->cp > 1) snprintf(buffer, 160, "ALiBi cannot be divided among --cp %" PRId64, l->cp);
+    else if (c->n_experts && l->tp > 1)
         snprintf(buffer, 160, "%" PRId64 " experts cannot be divided among --tp %" PRId64, c->n_experts, l->tp);
     else if (c->n_heads % l->tp)
         snprintf(buffer, 160, "%" PRId64 " heads cannot be divided among --tp %" PRId64, c->n_heads, l->tp);

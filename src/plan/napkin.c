@@ -25,6 +25,7 @@ struct napkin_model napkin_model_of(const tl_model_config *c) {
     if (c->n_experts) F = (double)architecture_expert_ff(c) * (double)c->n_chosen;
     m.matmul =
         L * (2 * C * (q + kv) + (architecture_of(c)->is_gated ? 3 : 2) * C * F + C * (double)c->n_experts) + V * C;
+    if (c->n_shared || c->kv_rank) m.matmul = m.active - (c->is_tied ? 0 : m.embedding); /* layers of two kinds */
     if (c->family == TL_DEEP_LINEAR) { /* L square matrices, and a row that gives one number */
         m.matmul = L * C * C + C;
         m.attention = m.embedding = m.head = 0;

@@ -66,6 +66,7 @@ static double read_of(const struct napkin_model *m, double bits, double devices,
 /* Heads of keys and values are not divided below one. */
 static double cache_of(const tl_model_config *c, double bits, double devices) {
     const double heads = fmax((double)c->n_kv_heads / devices, 1);
+    if (c->kv_rank) return (double)(c->n_layers * architecture_cache_numbers(c)) * bits / 8; /* all heads share them */
     return (double)c->n_layers * 2 * heads * (double)c->head_size * bits / 8;
 }
 

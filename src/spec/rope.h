@@ -42,7 +42,7 @@ DEVICE_FN double rope_frequency(const struct attr_rope *a, int64_t i, int64_t ha
     }
     if (!s->original_context) return plain / s->factor;
     const double turns = (double)s->original_context * plain / 6.283185307179586;
-    if (turns > s->high_frequency) return plain;
+    if (turns >= s->high_frequency) return plain;
     if (turns < s->low_frequency) return plain / s->factor;
     const double share = (turns - s->low_frequency) / (s->high_frequency - s->low_frequency);
     return (1 - share) * plain / s->factor + share * plain;

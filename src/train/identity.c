@@ -68,7 +68,24 @@ static const struct {
             RARE(gate_limit, IS_NUMBER),
             RARE(attention_soft_cap, IS_NUMBER),
             RARE(logit_soft_cap, IS_NUMBER),
-            RARE(plain_every, IS_SIZE)};
+            RARE(plain_every, IS_SIZE),
+            RARE(has_alibi, IS_TRUTH),
+            RARE(has_two_norms, IS_TRUTH),
+            RARE(expert_from, IS_SIZE),
+            RARE(expert_every, IS_SIZE),
+            RARE(n_shared, IS_SIZE),
+            RARE(n_groups, IS_SIZE),
+            RARE(n_groups_chosen, IS_SIZE),
+            RARE(routed_scale, IS_NUMBER),
+            RARE(q_rank, IS_SIZE),
+            RARE(kv_rank, IS_SIZE),
+            RARE(rope_head, IS_SIZE),
+            RARE(value_head, IS_SIZE),
+            RARE(score_yarn, IS_NUMBER),
+            RARE(chunk, IS_SIZE),
+            RARE(temperature_floor, IS_SIZE),
+            RARE(temperature_scale, IS_NUMBER),
+            RARE(has_head_norm, IS_TRUTH)};
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static bool is_zero(const json_t *value) {
