@@ -7,103 +7,20 @@
  *      rows    a group's tiles cover (its rows, n); the terms are the k of a matrix
  *      outer   every group's tiles cover (m, n); the terms are its rows
  *
- * Rows behind the last group are one more group, without terms. Two kernels:
+ * Rows behind the last group are one more group, without terms. Three kernels:
  *
- *   grouped_tiles   16 bits, sizes in multiples of 8: mma.m16n8k16 on tiles of 128 x 128 or 128 x 256, one warp for
+ *   grouped_hopper  16 bits, sizes in multiples of 8, on Hopper: grouped_hopper.cu.
+ *   grouped_tiles   the same on other GPUs: mma.m16n8k16 on tiles of 128 x 128 or 128 x 256, one warp for
  *                   each 64 x 64. Operands arrive by cp.async in a ring of shared memory, in chunks of 16 bytes, whose
  *                   order in a row is turned by the row's number so that ldmatrix finds eight rows in different banks.
  *                   An operand lies there as in memory: with the terms along rows, or (TURNED) along columns, which
  *                   ldmatrix.trans then turns.
  *   grouped_plain   everything else: tiles of 64 x 64, fused multiply-adds in f32 or f64.
  */
-#include "device/cuda/shared/common.cuh"
+#include "device/cuda/ops/grouped.cuh"
 #include "device/cuda/shared/tensor_core.cuh"
 
 #include <string.h>
-
-struct grouped {
-    const void *a, *b, *ends;
-    void *out;
-    tl_dtype dtype, out_dtype, ends_dtype;
-    int64_t N, m, n, k; /* rows: m is not used; outer: k is not used */
-    int n_groups;
-    bool is_outer, transpose_b, adds;
-    struct cuda_fault *fault;
-};
-
-/* ---- Which tile ----------------------------------------------------------------------------------------- */
-
-/* Rows first .. last-1 of group e. Ends that fall or leave the rows are an error, and the group is empty. */
-__device__ inline void group_rows(const grouped &g, int e, int64_t *first, int64_t *last) {
-    *first = e > 0 ? id_at(g.ends, g.ends_dtype, e - 1) : 0;
-    *last = e < g.n_groups ? id_at(g.ends, g.ends_dtype, e) : g.N;
-    if (*first >= 0 && *first <= *last && *last <= g.N) return;
-    if (e < g.n_groups) fault_raise(g.fault, FAULT_GROUPED, *last, g.N + 1);
-    *first = *last = 0;
-}
-
-/* Groups that have tiles: with rows behind the last group, unless they stay as they are. */
-__device__ inline int groups_of(const grouped &g) { return g.n_groups + (g.is_outer || g.adds ? 0 : 1); }
-
-/* first_tile[e]: how many tiles (of rows or of m) are before group e. One warp. */
-template <int TILE_M> __device__ void tiles_count(const grouped &g, int *first_tile) {
-    const int lane = (int)threadIdx.x % 32, n_groups = groups_of(g);
-    const int of_m = (int)((g.m + TILE_M - 1) / TILE_M);
-    int before = 0;
-    for (int base = 0; base < n_groups; base += 32) {
-        int64_t first = 0, last = 0;
-        int n = 0;
-        if (base + lane < n_groups) {
-            group_rows(g, base + lane, &first, &last);
-            n = g.is_outer ? of_m : (int)((last - first + TILE_M - 1) / TILE_M);
-        }
-        int sum = n;
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const int other = __shfl_up_sync(0xFFFFFFFFu, sum, distance);
-            if (lane >= distance) sum += other;
-        }
-        if (base + lane < n_groups) first_tile[base + lane] = before + sum - n;
-        before += __shfl_sync(0xFFFFFFFFu, sum, 31);
-    }
-    if (lane == 0) first_tile[n_groups] = before;
-}
-
-/* A tile of a group: where its operands begin, and how far they reach. */
-struct tile {
-    int64_t a, b, out;     /* first elements */
-    int64_t n_m, n_n, n_k; /* rows and columns of the result from here on, and terms */
-};
-
-template <int TILE_M, int TILE_N>
-__device__ inline tile tile_at(const grouped &g, const int *first_tile, int64_t index) {
-    const int64_t n_tiles_n = (g.n + TILE_N - 1) / TILE_N;
-    int low = 0, high = groups_of(g) - 1;
-    while (low < high) { /* the last group that begins at or before it */
-        const int middle = (low + high + 1) / 2;
-        if (first_tile[middle] * n_tiles_n <= index) low = middle;
-        else high = middle - 1;
-    }
-    const int64_t inside = index - first_tile[low] * n_tiles_n, n_tiles_m = first_tile[low + 1] - first_tile[low];
-    const int64_t i = inside % n_tiles_m * TILE_M, j = inside / n_tiles_m * TILE_N; /* neighbours share columns of b */
-    int64_t first, last;
-    group_rows(g, low, &first, &last);
-    tile t;
-    t.n_n = g.n - j;
-    if (g.is_outer) {
-        t.a = first * g.m + i;
-        t.b = first * g.n + j;
-        t.out = (low * g.m + i) * g.n + j;
-        t.n_m = g.m - i;
-        t.n_k = last - first;
-    } else {
-        t.a = (first + i) * g.k;
-        t.b = low * g.n * g.k + (g.transpose_b ? j * g.k : j);
-        t.out = (first + i) * g.n + j;
-        t.n_m = last - first - i;
-        t.n_k = low < g.n_groups ? g.k : 0;
-    }
-    return t;
-}
 
 /* ---- Everything ------------------------------------------------------------------------------------------ */
 
@@ -135,15 +52,16 @@ template <class C> __global__ void __launch_bounds__(PLAIN_THREADS) grouped_plai
     const int64_t a_stride = g.is_outer ? 1 : g.k, a_k_stride = g.is_outer ? g.m : 1;
     const int64_t b_stride = !g.is_outer && g.transpose_b ? g.k : 1;
     const int64_t b_k_stride = !g.is_outer && g.transpose_b ? 1 : g.n;
-    const int64_t n_tiles = first_tile[groups_of(g)] * ((g.n + PLAIN - 1) / PLAIN);
+    const int64_t n_tiles = tiles_of<PLAIN, PLAIN>(g, first_tile);
     const int row = (int)threadIdx.x / PLAIN_SIDE, column = (int)threadIdx.x % PLAIN_SIDE;
     for (int64_t index = blockIdx.x; index < n_tiles; index += gridDim.x) {
         const tile t = tile_at<PLAIN, PLAIN>(g, first_tile, index);
+        const int64_t from_a = place_in_a(g, t), from_b = place_in_b(g, t), to = place_in_out(g, t);
         C sum[PLAIN_EACH][PLAIN_EACH] = {};
         for (int64_t k = 0; k < t.n_k; k += PLAIN_K) {
             __syncthreads();
-            plain_load(a, g.a, g.dtype, t.a + k * a_k_stride, a_stride, a_k_stride, t.n_m, t.n_k - k);
-            plain_load(b, g.b, g.dtype, t.b + k * b_k_stride, b_stride, b_k_stride, t.n_n, t.n_k - k);
+            plain_load(a, g.a, g.dtype, from_a + k * a_k_stride, a_stride, a_k_stride, t.n_m, t.n_k - k);
+            plain_load(b, g.b, g.dtype, from_b + k * b_k_stride, b_stride, b_k_stride, t.n_n, t.n_k - k);
             __syncthreads();
             for (int p = 0; p < PLAIN_K; p++)
                 for (int i = 0; i < PLAIN_EACH; i++)
@@ -152,7 +70,7 @@ template <class C> __global__ void __launch_bounds__(PLAIN_THREADS) grouped_plai
         }
         for (int i = 0; i < PLAIN_EACH; i++)
             for (int j = 0; j < PLAIN_EACH; j++) {
-                const int64_t y = row + i * PLAIN_SIDE, x = column + j * PLAIN_SIDE, at = t.out + y * g.n + x;
+                const int64_t y = row + i * PLAIN_SIDE, x = column + j * PLAIN_SIDE, at = to + y * g.n + x;
                 if (y >= t.n_m || x >= t.n_n) continue;
                 store_as<C>(g.out, at, g.out_dtype,
                             g.adds ? load_as<C>(g.out, at, g.out_dtype) + sum[i][j] : sum[i][j]);
@@ -207,21 +125,6 @@ __device__ inline void fragment_b(uint32_t (&x)[4], const uint16_t *from, int j,
     parts_load<TURNED>(x, from + place);
 }
 
-template <class T> __device__ inline void pair_store(const grouped &g, int64_t at, float x, float y) {
-    if (g.out_dtype == TL_F32) {
-        float2 *out = (float2 *)((float *)g.out + at);
-        if (g.adds) x += out->x, y += out->y;
-        *out = make_float2(x, y);
-        return;
-    }
-    unit<T, 2> *out = (unit<T, 2> *)((T *)g.out + at);
-    if (g.adds) x += value_of<float>(out->v[0]), y += value_of<float>(out->v[1]);
-    unit<T, 2> both;
-    both.v[0] = conversion<T>::from(x);
-    both.v[1] = conversion<T>::from(y);
-    *out = both;
-}
-
 template <class T, int TILE_N, bool TURNED_A, bool TURNED_B>
 __global__ void __launch_bounds__(TILE_THREADS(TILE_N), 1) grouped_tiles(grouped g) {
     enum {
@@ -239,10 +142,12 @@ __global__ void __launch_bounds__(TILE_THREADS(TILE_N), 1) grouped_tiles(grouped
     const int warp_i = warp / WARPS_N * WARP_M, warp_j = warp % WARPS_N * WARP_N;
     const int64_t a_stride = g.is_outer ? g.m : g.k, b_stride = TURNED_B ? g.n : g.k;
     const int64_t a_step = TURNED_A ? a_stride : 1, b_step = TURNED_B ? b_stride : 1; /* from term to term */
-    const int64_t n_tiles = first_tile[groups_of(g)] * ((g.n + TILE_N - 1) / TILE_N);
+    const int64_t n_tiles = tiles_of<TILE_M, TILE_N>(g, first_tile);
     for (int64_t index = blockIdx.x; index < n_tiles; index += gridDim.x) {
         const tile t = tile_at<TILE_M, TILE_N>(g, first_tile, index);
-        const uint16_t *const a = (const uint16_t *)g.a + t.a, *const b = (const uint16_t *)g.b + t.b;
+        const uint16_t *const a = (const uint16_t *)g.a + place_in_a(g, t);
+        const uint16_t *const b = (const uint16_t *)g.b + place_in_b(g, t);
+        const int64_t to = place_in_out(g, t);
         const int64_t n_steps = (t.n_k + TILE_K - 1) / TILE_K;
         auto fetch = [&](int64_t step) {
             const int slot = (int)(step % STAGES);
@@ -287,35 +192,27 @@ __global__ void __launch_bounds__(TILE_THREADS(TILE_N), 1) grouped_tiles(grouped
                 for (int half = 0; half < 2; half++) {
                     const int row = warp_i + 16 * i + 8 * half + lane / 4, column = warp_j + 8 * j + lane % 4 * 2;
                     if (row < t.n_m && column < t.n_n)
-                        pair_store<T>(g, t.out + row * g.n + column, sum[i][j][2 * half], sum[i][j][2 * half + 1]);
+                        pair_store<T>(g, to + row * g.n + column, sum[i][j][2 * half], sum[i][j][2 * half + 1]);
                 }
     }
 }
 
 /* ---- Launches ---------------------------------------------------------------------------------------------- */
 
-/* No more blocks than there can be tiles. */
-static unsigned blocks_of(const tl_kernel_args *args, const grouped &g, int tile_m, int tile_n, int per_processor) {
-    const int64_t of_n = (g.n + tile_n - 1) / tile_n;
-    const int64_t of_m = g.is_outer ? g.n_groups * ((g.m + tile_m - 1) / tile_m) : g.N / tile_m + g.n_groups + 1;
-    const int64_t most = (int64_t)cuda_state_of(args->stream)->n_multiprocessors * per_processor;
-    return (unsigned)(of_n * of_m < most ? of_n * of_m : most);
-}
-
 template <class T, int TILE_N, bool TURNED_A, bool TURNED_B>
-static void tiles_launch(const tl_kernel_args *args, const grouped &g) {
+static bool tiles_launch(const tl_kernel_args *args, const grouped &g) {
     auto kernel = grouped_tiles<T, TILE_N, TURNED_A, TURNED_B>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, TILE_BYTES(TILE_N));
+    if (!shared_memory_allow(args, kernel, TILE_BYTES(TILE_N))) return false;
     kernel<<<blocks_of(args, g, TILE_M, TILE_N, 1), TILE_THREADS(TILE_N), TILE_BYTES(TILE_N), stream_of(args)>>>(g);
+    return true;
 }
-template <class T, int TILE_N> static void tiles_turn(const tl_kernel_args *args, const grouped &g) {
-    if (g.is_outer) tiles_launch<T, TILE_N, true, true>(args, g);
-    else if (g.transpose_b) tiles_launch<T, TILE_N, false, false>(args, g);
-    else tiles_launch<T, TILE_N, false, true>(args, g);
+template <class T, int TILE_N> static bool tiles_turn(const tl_kernel_args *args, const grouped &g) {
+    if (g.is_outer) return tiles_launch<T, TILE_N, true, true>(args, g);
+    return g.transpose_b ? tiles_launch<T, TILE_N, false, false>(args, g)
+                         : tiles_launch<T, TILE_N, false, true>(args, g);
 }
-template <class T> static void tiles_choose(const tl_kernel_args *args, const grouped &g) {
-    if (g.n > 128) tiles_turn<T, 256>(args, g);
-    else tiles_turn<T, 128>(args, g);
+template <class T> static bool tiles_choose(const tl_kernel_args *args, const grouped &g) {
+    return g.n > 128 ? tiles_turn<T, 256>(args, g) : tiles_turn<T, 128>(args, g);
 }
 
 static bool fits_tiles(const tl_kernel_args *args, const grouped &g) {
@@ -348,9 +245,8 @@ static bool grouped_run(const tl_kernel_args *args, bool is_outer, bool adds) {
     g.fault = fault_of(args);
     if (g.n == 0 || (is_outer ? g.m : g.N) == 0) return true;
     if (fits_tiles(args, g)) {
-        if (g.dtype == TL_BF16) tiles_choose<bf16>(args, g);
-        else tiles_choose<f16>(args, g);
-        return true;
+        if (grouped_fits_hopper(args, g)) return grouped_hopper(args, g);
+        return g.dtype == TL_BF16 ? tiles_choose<bf16>(args, g) : tiles_choose<f16>(args, g);
     }
     const unsigned blocks = blocks_of(args, g, PLAIN, PLAIN, 4);
     if (compute_of(g.dtype) == COMPUTE_F64) grouped_plain<double><<<blocks, PLAIN_THREADS, 0, stream_of(args)>>>(g);
