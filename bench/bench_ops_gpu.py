@@ -313,12 +313,12 @@ def timed(ours, theirs):
     return least
 
 
-def apart(own, other):
-    """The largest difference over the largest value."""
+def apart(own, other, least=0):
+    """The largest difference over the largest value, or over `least` if that is larger."""
     own = torch.from_numpy(own.to(tally.float32).cpu().numpy())
     other = other.float().cpu()
     assert own.shape == other.shape, (own.shape, other.shape)
-    largest = other.abs().max().item() if other.numel() else 0
+    largest = max(other.abs().max().item() if other.numel() else 0, least)
     return (own - other).abs().max().item() / largest if largest else 0
 
 
@@ -344,7 +344,9 @@ def prepare(make, draw, dtype, backward):
 
     def theirs():
         return torch.autograd.grad(out_t, leaves_t, seed_t, retain_graph=True)
-    error = 0 if "dropout" in make.__name__ else max(apart(a, b) for a, b in zip(ours(), theirs()))
+    # The weight of one key is 1: the gradients of q and k are 0, and what is there is rounding.
+    least = 0.05 if "attention" in make.__name__ and values[0].shape[-2] == 1 else 0
+    error = 0 if "dropout" in make.__name__ else max(apart(a, b, least) for a, b in zip(ours(), theirs()))
     return ours, theirs, error, shapes
 
 

@@ -73,8 +73,12 @@ static bool is_done_by_cudnn(const tl_tensor *q, const tl_tensor *k, const struc
 }
 
 static uint64_t attention_workspace(const tl_call *c, const struct target *target) {
+    const tl_tensor *q = c->input[0];
     struct attention_sizes sizes;
-    return is_done_by_cudnn(c->input[0], c->input[1], c->attr, target, &sizes) ? ATTENTION_PLAN_BYTES : 0;
+    const bool by_cudnn = is_done_by_cudnn(q, c->input[1], c->attr, target, &sizes);
+    if (attention_fits_few(&sizes, dtype_info(q->dtype)->bits == 16, target->capability))
+        return attention_few_bytes(&sizes, c->attr);
+    return by_cudnn ? ATTENTION_PLAN_BYTES : 0;
 }
 
 /* delta = rowsum(g out), one per query and head; then what the kernels that do the call need: ours on Hopper, cuDNN, or

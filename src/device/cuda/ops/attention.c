@@ -1,11 +1,11 @@
 /* attention.c: attention and its gradient, by cuDNN if it can, otherwise by Tally's own kernels.
  *
- * Who does what. The gradient on compute capability 9.0: attention_hopper.cu. cuDNN: forward, and backward elsewhere
- * or of wider heads: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S.
- * device/cuda/shared/attention_rule.h has both rules. Forward with what cuDNN's graphs lack, but no mask, on 9.0:
- * attention_hopper_forward.cu. Everything else is ours: other calls of 16-bit operands with
- * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, a few queries and keys,
- * cards before 8.0) without.
+ * Who does what. Forward of up to 8 queries of 16 bits, as in decoding: attention_few.cu. The gradient on compute
+ * capability 9.0: attention_hopper.cu. cuDNN: forward, and backward elsewhere or of wider heads: bf16 and f16, heads
+ * of a multiple of 8, rows aligned to 16 bytes, causal only with T = S. device/cuda/shared/attention_rule.h has both
+ * rules. Forward with what cuDNN's graphs lack, but no mask, on 9.0: attention_hopper_forward.cu. Everything else is
+ * ours: other calls of 16-bit operands with heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32,
+ * f64, wider heads, up to 16 queries and keys, cards before 8.0) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -28,7 +28,7 @@
  *             | lengths of queries (b) i32, of keys (b) i32, where S is no multiple of 128 | the plan's own
  *             workspace
  *     ours:   delta (B,H,T) f32 (f64)
- * and of attention: the plan's own workspace, from the start.
+ * and of attention: the plan's own workspace, from the start; or what attention_few.cu says.
  *
  * TALLY_CUDA_VERBOSE=1 prints every plan considered, with its workspace, on stderr.
  */
@@ -478,7 +478,18 @@ static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_
 }
 
 /* A tile would be mostly empty: a warp per query is as fast, and does not round the weights. */
-static bool is_small(const struct attention_call *call) { return call->T * call->S < 32 * 32; }
+static bool is_small(const struct attention_call *call) {
+    return call->T <= ATTENTION_SMALL && call->S <= ATTENTION_SMALL;
+}
+
+static bool call_fits_few(const struct attention_call *call, const tl_kernel_args *args) {
+    const struct attention_sizes sizes = sizes_of(call);
+    const int capability = cuda_state_of(args->stream)->capability;
+    return attention_fits_few(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, capability) &&
+           (!call->mask || call->mask_dtype == TL_BOOL || call->mask_dtype == TL_BF16 || call->mask_dtype == TL_F16 ||
+            call->mask_dtype == TL_F32) &&
+           args->workspace_bytes >= attention_few_bytes(&sizes, args->attr);
+}
 
 /* Forward. */
 static bool call_fits_hopper_forward(const struct attention_call *call, const tl_kernel_args *args) {
@@ -544,6 +555,7 @@ bool cuda_attention(const tl_kernel_args *args) {
     if (attr->has_mask) mask_set(&call, &args->in[3]);
     if (attr->has_first_key) first_key_set(&call, &args->in[3 + attr->has_mask]);
     if (call.B == 0 || call.T == 0 || call.H == 0) return true;
+    if (call_fits_few(&call, args)) return attention_few_forward(args, &call);
     bool is_done = false;
     if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done)) return false;
     if (is_done) return true;

@@ -1,5 +1,5 @@
-/* attention.h: what attention.c (which chooses and speaks to cuDNN), attention_own.cu and attention_tiles.cu (our
- * kernels) share. */
+/* attention.h: what attention.c (which chooses and speaks to cuDNN), and our kernels (attention_*.cu)
+ * share. */
 #ifndef CUDA_ATTENTION_H
 #define CUDA_ATTENTION_H
 
@@ -50,6 +50,9 @@ bool attention_tiles_fit(const struct attention_call *call, int capability);
 bool attention_tiles_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_delta(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_tiles_backward(const tl_kernel_args *args, const struct attention_call *call);
+
+/* Forward of a few queries, where attention_fits_few says so; the workspace is as attention_rule.h counts it. */
+bool attention_few_forward(const tl_kernel_args *args, const struct attention_call *call);
 
 /* The gradient on Hopper's warpgroup tensor cores, where attention_fits_hopper says so. The workspace is as
  * attention_rule.h cuts it: delta, then slabs. */

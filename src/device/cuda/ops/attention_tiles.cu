@@ -20,152 +20,23 @@
  *
  * shared/tensor_core.cuh says which elements of a product a lane has.
  */
-#include "device/cuda/ops/attention.cuh"
-#include "device/cuda/shared/common.cuh"
-#include "device/cuda/shared/tensor_core.cuh"
+#include "device/cuda/ops/attention_tile.cuh"
 
 enum { TILE = 64, TILE_WARPS = 4, TILE_THREADS = 32 * TILE_WARPS, WIDEST = 256, STAGES = 2 };
-enum { PAD = 8 }; /* elements behind each row in shared memory, so that eight rows lie in different banks */
 
 template <int DP> struct tile_shape {
-    enum { ROW = DP + PAD };                /* elements from row to row in shared memory */
-    enum { KEYS = DP > 128 ? 32 : 64 };     /* in a tile that queries walk */
-    enum { QUERIES = DP > 32 ? 32 : 64 };   /* in a tile that keys walk */
-    enum { COLUMNS = DP > 128 ? 128 : DP }; /* of dk and dv that a block has */
+    enum { KEYS = DP > 128 ? 32 : 64 };        /* in a tile that queries walk */
+    enum { QUERIES = DP > 32 ? 32 : 64 };      /* in a tile that keys walk */
+    enum { COLUMNS = DP > 128 ? DP / 2 : DP }; /* of dk and dv that a block has */
 };
-
-/* ---- Rounding ----------------------------------------------------------------------------------------- */
-
-template <class T> __device__ inline uint16_t rounded_bits(float x) {
-    const T rounded = conversion<T>::from(x);
-    uint16_t bits;
-    memcpy(&bits, &rounded, 2);
-    return bits;
-}
-/* Two numbers, rounded, the first in the lower half. */
-template <class T> __device__ inline uint32_t pair_of(float first, float second) {
-    return (uint32_t)rounded_bits<T>(second) << 16 | rounded_bits<T>(first);
-}
-
-__device__ inline int warp_rows() { return (int)threadIdx.x / 32 * 16; } /* the first of the warp's rows in a tile */
 
 /* ---- Tiles and operands ------------------------------------------------------------------------------- */
 
-/* Every row of D begins at a multiple of `bytes`, and is a multiple of it long. */
-__host__ __device__ inline bool is_aligned(const attention_rows &rows, int64_t D, int bytes) {
-    return (uintptr_t)rows.data % (unsigned)bytes == 0 &&
-           (rows.stride_b | rows.stride_t | rows.stride_h | D) % (bytes / 2) == 0;
-}
-
-/* N rows of a head from `first` on into shared memory, BYTES at a time; zeros beyond `end` and beyond D. */
-template <int DP, int N, int BYTES>
-__device__ inline void tile_copy(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
-                                 int64_t end, int64_t D) {
-    enum { PACK = BYTES / 2, PER_ROW = DP / PACK };
-    for (int i = (int)threadIdx.x; i < N * PER_ROW; i += TILE_THREADS) {
-        const int row = i / PER_ROW, column = i % PER_ROW * PACK;
-        const bool is_there = first + row < end && column < D;
-        copy_later<BYTES>(tile + row * tile_shape<DP>::ROW + column,
-                          row_at(rows, b, is_there ? first + row : 0, h) + (is_there ? column : 0), is_there);
-    }
-}
-/* The same where rows begin at odd places: a batch of elements is read before it is written. */
-template <int DP, int N>
-__device__ inline void tile_copy_single(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
-                                        int64_t end, int64_t D) {
-    enum { BATCH = 8 };
-    for (int i = (int)threadIdx.x; i < N * DP; i += BATCH * TILE_THREADS) {
-        uint16_t x[BATCH];
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
-            const int row = (i + k * TILE_THREADS) / DP, column = (i + k * TILE_THREADS) % DP;
-            x[k] = first + row < end && column < D ? row_at(rows, b, first + row, h)[column] : 0;
-        }
-#pragma unroll
-        for (int k = 0; k < BATCH; k++)
-            tile[(i + k * TILE_THREADS) / DP * tile_shape<DP>::ROW + (i + k * TILE_THREADS) % DP] = x[k];
-    }
-}
-template <int DP, int N>
-__device__ inline void tile_load(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
-                                 int64_t end, int64_t D) {
-    static_assert(N * DP % (8 * TILE_THREADS) == 0, "tile_copy_single takes whole batches");
-    if (is_aligned(rows, D, 16)) tile_copy<DP, N, 16>(tile, rows, b, first, h, end, D);
-    else if (is_aligned(rows, D, 8)) tile_copy<DP, N, 8>(tile, rows, b, first, h, end, D);
-    else if (is_aligned(rows, D, 4)) tile_copy<DP, N, 4>(tile, rows, b, first, h, end, D);
-    else tile_copy_single<DP, N>(tile, rows, b, first, h, end, D);
-}
-
 /* 16-bit elements of shared memory: n_own tiles of the block's own rows, and the ring of tiles of n rows, which takes
- * the place of the first once they are in registers. What a mask adds lies behind them. */
+ * the place of the first once they are in registers. */
 __host__ __device__ constexpr int shared_elements(int DP, int n_own, int n, bool holds) {
     const int own = n_own * TILE, ring = STAGES * 2 * n;
     return (DP + PAD) * (holds ? (own > ring ? own : ring) : own + ring);
-}
-
-/* The warp's 16 rows of a tile, as A's of 16 columns each: in registers, or read each time. */
-template <int DP, bool HOLDS> struct own_rows {
-    const uint16_t *at;
-    __device__ inline void take(const uint16_t *tile) {
-        const int lane = lane_of();
-        at = tile + (warp_rows() + lane % 16) * tile_shape<DP>::ROW + lane / 16 * 8;
-    }
-    __device__ inline void get(uint32_t (&a)[4], int k) const { parts_load<false>(a, at + 16 * k); }
-};
-template <int DP> struct own_rows<DP, true> {
-    uint32_t held[DP / 16][4];
-    __device__ inline void take(const uint16_t *tile) {
-        own_rows<DP, false> rows;
-        rows.take(tile);
-#pragma unroll
-        for (int k = 0; k < DP / 16; k++) rows.get(held[k], k);
-    }
-    __device__ inline void get(uint32_t (&a)[4], int k) const {
-#pragma unroll
-        for (int i = 0; i < 4; i++) a[i] = held[k][i];
-    }
-};
-
-/* c (16,N) = own (16,DP) tile^T: the tile's N rows are the columns of the result. */
-template <class T, int DP, int N, class OWN>
-__device__ inline void multiply_rows(float (&c)[N / 8][4], const OWN &own, const uint16_t *tile) {
-    const int lane = lane_of();
-    const uint16_t *at = tile + (lane / 16 * 8 + lane % 8) * tile_shape<DP>::ROW + lane / 8 % 2 * 8;
-#pragma unroll
-    for (int n = 0; n < N / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) c[n][i] = 0;
-#pragma unroll
-    for (int k = 0; k < DP / 16; k++) {
-        uint32_t a[4], b[4];
-        own.get(a, k);
-#pragma unroll
-        for (int n = 0; n < N / 8; n += 2) {
-            parts_load<false>(b, at + 8 * n * tile_shape<DP>::ROW + 16 * k);
-            tensor_core<T>::multiply(c[n], a, b[0], b[1]);
-            tensor_core<T>::multiply(c[n + 1], a, b[2], b[3]);
-        }
-    }
-}
-
-/* c (16,COLUMNS) += p (16,N) tile (N,COLUMNS): p, rounded, are the results of multiply_rows. */
-template <class T, int DP, int COLUMNS, int N>
-__device__ inline void multiply_columns(float (&c)[COLUMNS / 8][4], const float (&p)[N / 8][4], const uint16_t *tile) {
-    const int lane = lane_of();
-    const uint16_t *at = tile + lane % 16 * tile_shape<DP>::ROW + lane / 16 * 8;
-#pragma unroll
-    for (int k = 0; k < N / 16; k++) {
-        const uint32_t a[4] = {pair_of<T>(p[2 * k][0], p[2 * k][1]), pair_of<T>(p[2 * k][2], p[2 * k][3]),
-                               pair_of<T>(p[2 * k + 1][0], p[2 * k + 1][1]),
-                               pair_of<T>(p[2 * k + 1][2], p[2 * k + 1][3])};
-#pragma unroll
-        for (int n = 0; n < COLUMNS / 8; n += 2) {
-            uint32_t b[4];
-            parts_load<true>(b, at + 16 * k * tile_shape<DP>::ROW + 8 * n);
-            tensor_core<T>::multiply(c[n], a, b[0], b[1]);
-            tensor_core<T>::multiply(c[n + 1], a, b[2], b[3]);
-        }
-    }
 }
 
 /* The warp's 16 rows, times a factor for each of the lane's two, into rows of a head from `first` on, columns from
@@ -220,21 +91,7 @@ __device__ inline lane_sight sight_of_keys(const attention_call &a, int64_t b, i
     return own;
 }
 
-/* c tanh(s / c) = c - 2 c / (e^(2 s / c) + 1), in powers of two, of a product; `cap` is c in powers of two, and `grow`
- * turns a product into the exponent. Its error is some 2^-22 of c. */
-__device__ inline float capped_score(float product, float grow, float cap) {
-    return cap - 2 * cap / (exp2_of(product * grow) + 1);
-}
-template <int N> __device__ inline void scores_cap(float (&p)[N / 8][4], const attention_call &a) {
-    const float cap = (float)a.soft_cap * LOG2_E, grow = 2 * (float)a.scale / (float)a.soft_cap * LOG2_E;
-#pragma unroll
-    for (int j = 0; j < N / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) p[j][i] = capped_score(p[j][i], grow, cap);
-}
-/* The factor from products, capped or not, to scores in powers of two; and the slope of the cap of such a score, by its
- * share of the cap. */
-__device__ inline float score_scale(const attention_call &a) { return a.soft_cap > 0 ? 1.0f : (float)a.scale * LOG2_E; }
+/* The slope of the cap of a score, by its share of the cap. */
 __device__ inline float cap_share(const attention_call &a) {
     return a.soft_cap > 0 ? 1 / ((float)a.soft_cap * LOG2_E) : 0.0f;
 }
@@ -254,65 +111,35 @@ __device__ inline void scores_hide(float (&p)[N / 8][4], const lane_sight &own, 
         }
 }
 
-/* What a mask adds to the scores of TILE rows and N columns, in powers of two; lowest where it hides. Rows are queries
- * or, KEYS_FIRST, keys. Neighbouring threads read neighbouring keys, so that a warp reads whole lines, and a batch of
- * elements is read before it is written. */
-template <int N> struct mask_tile { float added[TILE][N + 1]; };
-__device__ inline float mask_added(uint8_t x, tl_dtype) { return x ? 0 : lowest<float>(); }
-__device__ inline float mask_added(uint16_t x, tl_dtype dtype) {
-    return (dtype == TL_BF16 ? __uint_as_float((uint32_t)x << 16) : __half2float(__ushort_as_half(x))) * LOG2_E;
-}
-__device__ inline float mask_added(float x, tl_dtype) { return x * LOG2_E; }
-
-/* By the size of an element. */
+/* What the mask adds to the warp's scores of rows from `first` on and N columns from `at` on, in powers of two. Rows
+ * are queries or, KEYS_FIRST, keys. */
 template <class M, int N, bool KEYS_FIRST>
-__device__ inline void mask_copy(mask_tile<N> &tile, const attention_call &a, int64_t b, int64_t h, int begin, int at) {
+__device__ inline void mask_rows(float (&added)[N / 8][4], const attention_call &a, int64_t b, int64_t h, int first,
+                                 int at) {
     const M *const head = (const M *)a.mask + b * a.mask_stride[0] + h * a.mask_stride[1];
-    enum { WIDTH = KEYS_FIRST ? TILE : N, BATCH = 16 };
-    for (int i = (int)threadIdx.x; i < TILE * N; i += BATCH * TILE_THREADS) {
-        M x[BATCH];
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
-            const int outer = (i + k * TILE_THREADS) / WIDTH, inner = (i + k * TILE_THREADS) % WIDTH;
-            const int64_t t = min((int64_t)((KEYS_FIRST ? at : begin) + outer), a.T - 1);
-            const int64_t s = min((int64_t)((KEYS_FIRST ? begin : at) + inner), a.S - 1);
-            x[k] = head[t * a.mask_stride[2] + s * a.mask_stride[3]];
-        }
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
-            const int outer = (i + k * TILE_THREADS) / WIDTH, inner = (i + k * TILE_THREADS) % WIDTH;
-            tile.added[KEYS_FIRST ? inner : outer][KEYS_FIRST ? outer : inner] = mask_added(x[k], a.mask_dtype);
-        }
-    }
+    const int n_rows = (int)(KEYS_FIRST ? a.S : a.T), n = (int)(KEYS_FIRST ? a.T : a.S);
+    const int64_t row_stride = a.mask_stride[KEYS_FIRST ? 3 : 2], stride = a.mask_stride[KEYS_FIRST ? 2 : 3];
+    const M *const above = head + min(first + lane_row(), n_rows - 1) * row_stride;
+    const M *const below = head + min(first + lane_row() + 8, n_rows - 1) * row_stride;
+    mask_read<M, N>(added, above, below, stride, !KEYS_FIRST && mask_has_pairs<M>(a), at, n);
 }
 template <int N, bool KEYS_FIRST>
-__device__ inline void mask_load(mask_tile<N> &tile, const attention_call &a, int64_t b, int64_t h, int begin, int at) {
-    static_assert(TILE * N % (16 * TILE_THREADS) == 0, "mask_copy takes whole batches");
-    if (a.mask_dtype == TL_BOOL) mask_copy<uint8_t, N, KEYS_FIRST>(tile, a, b, h, begin, at);
-    else if (a.mask_dtype == TL_F32) mask_copy<float, N, KEYS_FIRST>(tile, a, b, h, begin, at);
-    else mask_copy<uint16_t, N, KEYS_FIRST>(tile, a, b, h, begin, at);
+__device__ inline void mask_load(float (&added)[N / 8][4], const attention_call &a, int64_t b, int64_t h, int first,
+                                 int at) {
+    if (a.mask_dtype == TL_BOOL) mask_rows<uint8_t, N, KEYS_FIRST>(added, a, b, h, first, at);
+    else if (a.mask_dtype == TL_BF16) mask_rows<bf16, N, KEYS_FIRST>(added, a, b, h, first, at);
+    else if (a.mask_dtype == TL_F16) mask_rows<f16, N, KEYS_FIRST>(added, a, b, h, first, at);
+    else mask_rows<float, N, KEYS_FIRST>(added, a, b, h, first, at);
 }
-template <int N> __device__ inline void scores_mask(float (&p)[N / 8][4], const mask_tile<N> &tile) {
+template <int N> __device__ inline void scores_mask(float (&p)[N / 8][4], const float (&added)[N / 8][4]) {
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float added = tile.added[warp_rows() + lane_row() + i / 2 * 8][8 * j + lane_pair() + i % 2];
-            if (p[j][i] != lowest<float>()) p[j][i] += added; /* what is hidden stays so, whatever is added */
-        }
+        for (int i = 0; i < 4; i++)
+            if (p[j][i] != lowest<float>()) p[j][i] += added[j][i]; /* what is hidden stays so, whatever is added */
 }
 
 /* ---- Forward ------------------------------------------------------------------------------------------ */
-
-/* Over the four lanes that share a row. */
-__device__ inline float row_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 1));
-    return fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 2));
-}
-__device__ inline float row_sum(float x) {
-    x += __shfl_xor_sync(ALL_LANES, x, 1);
-    return x + __shfl_xor_sync(ALL_LANES, x, 2);
-}
 
 /* Where a block of queries is, and which keys it walks. */
 struct query_block {
@@ -331,52 +158,16 @@ __device__ inline query_block query_block_of(const attention_call &a, int64_t n)
     return q;
 }
 
-/* Softmax so far: the largest score and the sum of the weights, of the lane's two rows. */
-struct row_softmax {
-    float top[2], sum[2];
-};
-
-/* Turns scores into weights, brings the sums so far to the new maximum, and drops. */
-template <int N, int DP>
-__device__ inline void weights_of(float (&p)[N / 8][4], row_softmax &r, float (&o)[DP / 8][4], const tile_mask &mask,
-                                  uint64_t mask_row, int at) {
-    float top[2] = {r.top[0], r.top[1]}, shift[2];
-#pragma unroll
-    for (int j = 0; j < N / 8; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) top[i / 2] = fmaxf(top[i / 2], p[j][i]);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        top[i] = row_max(top[i]);
-        shift[i] = top[i] == lowest<float>() ? 0 : top[i]; /* nothing seen yet: 2^-inf is the 0 we want */
-        const float shrink = exp2_of(r.top[i] - shift[i]);
-        r.top[i] = top[i];
-        r.sum[i] *= shrink;
-#pragma unroll
-        for (int j = 0; j < DP / 8; j++) o[j][2 * i] *= shrink, o[j][2 * i + 1] *= shrink;
-    }
-#pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        const unsigned keeps = keeps_queries(mask, mask_row, at + 8 * j);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float weight = exp2_of(p[j][i] - shift[i / 2]);
-            r.sum[i / 2] += weight;
-            p[j][i] = keeps >> i & 1 ? weight : 0;
-        }
-    }
-}
-
 /* Two tiles of N rows, of x and y, stage after stage. */
 template <int DP, int N> struct tile_ring {
     uint16_t *memory;
-    static const int ELEMENTS = N * tile_shape<DP>::ROW;
+    static const int ELEMENTS = N * tile_row<DP>();
     __device__ inline uint16_t *first(int i) const { return memory + i % STAGES * 2 * ELEMENTS; }
     __device__ inline uint16_t *second(int i) const { return first(i) + ELEMENTS; }
     __device__ inline void load(int i, const attention_rows &x, const attention_rows &y, int64_t b, int64_t at,
                                 int64_t h, int64_t end, int64_t D) const {
-        tile_load<DP, N>(first(i), x, b, at, h, end, D);
-        tile_load<DP, N>(second(i), y, b, at, h, end, D);
+        tile_load<DP, N, TILE_THREADS>(first(i), x, b, at, h, end, D);
+        tile_load<DP, N, TILE_THREADS>(second(i), y, b, at, h, end, D);
         copies_commit();
     }
     /* Tile i is there, and tile i + 1 may be under way. */
@@ -387,16 +178,15 @@ template <int DP, int N> struct tile_ring {
 };
 
 template <class T, int DP> __global__ void __launch_bounds__(TILE_THREADS) tiles_forward(attention_call a, int64_t n) {
-    enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 128, OWN = TILE * tile_shape<DP>::ROW };
+    enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 128, OWN = TILE * tile_row<DP>() };
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : OWN)};
-    mask_tile<N> &masked = *(mask_tile<N> *)(memory + shared_elements(DP, 1, N, HOLDS));
     const query_block at = query_block_of(a, n);
     const tile_mask mask = mask_of(a);
     const uint64_t mask_row = keeps_row(mask, at.head * a.T + at.first);
     const lane_sight own = sight_of_queries(a, at.b, at.first);
     own_rows<DP, HOLDS> q;
-    tile_load<DP, TILE>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
+    tile_load<DP, TILE, TILE_THREADS>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
     copies_commit();
     copies_wait<0>();
     __syncthreads();
@@ -409,13 +199,14 @@ template <class T, int DP> __global__ void __launch_bounds__(TILE_THREADS) tiles
     for (int i = 0, s = begin; s < at.to; i++, s += N) {
         if (s + N < at.to) ring.load(i + 1, a.k, a.v, at.b, s + N, at.h_kv, a.S, a.D);
         else copies_commit();
-        if (a.mask) mask_load<N, false>(masked, a, at.b, at.h, at.begin, s);
+        float added[N / 8][4]; /* read while the tile arrives */
+        if (a.mask) mask_load<N, false>(added, a, at.b, at.h, at.first, s);
         ring.wait();
         float p[N / 8][4];
         multiply_rows<T, DP, N>(p, q, ring.first(i));
         if (a.soft_cap > 0) scores_cap<N>(p, a);
         scores_hide<N>(p, own, s, score_scale(a), s >= at.whole_from && s + N <= at.whole_to);
-        if (a.mask) scores_mask<N>(p, masked);
+        if (a.mask) scores_mask<N>(p, added);
         weights_of<N, DP>(p, r, o, mask, mask_row, s);
         multiply_columns<T, DP, DP, N>(o, p, ring.second(i));
         __syncthreads();
@@ -443,10 +234,9 @@ __device__ inline float weight_of(float score, float lse) {
 template <class T, int DP>
 __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, const float *delta, int64_t n) {
     enum { N = tile_shape<DP>::QUERIES, COLUMNS = tile_shape<DP>::COLUMNS, HOLDS = DP <= 64 };
-    enum { OWN = TILE * tile_shape<DP>::ROW };
+    enum { OWN = TILE * tile_row<DP>() };
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : 2 * OWN)};
-    mask_tile<N> &masked = *(mask_tile<N> *)(memory + shared_elements(DP, 2, N, HOLDS));
     const int64_t head = blockIdx.x / n, b = head / a.H_kv, h_kv = head % a.H_kv, group = a.H / a.H_kv;
     const int begin = (int)(blockIdx.x % n) * TILE, first = begin + warp_rows(); /* the longest first */
     const int64_t last = min((int64_t)begin + TILE, a.S) - 1;
@@ -457,8 +247,8 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
     const tile_mask mask = mask_of(a);
     const lane_sight own = sight_of_keys(a, b, first);
     own_rows<DP, HOLDS> k, v;
-    tile_load<DP, TILE>(memory, a.k, b, begin, h_kv, a.S, a.D);
-    tile_load<DP, TILE>(memory + OWN, a.v, b, begin, h_kv, a.S, a.D);
+    tile_load<DP, TILE, TILE_THREADS>(memory, a.k, b, begin, h_kv, a.S, a.D);
+    tile_load<DP, TILE, TILE_THREADS>(memory + OWN, a.v, b, begin, h_kv, a.S, a.D);
     copies_commit();
     copies_wait<0>();
     __syncthreads();
@@ -473,25 +263,32 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
         if (next < n_all)
             ring.load(next, a.q, a.g, b, from + next % n_tiles * N, h_kv * group + next / n_tiles, a.T, a.D);
         else copies_commit();
-        if (a.mask) mask_load<N, true>(masked, a, b, h, begin, t0);
+        float added[N / 8][4], lse[N / 8][2], own_delta[N / 8][2]; /* read while the tile arrives */
+        if (a.mask) mask_load<N, true>(added, a, b, h, first, t0);
+#pragma unroll
+        for (int j = 0; j < N / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int64_t t = row + min(t0 + 8 * j + lane_pair() + e, (int)a.T - 1);
+                lse[j][e] = ((const float *)a.lse)[t] * LOG2_E, own_delta[j][e] = delta[t];
+            }
         ring.wait();
         float p[N / 8][4], ds[N / 8][4];
         multiply_rows<T, DP, N>(p, k, ring.first(i));
         multiply_rows<T, DP, N>(ds, v, ring.second(i));
         if (a.soft_cap > 0) scores_cap<N>(p, a);
         scores_hide<N>(p, own, t0, score_scale(a), t0 >= whole_from && t0 + N <= whole_to);
-        if (a.mask) scores_mask<N>(p, masked);
+        if (a.mask) scores_mask<N>(p, added);
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             const unsigned keeps = keeps_keys(mask, row + t0 + 8 * j, first);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const int64_t t = min((int64_t)t0 + 8 * j + lane_pair() + e % 2, a.T - 1);
-                const float weight = weight_of(p[j][e], ((const float *)a.lse)[row + t] * LOG2_E);
+                const float weight = weight_of(p[j][e], lse[j][e % 2]);
                 const float dp = keeps >> e & 1 ? mask.growth * ds[j][e] : 0;
                 const float slope = share > 0 ? cap_slope(p[j][e], share) : 1;
                 p[j][e] = keeps >> e & 1 ? weight : 0;
-                ds[j][e] = weight == 0 ? 0 : weight * (dp - delta[row + t]) * slope;
+                ds[j][e] = weight == 0 ? 0 : weight * (dp - own_delta[j][e % 2]) * slope;
             }
         }
         multiply_columns<T, DP, COLUMNS, N>(dv, p, ring.second(i) + column);
@@ -518,10 +315,9 @@ __device__ inline void mask_gradient(const attention_call &a, const float (&ds)[
 
 template <class T, int DP>
 __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, const float *delta, int64_t n) {
-    enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 64, OWN = TILE * tile_shape<DP>::ROW };
+    enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 64, OWN = TILE * tile_row<DP>() };
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : 2 * OWN)};
-    mask_tile<N> &masked = *(mask_tile<N> *)(memory + shared_elements(DP, 2, N, HOLDS));
     query_block at = query_block_of(a, n);
     if (a.dmask) at.from = 0, at.to = (int)a.S; /* its zeros are written too */
     const int64_t row = at.head * a.T + at.first;
@@ -529,8 +325,8 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
     const uint64_t mask_row = keeps_row(mask, row);
     const lane_sight own = sight_of_queries(a, at.b, at.first);
     own_rows<DP, HOLDS> q, g;
-    tile_load<DP, TILE>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
-    tile_load<DP, TILE>(memory + OWN, a.g, at.b, at.begin, at.h, a.T, a.D);
+    tile_load<DP, TILE, TILE_THREADS>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
+    tile_load<DP, TILE, TILE_THREADS>(memory + OWN, a.g, at.b, at.begin, at.h, a.T, a.D);
     copies_commit();
     copies_wait<0>();
     __syncthreads();
@@ -549,14 +345,15 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
     for (int i = 0, s = begin; s < at.to; i++, s += N) {
         if (s + N < at.to) ring.load(i + 1, a.k, a.v, at.b, s + N, at.h_kv, a.S, a.D);
         else copies_commit();
-        if (a.mask) mask_load<N, false>(masked, a, at.b, at.h, at.begin, s);
+        float added[N / 8][4]; /* read while the tile arrives */
+        if (a.mask) mask_load<N, false>(added, a, at.b, at.h, at.first, s);
         ring.wait();
         float p[N / 8][4], ds[N / 8][4];
         multiply_rows<T, DP, N>(p, q, ring.first(i));
         multiply_rows<T, DP, N>(ds, g, ring.second(i));
         if (a.soft_cap > 0) scores_cap<N>(p, a);
         scores_hide<N>(p, own, s, score_scale(a), s >= at.whole_from && s + N <= at.whole_to);
-        if (a.mask) scores_mask<N>(p, masked);
+        if (a.mask) scores_mask<N>(p, added);
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             const unsigned keeps = keeps_queries(mask, mask_row, s + 8 * j);
@@ -580,14 +377,9 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, 
 
 static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 
-/* Bytes of shared memory of a call. */
-static int shared_bytes(const attention_call &a, int DP, int n_own, int n, bool holds) {
-    return 2 * shared_elements(DP, n_own, n, holds) + (a.mask ? TILE * (n + 1) * (int)sizeof(float) : 0);
-}
-
 template <class T, int DP> static bool forward_launch(const tl_kernel_args *args, const attention_call &a) {
     const int64_t n = tiles_of(a.T);
-    const int bytes = shared_bytes(a, DP, 1, tile_shape<DP>::KEYS, DP <= 128);
+    const int bytes = 2 * shared_elements(DP, 1, tile_shape<DP>::KEYS, DP <= 128);
     if (!shared_memory_allow(args, tiles_forward<T, DP>, bytes)) return false;
     tiles_forward<T, DP><<<(unsigned)(n * a.B * a.H), TILE_THREADS, (size_t)bytes, stream_of(args)>>>(a, n);
     return true;
@@ -596,8 +388,8 @@ template <class T, int DP> static bool forward_launch(const tl_kernel_args *args
 template <class T, int DP> static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
     const int64_t n_keys = tiles_of(a.S), n_queries = tiles_of(a.T);
     const float *delta = (const float *)args->workspace;
-    const int key_bytes = shared_bytes(a, DP, 2, tile_shape<DP>::QUERIES, DP <= 64);
-    const int query_bytes = shared_bytes(a, DP, 2, tile_shape<DP>::KEYS, DP <= 64);
+    const int key_bytes = 2 * shared_elements(DP, 2, tile_shape<DP>::QUERIES, DP <= 64);
+    const int query_bytes = 2 * shared_elements(DP, 2, tile_shape<DP>::KEYS, DP <= 64);
     if (!shared_memory_allow(args, tiles_keys<T, DP>, key_bytes) ||
         !shared_memory_allow(args, tiles_queries<T, DP>, query_bytes))
         return false;
@@ -608,14 +400,17 @@ template <class T, int DP> static bool backward_launch(const tl_kernel_args *arg
     return true;
 }
 
+template <class T, bool BACKWARD, int DP> static bool launch(const tl_kernel_args *args, const attention_call &a) {
+    return BACKWARD ? backward_launch<T, DP>(args, a) : forward_launch<T, DP>(args, a);
+}
 /* By the head size, rounded up. */
-template <class T, bool BACKWARD> static bool launch(const tl_kernel_args *args, const attention_call &a) {
-    bool (*const by_size[4])(const tl_kernel_args *,
-                             const attention_call &) = {BACKWARD ? backward_launch<T, 32> : forward_launch<T, 32>,
-                                                        BACKWARD ? backward_launch<T, 64> : forward_launch<T, 64>,
-                                                        BACKWARD ? backward_launch<T, 128> : forward_launch<T, 128>,
-                                                        BACKWARD ? backward_launch<T, 256> : forward_launch<T, 256>};
-    return by_size[a.D <= 32 ? 0 : a.D <= 64 ? 1 : a.D <= 128 ? 2 : 3](args, a);
+template <class T, bool BACKWARD> static bool launch_sized(const tl_kernel_args *args, const attention_call &a) {
+    if (a.D <= 32) return launch<T, BACKWARD, 32>(args, a);
+    if (a.D <= 64) return launch<T, BACKWARD, 64>(args, a);
+    if (a.D <= 96) return launch<T, BACKWARD, 96>(args, a);
+    if (a.D <= 128) return launch<T, BACKWARD, 128>(args, a);
+    if (a.D <= 192) return launch<T, BACKWARD, 192>(args, a);
+    return launch<T, BACKWARD, 256>(args, a);
 }
 
 extern "C" {
@@ -634,11 +429,11 @@ bool attention_tiles_fit(const attention_call *a, int capability) {
 }
 
 bool attention_tiles_forward(const tl_kernel_args *args, const attention_call *call) {
-    return call->dtype == TL_BF16 ? launch<bf16, false>(args, *call) : launch<f16, false>(args, *call);
+    return call->dtype == TL_BF16 ? launch_sized<bf16, false>(args, *call) : launch_sized<f16, false>(args, *call);
 }
 
 bool attention_tiles_backward(const tl_kernel_args *args, const attention_call *call) {
-    return call->dtype == TL_BF16 ? launch<bf16, true>(args, *call) : launch<f16, true>(args, *call);
+    return call->dtype == TL_BF16 ? launch_sized<bf16, true>(args, *call) : launch_sized<f16, true>(args, *call);
 }
 
 } /* extern "C" */

@@ -1,5 +1,5 @@
-/* attention_rule.h: which calls of attention cuDNN and our kernel for Hopper do on a GPU, and the workspace that the
- * gradient gets there.
+/* attention_rule.h: which calls of attention cuDNN and our kernels for Hopper and for a few queries do on a GPU, and
+ * the workspace that they get there.
  *
  * The workspace rule (attention.c) and the kernel that cuts the workspace up (device/cuda/ops/attention.c) both read
  * this, so that `meta` prices what runs. Only sizes and attributes decide. A call that cuDNN cannot take because of
@@ -81,6 +81,46 @@ static inline uint64_t attention_slice_bytes(const struct attention_sizes *s, in
                                   attention_group_bytes(s, n_heads) + ATTENTION_PLAN_BYTES, &bytes)
                ? UINT64_MAX
                : bytes;
+}
+
+/* ---- A few queries (ops/attention_few.cu) ---- */
+
+/* Blocks walk parts of the keys, FEW_KEYS at a time, with FEW_ROWS rows: queries of the heads that share a key head.
+ * About FEW_BLOCKS blocks in all: eight for each SM of an H100 or H200. */
+enum { FEW_QUERIES = 8, FEW_ROWS = 16, FEW_KEYS = 64, FEW_BLOCKS = 1056, FEW_PARTS = 64 };
+
+/* Fewer keys than this are for a warp without tensor cores. */
+enum { ATTENTION_SMALL = 16 };
+
+static inline bool attention_fits_few(const struct attention_sizes *s, bool is_16_bit, int capability) {
+    const bool fits_lengths = s->T > 0 && s->T <= FEW_QUERIES && s->S > ATTENTION_SMALL && s->S <= 1 << 24;
+    const bool fits_heads = s->B > 0 && s->H > 0 && s->D > 0 && s->D <= 256 && s->H / s->H_kv <= 1 << 16;
+    return capability >= 80 && is_16_bit && fits_lengths && fits_heads && s->B * s->H <= 1 << 20;
+}
+
+/* Part i has keys first + i keys .. of the S, up to first + (i + 1) keys. Only sizes decide, so that every card adds in
+ * the same order. Keys before all windows are in no part. */
+struct few_cut {
+    int n_parts, n_row_tiles;
+    int64_t first, keys;
+};
+static inline struct few_cut attention_few_cut(const struct attention_sizes *s, const struct attr_attention *a) {
+    const int64_t hidden = a->window > 0 && a->window < s->S ? s->S - s->T - a->window + 1 : 0;
+    const int64_t first = hidden > 0 ? hidden / FEW_KEYS * FEW_KEYS : 0;
+    const int64_t n_row_tiles = (s->H / s->H_kv * s->T + FEW_ROWS - 1) / FEW_ROWS;
+    const int64_t n_tiles = (s->S - first + FEW_KEYS - 1) / FEW_KEYS, n = s->B * s->H_kv * n_row_tiles;
+    int64_t n_parts = FEW_BLOCKS / n;
+    n_parts = n_parts < 1 ? 1 : n_parts > FEW_PARTS ? (int64_t)FEW_PARTS : n_parts;
+    const int64_t each = (n_tiles + n_parts - 1) / n_parts;
+    const struct few_cut cut = {(int)((n_tiles + each - 1) / each), (int)n_row_tiles, first, each * FEW_KEYS};
+    return cut;
+}
+
+/* Of each part and row: D sums of weighted values, the largest score and the sum of the weights, in f32. */
+static inline uint64_t attention_few_bytes(const struct attention_sizes *s, const struct attr_attention *a) {
+    const struct few_cut cut = attention_few_cut(s, a);
+    const uint64_t n_rows = (uint64_t)(s->B * s->H * s->T);
+    return cut.n_parts > 1 ? (uint64_t)cut.n_parts * n_rows * (uint64_t)(s->D + 2) * sizeof(float) : 0;
 }
 
 /* ---- Our own backward on Hopper (ops/attention_hopper.cu) ---- */

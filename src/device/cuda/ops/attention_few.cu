@@ -1,0 +1,276 @@
+/* attention_few.cu: attention of a few queries on many keys, as in decoding: 16 bits, heads of up to 256, whatever
+ * hides or drops keys.
+ *
+ * The keys are cut into parts (attention_few_cut), and a block walks one part, so that a single query keeps the
+ * whole GPU busy. Its 16 rows are queries of all heads that share the key head: keys and values are read once for
+ * all of them. Row r of a key head is query r % T of its head r / T.
+ *
+ * A block's warps take 16 keys each in turns, and do not wait for each other: a warp copies its next keys and values
+ * to shared memory (cp.async) while it computes. Each has its own running maximum and sum, as in attention_tiles.cu.
+ * At the end the block adds up what its warps have, and few_join what the parts have, both in order: the same bits
+ * each time.
+ *
+ *      out = sum_i 2^(top_i - top) out_i / sum_i 2^(top_i - top) sum_i        lse = top + log sum
+ *
+ * The workspace, of more than one part: out_i (parts, B H T, D), then top_i and sum_i (parts, B H T, 2), in f32.
+ */
+#include "device/cuda/ops/attention_tile.cuh"
+#include "device/cuda/shared/attention_rule.h"
+
+enum { KEYS = 16, MOST_WARPS = FEW_KEYS / KEYS, STAGES = 2, JOIN_THREADS = 128 };
+/* Wide heads take half the warps, so that a GPU with 99 KB of shared memory has room. */
+template <int DP> __host__ __device__ constexpr int warps_of() { return DP > 128 ? MOST_WARPS / 2 : MOST_WARPS; }
+
+struct few_call {
+    attention_call a;
+    few_cut cut;
+    float *sums, *scales; /* of parts: out_i; top_i and sum_i */
+};
+
+/* What a block has: rows first_row .. of a key head, keys from .. to - 1. */
+struct few_block {
+    int64_t b, h_kv, first_head; /* the first of the heads that share it */
+    int64_t place;               /* of its first row among B H T */
+    int first_row, n_rows, part; /* n_rows: of the block */
+    int from, to;
+};
+__device__ inline few_block block_of(const few_call &c) {
+    const attention_call &a = c.a;
+    const int64_t group = a.H / a.H_kv, tile = blockIdx.x / c.cut.n_parts, head = tile / c.cut.n_row_tiles;
+    few_block at;
+    at.part = (int)(blockIdx.x % c.cut.n_parts);
+    at.b = head / a.H_kv, at.h_kv = head % a.H_kv, at.first_head = at.h_kv * group;
+    at.first_row = (int)(tile % c.cut.n_row_tiles) * FEW_ROWS;
+    at.n_rows = (int)min((int64_t)FEW_ROWS, group * a.T - at.first_row);
+    at.place = head * group * a.T + at.first_row;
+    /* the keys that any query sees: a whole number of FEW_KEYS from the part's first */
+    const int64_t first = c.cut.first + at.part * c.cut.keys, seen = first_key(a, at.b, 0);
+    const int64_t hidden = seen > first ? (seen - first) / FEW_KEYS * FEW_KEYS : 0;
+    at.from = (int)(first + hidden);
+    at.to = (int)min(first + c.cut.keys, visible_keys(a, a.T - 1));
+    return at;
+}
+
+/* The block's queries into a tile; zeros behind them. A warp reads a row at a time, whatever its alignment. */
+template <int DP> __device__ inline void queries_load(uint16_t *tile, const attention_call &a, const few_block &at) {
+    enum { WARPS = warps_of<DP>() };
+#pragma unroll
+    for (int i = 0; i < FEW_ROWS / WARPS; i++) {
+        const int row = i * WARPS + (int)threadIdx.x / 32, r = at.first_row + row, T = (int)a.T;
+        const bool is_there = row < at.n_rows;
+        const uint16_t *from = row_at(a.q, at.b, is_there ? r % T : 0, at.first_head + (is_there ? r / T : 0));
+#pragma unroll
+        for (int d = lane_of(); d < DP; d += 32)
+            tile[row * tile_row<DP>() + d] = is_there && d < a.D ? from[d] : (uint16_t)0;
+    }
+}
+
+/* The lane's two rows: the keys that they see, and where their mask begins. */
+struct few_rows {
+    int from[2], to[2];
+    int64_t mask[2];
+};
+__device__ inline few_rows rows_of(const attention_call &a, const few_block &at) {
+    few_rows rows;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int row = lane_row() + 8 * i, r = at.first_row + row;
+        const bool is_there = row < at.n_rows;
+        const int64_t t = is_there ? r % (int)a.T : 0, h = at.first_head + (is_there ? r / (int)a.T : 0);
+        rows.from[i] = is_there ? (int)first_key(a, at.b, t) : 0;
+        rows.to[i] = is_there ? (int)visible_keys(a, t) : 0;
+        rows.mask[i] = at.b * a.mask_stride[0] + h * a.mask_stride[1] + t * a.mask_stride[2];
+    }
+    return rows;
+}
+
+/* What the mask adds to the lane's scores of KEYS keys from s on. */
+template <class M>
+__device__ inline void mask_rows(float (&added)[KEYS / 8][4], const attention_call &a, const few_rows &rows, int s) {
+    const M *const mask = (const M *)a.mask;
+    mask_read<M, KEYS>(added, mask + rows.mask[0], mask + rows.mask[1], a.mask_stride[3], mask_has_pairs<M>(a), s,
+                       (int)a.S);
+}
+__device__ inline void mask_load(float (&added)[KEYS / 8][4], const attention_call &a, const few_rows &rows, int s) {
+    if (a.mask_dtype == TL_BOOL) mask_rows<uint8_t>(added, a, rows, s);
+    else if (a.mask_dtype == TL_BF16) mask_rows<bf16>(added, a, rows, s);
+    else if (a.mask_dtype == TL_F16) mask_rows<f16>(added, a, rows, s);
+    else mask_rows<float>(added, a, rows, s);
+}
+
+/* From products to scores in powers of two: lowest where a row does not see a key. */
+__device__ inline void scores_of(float (&p)[KEYS / 8][4], const float (&added)[KEYS / 8][4], const few_rows &rows,
+                                 int s, float scale) {
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int key = s + 8 * j + lane_pair() + i % 2;
+            const bool is_seen = key >= rows.from[i / 2] && key < rows.to[i / 2] && added[j][i] != lowest<float>();
+            p[j][i] = is_seen ? scale * p[j][i] + added[j][i] : lowest<float>();
+        }
+}
+
+__device__ inline float lse_of(float top, float sum) {
+    return sum == 0 ? lowest<float>() : top * (1 / LOG2_E) + log_of(sum);
+}
+
+/* The shares of the block's warps in its rows. */
+struct few_shares {
+    float top[MOST_WARPS][FEW_ROWS], sum[MOST_WARPS][FEW_ROWS], factor[MOST_WARPS][FEW_ROWS];
+};
+
+/* Adds up what the warps have, which lies in their rings in rows of tile_row<DP>() floats: the result of the only part,
+ * or the part's share. */
+template <class T, int DP>
+__device__ inline void warps_join(const few_call &c, const few_block &at, few_shares &shares, const char *rings,
+                                  int ring_bytes) {
+    enum { WARPS = warps_of<DP>() };
+    const attention_call &a = c.a;
+    if (threadIdx.x < FEW_ROWS) {
+        const int row = (int)threadIdx.x;
+        float top = lowest<float>(), sum = 0;
+        for (int w = 0; w < WARPS; w++) top = fmaxf(top, shares.top[w][row]);
+        const float shift = top == lowest<float>() ? 0 : top;
+        for (int w = 0; w < WARPS; w++) sum += exp2_of(shares.top[w][row] - shift) * shares.sum[w][row];
+        const bool is_whole = c.cut.n_parts == 1;
+        const float growth = sum == 0 ? 0 : (float)(1 / (1 - a.dropout)) / sum;
+        for (int w = 0; w < WARPS; w++)
+            shares.factor[w][row] = exp2_of(shares.top[w][row] - shift) * (is_whole ? growth : 1);
+        if (row < at.n_rows && is_whole) ((float *)a.lse)[at.place + row] = lse_of(top, sum);
+        if (row < at.n_rows && !is_whole) {
+            const int64_t place = at.part * (a.B * a.H * a.T) + at.place + row;
+            c.scales[2 * place] = top, c.scales[2 * place + 1] = sum;
+        }
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < at.n_rows * DP; i += 32 * WARPS) {
+        const int row = i / DP, d = i % DP, r = at.first_row + row;
+        if (d >= a.D) continue;
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            sum += shares.factor[w][row] * ((const float *)(rings + w * ring_bytes))[row * tile_row<DP>() + d];
+        if (c.cut.n_parts == 1)
+            row_at(a.out, at.b, r % (int)a.T, at.first_head + r / (int)a.T)[d] = rounded_bits<T>(sum);
+        else c.sums[(at.part * (a.B * a.H * a.T) + at.place + row) * a.D + d] = sum;
+    }
+}
+
+template <int DP> __host__ __device__ constexpr int ring_elements() { return STAGES * 2 * KEYS * tile_row<DP>(); }
+template <int DP> __host__ __device__ constexpr int shared_bytes() {
+    return 2 * (FEW_ROWS * tile_row<DP>() + warps_of<DP>() * ring_elements<DP>());
+}
+
+template <class T, int DP> __global__ void __launch_bounds__(32 * warps_of<DP>()) few_parts(few_call c) {
+    enum { TILE = KEYS * tile_row<DP>(), STEP = KEYS * warps_of<DP>(), HOLDS = DP <= 128 };
+    extern __shared__ __align__(16) uint16_t memory[];
+    __shared__ few_shares shares;
+    const attention_call &a = c.a;
+    const few_block at = block_of(c);
+    const int warp = (int)threadIdx.x / 32, begin = at.from + warp * KEYS;
+    uint16_t *const rings = memory + FEW_ROWS * tile_row<DP>(), *const ring = rings + warp * ring_elements<DP>();
+    auto keys_at = [&](int i) { return ring + i % STAGES * 2 * TILE; };
+    auto load = [&](int i, int s) {
+        if (s < at.to) {
+            tile_load<DP, KEYS, 32>(keys_at(i), a.k, at.b, s, at.h_kv, a.S, a.D);
+            tile_load<DP, KEYS, 32>(keys_at(i) + TILE, a.v, at.b, s, at.h_kv, a.S, a.D);
+        }
+        copies_commit(); /* also of nothing: the waits count */
+    };
+    for (int i = 0; i < STAGES - 1; i++) load(i, begin + i * STEP);
+    queries_load<DP>(memory, a, at);
+    __syncthreads();
+    own_rows<DP, HOLDS> q;
+    q.take(memory, 0);
+    const tile_mask mask = mask_of(a);
+    const uint64_t mask_row = keeps_row(mask, at.place);
+    const few_rows rows = rows_of(a, at);
+    float o[DP / 8][4] = {}, added[KEYS / 8][4] = {};
+    row_softmax r = {{lowest<float>(), lowest<float>()}, {0, 0}};
+    for (int i = 0, s = begin; s < at.to; i++, s += STEP) {
+        load(i + STAGES - 1, s + (STAGES - 1) * STEP);
+        if (a.mask) mask_load(added, a, rows, s);
+        copies_wait<STAGES - 1>();
+        __syncwarp();
+        float p[KEYS / 8][4];
+        multiply_rows<T, DP, KEYS>(p, q, keys_at(i));
+        if (a.soft_cap > 0) scores_cap<KEYS>(p, a);
+        scores_of(p, added, rows, s, score_scale(a));
+        weights_of<KEYS, DP>(p, r, o, mask, mask_row, s);
+        multiply_columns<T, DP, DP, KEYS>(o, p, keys_at(i) + TILE);
+        __syncwarp(); /* before the tile is written again */
+    }
+    float *const own = (float *)ring;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int row = lane_row() + 8 * i;
+        const float sum = row_sum(r.sum[i]);
+        if (lane_pair() == 0) shares.top[warp][row] = r.top[i], shares.sum[warp][row] = sum;
+#pragma unroll
+        for (int j = 0; j < DP / 8; j++)
+            *(float2 *)(own + row * tile_row<DP>() + 8 * j + lane_pair()) = make_float2(o[j][2 * i], o[j][2 * i + 1]);
+    }
+    __syncthreads();
+    warps_join<T, DP>(c, at, shares, (const char *)rings, 2 * ring_elements<DP>());
+}
+
+/* One block for each row of B H T. */
+template <class T> __global__ void __launch_bounds__(JOIN_THREADS) few_join(few_call c) {
+    __shared__ float factor[FEW_PARTS];
+    const attention_call &a = c.a;
+    const int64_t row = blockIdx.x, n_rows = a.B * a.H * a.T;
+    const int n = c.cut.n_parts, lane = lane_of();
+    const int64_t t = row % a.T, h = row / a.T % a.H, b = row / a.T / a.H;
+    float tops[FEW_PARTS / 32], top = lowest<float>(), sum = 0;
+#pragma unroll
+    for (int k = 0; k < FEW_PARTS / 32; k++) {
+        const int part = lane + 32 * k;
+        tops[k] = part < n ? c.scales[2 * (part * n_rows + row)] : lowest<float>();
+        top = fmaxf(top, tops[k]);
+    }
+    top = warp_reduce(top, max_of());
+    const float shift = top == lowest<float>() ? 0 : top;
+#pragma unroll
+    for (int k = 0; k < FEW_PARTS / 32; k++) {
+        const int part = lane + 32 * k;
+        const float share = exp2_of(tops[k] - shift);
+        if (part < n) sum += share * c.scales[2 * (part * n_rows + row) + 1];
+        if (part < n && threadIdx.x < 32) factor[part] = share;
+    }
+    sum = warp_reduce(sum, sum_of());
+    __syncthreads();
+    const float growth = sum == 0 ? 0 : (float)(1 / (1 - a.dropout)) / sum;
+    for (int d = (int)threadIdx.x; d < a.D; d += JOIN_THREADS) {
+        float total = 0;
+#pragma unroll 8
+        for (int part = 0; part < n; part++) total += factor[part] * c.sums[(part * n_rows + row) * a.D + d];
+        row_at(a.out, b, t, h)[d] = rounded_bits<T>(total * growth);
+    }
+    if (threadIdx.x == 0) ((float *)a.lse)[row] = lse_of(top, sum);
+}
+
+template <class T, int DP> static bool launch(const tl_kernel_args *args, const few_call &c) {
+    const attention_call &a = c.a;
+    if (!shared_memory_allow(args, few_parts<T, DP>, shared_bytes<DP>())) return false;
+    const int64_t n_blocks = a.B * a.H_kv * c.cut.n_row_tiles * c.cut.n_parts;
+    few_parts<T, DP><<<(unsigned)n_blocks, 32 * warps_of<DP>(), shared_bytes<DP>(), stream_of(args)>>>(c);
+    if (c.cut.n_parts > 1) few_join<T><<<(unsigned)(a.B * a.H * a.T), JOIN_THREADS, 0, stream_of(args)>>>(c);
+    return true;
+}
+
+/* By the head size, rounded up. */
+template <class T> static bool launch_sized(const tl_kernel_args *args, const few_call &c) {
+    if (c.a.D <= 32) return launch<T, 32>(args, c);
+    if (c.a.D <= 64) return launch<T, 64>(args, c);
+    if (c.a.D <= 128) return launch<T, 128>(args, c);
+    return launch<T, 256>(args, c);
+}
+
+extern "C" bool attention_few_forward(const tl_kernel_args *args, const attention_call *call) {
+    const attention_sizes sizes = {call->B, call->T, call->S, call->H, call->H_kv, call->D};
+    few_call c = {*call, attention_few_cut(&sizes, (const attr_attention *)args->attr), NULL, NULL};
+    c.sums = (float *)args->workspace;
+    c.scales = c.sums + c.cut.n_parts * (call->B * call->H * call->T) * call->D;
+    return call->dtype == TL_BF16 ? launch_sized<bf16>(args, c) : launch_sized<f16>(args, c);
+}

@@ -1,0 +1,253 @@
+/* attention_tile.cuh: what our attention kernels on mma.m16n8k16 are made of: tiles of rows in shared memory, their
+ * products, and softmax over what has been seen so far. shared/tensor_core.cuh says which elements a lane has.
+ */
+#ifndef CUDA_ATTENTION_TILE_CUH
+#define CUDA_ATTENTION_TILE_CUH
+
+#include "device/cuda/ops/attention.cuh"
+#include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/tensor_core.cuh"
+
+/* Elements from row to row in shared memory. Those behind each row let eight rows lie in different banks. */
+enum { PAD = 8 };
+template <int DP> __host__ __device__ constexpr int tile_row() { return DP + PAD; }
+
+/* ---- Rounding ----------------------------------------------------------------------------------------- */
+
+template <class T> __device__ inline uint16_t rounded_bits(float x) {
+    const T rounded = conversion<T>::from(x);
+    uint16_t bits;
+    memcpy(&bits, &rounded, 2);
+    return bits;
+}
+/* Two numbers, rounded, the first in the lower half. */
+template <class T> __device__ inline uint32_t pair_of(float first, float second);
+template <> __device__ inline uint32_t pair_of<bf16>(float first, float second) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return *(const uint32_t *)&pair;
+}
+template <> __device__ inline uint32_t pair_of<f16>(float first, float second) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return *(const uint32_t *)&pair;
+}
+
+__device__ inline int warp_rows() { return (int)threadIdx.x / 32 * 16; } /* the first of the warp's rows in a tile */
+
+/* ---- Tiles and operands ------------------------------------------------------------------------------- */
+
+/* Every row of D begins at a multiple of `bytes`, and is a multiple of it long. */
+__host__ __device__ inline bool is_aligned(const attention_rows &rows, int64_t D, int bytes) {
+    return (uintptr_t)rows.data % (unsigned)bytes == 0 &&
+           (rows.stride_b | rows.stride_t | rows.stride_h | D) % (bytes / 2) == 0;
+}
+
+/* N rows of a head from `first` on into shared memory, by THREADS threads, BYTES at a time; zeros beyond `end` and
+ * beyond D. */
+template <int DP, int N, int THREADS, int BYTES>
+__device__ inline void tile_copy(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
+                                 int64_t end, int64_t D) {
+    enum { PACK = BYTES / 2, PER_ROW = DP / PACK };
+    for (int i = (int)threadIdx.x % THREADS; i < N * PER_ROW; i += THREADS) {
+        const int row = i / PER_ROW, column = i % PER_ROW * PACK;
+        const bool is_there = first + row < end && column < D;
+        copy_later<BYTES>(tile + row * tile_row<DP>() + column,
+                          row_at(rows, b, is_there ? first + row : 0, h) + (is_there ? column : 0), is_there);
+    }
+}
+/* The same where rows begin at odd places: a batch of elements is read before it is written. */
+template <int DP, int N, int THREADS>
+__device__ inline void tile_copy_single(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
+                                        int64_t end, int64_t D) {
+    enum { BATCH = 8 };
+    for (int i = (int)threadIdx.x % THREADS; i < N * DP; i += BATCH * THREADS) {
+        uint16_t x[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            const int row = (i + k * THREADS) / DP, column = (i + k * THREADS) % DP;
+            x[k] = first + row < end && column < D ? row_at(rows, b, first + row, h)[column] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) tile[(i + k * THREADS) / DP * tile_row<DP>() + (i + k * THREADS) % DP] = x[k];
+    }
+}
+template <int DP, int N, int THREADS>
+__device__ inline void tile_load(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
+                                 int64_t end, int64_t D) {
+    static_assert(N * DP % (8 * THREADS) == 0, "tile_copy_single takes whole batches");
+    if (is_aligned(rows, D, 16)) tile_copy<DP, N, THREADS, 16>(tile, rows, b, first, h, end, D);
+    else if (is_aligned(rows, D, 8)) tile_copy<DP, N, THREADS, 8>(tile, rows, b, first, h, end, D);
+    else if (is_aligned(rows, D, 4)) tile_copy<DP, N, THREADS, 4>(tile, rows, b, first, h, end, D);
+    else tile_copy_single<DP, N, THREADS>(tile, rows, b, first, h, end, D);
+}
+
+/* 16 rows of a tile, the warp's own if none are named, as A's of 16 columns each: in registers, or read each time. */
+template <int DP, bool HOLDS> struct own_rows {
+    const uint16_t *at;
+    __device__ inline void take(const uint16_t *tile, int first = warp_rows()) {
+        const int lane = lane_of();
+        at = tile + (first + lane % 16) * tile_row<DP>() + lane / 16 * 8;
+    }
+    __device__ inline void get(uint32_t (&a)[4], int k) const { parts_load<false>(a, at + 16 * k); }
+};
+template <int DP> struct own_rows<DP, true> {
+    uint32_t held[DP / 16][4];
+    __device__ inline void take(const uint16_t *tile, int first = warp_rows()) {
+        own_rows<DP, false> rows;
+        rows.take(tile, first);
+#pragma unroll
+        for (int k = 0; k < DP / 16; k++) rows.get(held[k], k);
+    }
+    __device__ inline void get(uint32_t (&a)[4], int k) const {
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[i] = held[k][i];
+    }
+};
+
+/* c (16,N) = own (16,DP) tile^T: the tile's N rows are the columns of the result. */
+template <class T, int DP, int N, class OWN>
+__device__ inline void multiply_rows(float (&c)[N / 8][4], const OWN &own, const uint16_t *tile) {
+    const int lane = lane_of();
+    const uint16_t *at = tile + (lane / 16 * 8 + lane % 8) * tile_row<DP>() + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) c[n][i] = 0;
+#pragma unroll
+    for (int k = 0; k < DP / 16; k++) {
+        uint32_t a[4], b[4];
+        own.get(a, k);
+#pragma unroll
+        for (int n = 0; n < N / 8; n += 2) {
+            parts_load<false>(b, at + 8 * n * tile_row<DP>() + 16 * k);
+            tensor_core<T>::multiply(c[n], a, b[0], b[1]);
+            tensor_core<T>::multiply(c[n + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/* c (16,COLUMNS) += p (16,N) tile (N,COLUMNS): p, rounded, are the results of multiply_rows. */
+template <class T, int DP, int COLUMNS, int N>
+__device__ inline void multiply_columns(float (&c)[COLUMNS / 8][4], const float (&p)[N / 8][4], const uint16_t *tile) {
+    const int lane = lane_of();
+    const uint16_t *at = tile + lane % 16 * tile_row<DP>() + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        const uint32_t a[4] = {pair_of<T>(p[2 * k][0], p[2 * k][1]), pair_of<T>(p[2 * k][2], p[2 * k][3]),
+                               pair_of<T>(p[2 * k + 1][0], p[2 * k + 1][1]),
+                               pair_of<T>(p[2 * k + 1][2], p[2 * k + 1][3])};
+#pragma unroll
+        for (int n = 0; n < COLUMNS / 8; n += 2) {
+            uint32_t b[4];
+            parts_load<true>(b, at + 16 * k * tile_row<DP>() + 8 * n);
+            tensor_core<T>::multiply(c[n], a, b[0], b[1]);
+            tensor_core<T>::multiply(c[n + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/* ---- Scores ------------------------------------------------------------------------------------------- */
+
+/* c tanh(s / c) = c - 2 c / (e^(2 s / c) + 1), in powers of two, of a product; `cap` is c in powers of two, and `grow`
+ * turns a product into the exponent. Its error is some 2^-22 of c. */
+__device__ inline float capped_score(float product, float grow, float cap) {
+    return cap - 2 * cap / (exp2_of(product * grow) + 1);
+}
+template <int N> __device__ inline void scores_cap(float (&p)[N / 8][4], const attention_call &a) {
+    const float cap = (float)a.soft_cap * LOG2_E, grow = 2 * (float)a.scale / (float)a.soft_cap * LOG2_E;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) p[j][i] = capped_score(p[j][i], grow, cap);
+}
+/* The factor from products, capped or not, to scores in powers of two. */
+__device__ inline float score_scale(const attention_call &a) { return a.soft_cap > 0 ? 1.0f : (float)a.scale * LOG2_E; }
+
+/* What an element of a mask adds to a score in powers of two; lowest where it hides. */
+__device__ inline float mask_added(uint8_t x) { return x ? 0 : lowest<float>(); }
+__device__ inline float mask_added(bf16 x) { return value_of<float>(x) * LOG2_E; }
+__device__ inline float mask_added(f16 x) { return value_of<float>(x) * LOG2_E; }
+__device__ inline float mask_added(float x) { return x * LOG2_E; }
+
+/* Neighbouring keys of every query are neighbours in memory, in pairs that are aligned. */
+template <class M> __device__ inline bool mask_has_pairs(const attention_call &a) {
+    return a.mask_stride[3] == 1 && (a.mask_stride[0] | a.mask_stride[1] | a.mask_stride[2]) % 2 == 0 &&
+           (uintptr_t)a.mask % (2 * sizeof(M)) == 0;
+}
+/* What a mask adds to the lane's elements of (16,N) results: of its two rows, whose first elements are at `above` and
+ * `below`, in columns from `at` (even) to n - 1, `stride` elements apart. */
+template <class M, int N>
+__device__ inline void mask_read(float (&added)[N / 8][4], const M *above, const M *below, int64_t stride,
+                                 bool has_pairs, int at, int n) {
+    const int first = at + lane_pair();
+    if (at + N > n) {
+#pragma unroll
+        for (int j = 0; j < N / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                added[j][i] = mask_added((i < 2 ? above : below)[min(first + 8 * j + i % 2, n - 1) * stride]);
+        return;
+    }
+    above += first * stride, below += first * stride;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        unit<M, 2> x, y;
+        if (has_pairs) {
+            x = *(const unit<M, 2> *)(above + 8 * j), y = *(const unit<M, 2> *)(below + 8 * j);
+        } else {
+            x.v[0] = above[8 * j * stride], x.v[1] = above[(8 * j + 1) * stride];
+            y.v[0] = below[8 * j * stride], y.v[1] = below[(8 * j + 1) * stride];
+        }
+        added[j][0] = mask_added(x.v[0]), added[j][1] = mask_added(x.v[1]);
+        added[j][2] = mask_added(y.v[0]), added[j][3] = mask_added(y.v[1]);
+    }
+}
+
+/* ---- Softmax ----------------------------------------------------------------------------------------- */
+
+/* Over the four lanes that share a row. */
+__device__ inline float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 1));
+    return fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 2));
+}
+__device__ inline float row_sum(float x) {
+    x += __shfl_xor_sync(ALL_LANES, x, 1);
+    return x + __shfl_xor_sync(ALL_LANES, x, 2);
+}
+
+/* Softmax so far: the largest score and the sum of the weights, of the lane's two rows. */
+struct row_softmax {
+    float top[2], sum[2];
+};
+
+/* Turns scores into weights, brings the sums so far to the new maximum, and drops. */
+template <int N, int DP>
+__device__ inline void weights_of(float (&p)[N / 8][4], row_softmax &r, float (&o)[DP / 8][4], const tile_mask &mask,
+                                  uint64_t mask_row, int at) {
+    float top[2] = {r.top[0], r.top[1]}, shift[2];
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) top[i / 2] = fmaxf(top[i / 2], p[j][i]);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        top[i] = row_max(top[i]);
+        shift[i] = top[i] == lowest<float>() ? 0 : top[i]; /* nothing seen yet: 2^-inf is the 0 we want */
+        const float shrink = exp2_of(r.top[i] - shift[i]);
+        r.top[i] = top[i];
+        r.sum[i] *= shrink;
+#pragma unroll
+        for (int j = 0; j < DP / 8; j++) o[j][2 * i] *= shrink, o[j][2 * i + 1] *= shrink;
+    }
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        const unsigned keeps = keeps_queries(mask, mask_row, at + 8 * j);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float weight = exp2_of(p[j][i] - shift[i / 2]);
+            r.sum[i / 2] += weight;
+            p[j][i] = keeps >> i & 1 ? weight : 0;
+        }
+    }
+}
+
+#endif
