@@ -2,11 +2,10 @@
 import functools
 import warnings
 
-import numpy as np
-
 from . import _memory
 from ._functions import _sizes
 from ._library import constants, lib
+from ._numpy import known, np
 from ._types import (BY_NAME, as_device, as_dtype, bool_, get_default_dtype, int64)
 
 _Tensor = None  # set by _tensor.py
@@ -35,13 +34,13 @@ def _infer(data):
         if isinstance(item, (list, tuple)):
             for x in item:
                 look(x)
-        elif isinstance(item, (bool, np.bool_)):
+        elif isinstance(item, (bool, known.bool_)):
             kinds.add(bool_)
-        elif isinstance(item, (int, np.integer)):
+        elif isinstance(item, (int, known.integer)):
             kinds.add(int64)
-        elif isinstance(item, (_Tensor, np.ndarray)):
+        elif isinstance(item, (_Tensor, known.ndarray)):
             kinds.add(item.dtype if isinstance(item, _Tensor) else _memory.from_numpy_dtype(item.dtype))
-        elif isinstance(item, (float, np.floating)):
+        elif isinstance(item, (float, known.floating)):
             kinds.add(get_default_dtype())
         elif isinstance(item, str):
             raise TypeError("new(): invalid data type 'str'")
@@ -75,7 +74,7 @@ def _plain(item):
         return [_plain(x) for x in item]
     if item is None:
         raise TypeError("must be real number, not NoneType")
-    return item.tolist() if isinstance(item, (_Tensor, np.ndarray)) else item
+    return item.tolist() if isinstance(item, (_Tensor, known.ndarray)) else item
 
 
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
@@ -86,7 +85,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
                       UserWarning, 2)
         x = lib.tl_clone(lib.tl_detach(data)).to(dtype=dtype, device=device)
         return _finish(x, requires_grad)
-    if isinstance(data, (np.ndarray, np.generic)):
+    if isinstance(data, (known.ndarray, known.generic)):
         x = _from_array(np.asarray(data), dtype, device)
     else:
         x = _from_nested(data, dtype, device)
@@ -151,7 +150,7 @@ def as_tensor(data, dtype=None, device=None):
     """Shares memory with a tensor or array if possible; otherwise like tensor()."""
     if isinstance(data, _Tensor):
         return data.to(dtype=dtype, device=device)
-    if isinstance(data, np.ndarray):
+    if isinstance(data, known.ndarray):
         return _memory.from_numpy(data).to(dtype=dtype, device=device)
     return tensor(data, dtype=dtype, device=device)
 
@@ -237,7 +236,7 @@ def arange(*args, start=0, end=None, step=1, dtype=None, device=None, requires_g
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    whole = all(isinstance(x, (int, np.integer)) for x in numbers)
+    whole = all(isinstance(x, (int, known.integer)) for x in numbers)
     if dtype is None:
         dtype = int64 if whole else get_default_dtype()
     n = -(-(end - start) // step) if whole else int(np.ceil((end - start) / step))
@@ -429,7 +428,7 @@ def multinomial(input, num_samples, replacement=False):
 
 def from_numpy(ndarray):
     """Shares the array's memory."""
-    if not isinstance(ndarray, np.ndarray):
+    if not isinstance(ndarray, known.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
     return _memory.from_numpy(ndarray)
 

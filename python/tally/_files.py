@@ -18,10 +18,9 @@ import json
 import os
 import tempfile
 
-import numpy as np
-
 from . import _errors
 from ._library import c, lib
+from ._numpy import known
 from ._tensor import Tensor
 from ._types import BY_NAME, Size, as_device, device as device_type, dtype as dtype_type
 
@@ -62,7 +61,7 @@ class _Writer:
             return x
         if isinstance(x, Tensor):
             return self.tensor(x, path)
-        if isinstance(x, np.generic):
+        if isinstance(x, known.generic):
             return self.value(x.item(), path)
         if isinstance(x, collections.abc.Mapping):
             for key in x:

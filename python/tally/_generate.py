@@ -7,7 +7,9 @@ all later ones.
 """
 import sys
 
-from _header import Header
+sys.path.append(sys.path.pop(0))  # this folder behind the standard library: it has a module named types, as torch has
+
+from _header import Header  # noqa: E402
 
 GETTERS = {"tensor": "get_tensor", "ints": "get_ints", "longs": "get_longs", "double": "get_double", "text": "get_text",
            "pointer": "get_pointer", "tensors": "get_tensors"}

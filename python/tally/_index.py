@@ -7,9 +7,8 @@ axes as it has itself; True and False add an axis of length one or zero.
 """
 import math
 
-import numpy as np
-
 from ._library import constants, lib
+from ._numpy import known, np
 from ._types import bool_, int64
 
 _END = constants["TL_END"]
@@ -33,7 +32,7 @@ def _index_tensor(i):
 
 
 def _is_list(i):
-    return isinstance(i, (_Tensor, np.ndarray, list, range, tuple))
+    return isinstance(i, (_Tensor, known.ndarray, list, range, tuple))
 
 
 def _consumed(i):
@@ -141,7 +140,7 @@ def take_apart(x, items):
                 axes.append(axis)
                 tensors.append(i)
                 axis += 1
-        elif hasattr(i, "__index__") and not isinstance(i, np.bool_):
+        elif hasattr(i, "__index__") and not isinstance(i, known.bool_):
             view = _select(view, axis, i.__index__(), at)
         elif isinstance(i, str):
             raise TypeError("new(): invalid data type 'str'")
@@ -172,9 +171,9 @@ def get(x, items):
 
 def _value_tensor(x, value):
     """A number as a scalar of x's dtype."""
-    if isinstance(value, (bool, int, float, np.integer)):
+    if isinstance(value, (bool, int, float, known.integer)):
         scalar = lib.tl_empty((), lib.tl_dtype_of(x), lib.tl_device_of(x))
-        value = int(value) if isinstance(value, np.integer) else value
+        value = int(value) if isinstance(value, known.integer) else value
         try:
             return lib.tl_fill_scalar_(scalar, value)
         except RuntimeError:

@@ -2,23 +2,18 @@
 import ctypes
 import warnings
 
-import numpy as np
-
 from ._library import c, forever, lib
+from ._numpy import narrow_dtypes, np
 from ._types import BY_NAME, DTYPES, as_device
-
-try:
-    import ml_dtypes  # gives NumPy the narrow floats; not required
-except ImportError:
-    ml_dtypes = None
 
 
 # ---- NumPy ----
 
 def numpy_dtype(d):
     """NumPy's dtype, or a TypeError in torch's words where it has none."""
-    if ml_dtypes is not None and hasattr(ml_dtypes, d.numpy_name):
-        return np.dtype(getattr(ml_dtypes, d.numpy_name))
+    narrow = getattr(narrow_dtypes(), d.numpy_name, None)
+    if narrow is not None:
+        return np.dtype(narrow)
     try:
         return np.dtype(d.numpy_name)
     except TypeError:

@@ -8,11 +8,10 @@
 import ctypes
 import os
 
-import numpy as np
-
 from . import autograd
 from ._creation import tensor, zeros
 from ._library import c, lib, structs
+from ._numpy import known, np
 from ._tensor import Tensor
 from ._tokenizer import Tokenizer
 from ._types import as_device, int64
@@ -104,7 +103,7 @@ class Model:
             return all_texts[0] if isinstance(prompt, str) else all_texts
         if stops:
             raise ValueError("stop: texts end at a stop string, and this prompt is token ids")
-        rows = None if isinstance(prompt, (Tensor, np.ndarray)) else _ragged(prompt)
+        rows = None if isinstance(prompt, (Tensor, known.ndarray)) else _ragged(prompt)
         if rows is None and stream:
             rows = self._tokens(prompt).tolist()
         if rows is None:

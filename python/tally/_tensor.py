@@ -6,11 +6,10 @@ arguments), operators, functions that read or describe a tensor, and in-place fo
 import ctypes
 import functools
 
-import numpy as np
-
 from . import _composed, _creation, _errors, _functions, _index, _late, _memory
 from ._functions import _axis, _sizes
 from ._library import c, constants, lib
+from ._numpy import known, np
 from ._types import (BY_NAME, DTYPES, Size, as_device, as_dtype, bool_, device_at, dtype as dtype_type,
                      device as device_type, float64)
 
@@ -792,7 +791,7 @@ def get_float32_matmul_precision():
 def _in_place_number(other):
     if isinstance(other, _NUMBERS):
         return other
-    if isinstance(other, np.generic):
+    if isinstance(other, known.generic):
         return other.item()
     raise TypeError(f"unsupported operand type(s) for an in-place operator: 'Tensor' and '{type(other).__name__}'")
 
@@ -811,17 +810,17 @@ def _other(function, self, other):
     """NotImplemented for what is neither tensor nor number, so that Python asks the other operand."""
     if isinstance(other, (Tensor, *_NUMBERS)):
         return function(self, other)
-    if isinstance(other, np.generic):
+    if isinstance(other, known.generic):
         return function(self, other.item())
-    if isinstance(other, np.ndarray):
+    if isinstance(other, known.ndarray):
         return function(self, _creation.as_tensor(other))
     return NotImplemented
 
 
 def _reflected(function, self, other):
-    if isinstance(other, np.generic):
+    if isinstance(other, known.generic):
         other = other.item()
-    if isinstance(other, np.ndarray):
+    if isinstance(other, known.ndarray):
         return function(_creation.as_tensor(np.asarray(other)), self)
     return function(other, self) if isinstance(other, (*_NUMBERS, Tensor)) else NotImplemented
 

@@ -13,10 +13,9 @@ Special tokens are treated as in tiktoken: a text that contains one is refused, 
 import ctypes
 import os
 
-import numpy as np
-
 from . import _errors
 from ._library import c, constants, structs
+from ._numpy import np
 from ._train import _Deferred
 
 _Options, _Encoding = structs["tl_encode_options"], structs["tl_encoding"]

@@ -664,3 +664,16 @@ def test_both_bindings_agree():
                    "PYTHONPATH": os.path.join(os.path.dirname(__file__), "../../python")}
     subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k",
                     "test_programs"], check=True, env=environment)
+
+
+def test_numpy_is_imported_when_it_is_needed():
+    program = """
+import sys, tally
+x = (tally.arange(3, dtype=tally.float32) + 1.5) * 2
+assert x[1].item() == 5 and "numpy" not in sys.modules
+assert x.numpy().tolist() == [3, 5, 7] and "numpy" in sys.modules
+import numpy
+assert (x + numpy.float32(1))[numpy.array([0, 2])].tolist() == [4, 8]
+"""
+    environment = {**os.environ, "PYTHONPATH": os.path.join(os.path.dirname(__file__), "../../python")}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)

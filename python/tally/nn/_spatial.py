@@ -4,11 +4,10 @@ matrix product, so its FLOPs are those of the product."""
 import itertools
 import math
 
-import numpy as np
-
 from .. import _creation
 from .. import _functions as f
 from .._library import lib
+from .._numpy import np
 from .._types import bool_, float32, int64
 
 

@@ -7,10 +7,9 @@ import random
 import threading
 import traceback
 
-import numpy as np
-
 from .. import _creation
 from .._library import lib
+from .._numpy import np
 
 _PATIENCE_S = 5.0  # between two looks at whether the workers are alive
 

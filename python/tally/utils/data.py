@@ -4,9 +4,8 @@ import collections
 import itertools
 import math
 
-import numpy as np
-
 from .. import _creation, _functions
+from .._numpy import known, np
 from .._tensor import Tensor
 
 
@@ -152,9 +151,9 @@ def default_collate(batch):
     first = batch[0]
     if isinstance(first, Tensor):
         return _functions.stack(batch)
-    if isinstance(first, np.ndarray):
+    if isinstance(first, known.ndarray):
         return _functions.stack([_creation.as_tensor(x) for x in batch])
-    if isinstance(first, np.generic):
+    if isinstance(first, known.generic):
         return _creation.as_tensor(np.asarray(batch))
     if isinstance(first, float):
         return _creation.tensor(batch, dtype=_float64())
