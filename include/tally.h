@@ -1871,8 +1871,10 @@ typedef struct tl_loader_options {
     bool has_documents;     /* batches say where documents begin (tl_loader_next_documents) */
     int64_t document_token; /* with documents: one begins at each token of this id. -1: the file's own table says where;
                              * a file without one is then an error */
+    /* tokens are 2 id, and 2 id + 1 where they are learned: other targets are -100, which losses leave out */
+    bool is_marked;
 } tl_loader_options;
-/* the whole file, batch 1, time 128, seed 1, rank 0 of 1, once, 3 buffers, no documents */
+/* the whole file, batch 1, time 128, seed 1, rank 0 of 1, once, 3 buffers, no documents, no marks */
 TL_API tl_loader_options tl_loader_defaults(void);
 
 /* A loader allocates a ring of n_buffers batches on the host before the first step, billed as data (on the cpu to its

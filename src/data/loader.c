@@ -99,6 +99,8 @@ double tl_loader_wait_s(const tl_loader *l) { return l ? l->wait_s : 0; }
 
 /* ---- The thread ---- */
 
+enum { IGNORED = -100 }; /* a target that no loss counts, as PyTorch has it */
+
 /* Tensors of a batch: tokens, targets [, beginnings of documents]. */
 static int64_t parts_of(const tl_loader *l) { return l->o.has_documents ? 3 : 2; }
 
@@ -119,8 +121,13 @@ static bool batch_fill(tl_loader *l, int64_t step, struct problem *problem) {
         int64_t from = tl_loader_where(l, step, b, NULL);
         if (from < 0) return problem_set(problem, TL_ERROR_USE, "loader: step %lld is too large", (long long)step);
         if (!token_file_fetch(l->o.file, l->row, from, t + 1, problem)) return false;
-        memcpy(slot + b * t, l->row, (size_t)t * sizeof *slot);
-        memcpy(slot + n + b * t, l->row + 1, (size_t)t * sizeof *slot);
+        int32_t *tokens = slot + b * t, *targets = tokens + n;
+        memcpy(tokens, l->row, (size_t)t * sizeof *slot);
+        memcpy(targets, l->row + 1, (size_t)t * sizeof *slot);
+        for (int64_t i = 0; l->o.is_marked && i < t; i++) {
+            tokens[i] >>= 1;
+            targets[i] = targets[i] & 1 ? targets[i] >> 1 : IGNORED;
+        }
         if (l->o.has_documents)
             token_file_begins(l->o.file, l->o.document_token, l->row, from, t, slot + 2 * n + b * t);
     }

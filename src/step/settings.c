@@ -367,6 +367,14 @@ bool settings_check(const struct settings *s) {
     if (s->warmup > s->steps)
         return error_set(TL_ERROR_USE, "warmup: %" PRId64 " steps of warm-up exceed the run's %" PRId64, s->warmup,
                          s->steps);
+    if (settings_has_chat(s) && (s->sampling || s->document_token >= 0 || !strcmp(s->data, "builtin")))
+        return error_set(TL_ERROR_USE, "chat: %s (need %s)",
+                         s->sampling              ? "windows that begin anywhere cut conversations"
+                         : s->document_token >= 0 ? "conversations are the documents"
+                                                  : "the built-in stories are no conversations",
+                         s->sampling              ? "--sampling epochs"
+                         : s->document_token >= 0 ? "no --document-token"
+                                                  : "--data FILE.jsonl");
     if (s->document_token >= 0 && !s->document_mask)
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " has no use without --document-mask true",
                          s->document_token);

@@ -71,6 +71,12 @@ bool settings_check(const struct settings *s);
 /* The text of a choice: settings_choice(s, "recipe") is "bf16". */
 const char *settings_choice(const struct settings *s, const char *name);
 
+/* Whether the data is conversations. */
+static inline bool settings_has_chat(const struct settings *s) { return s->chat != 0; }
+
+/* Whether attention stays inside documents. */
+static inline bool settings_has_documents(const struct settings *s) { return s->document_mask || settings_has_chat(s); }
+
 /* For --help and for flags: one row of the table; NULL after the last. */
 struct setting_row {
     const char *group;                      /* the title of the part it begins, or NULL */

@@ -69,6 +69,7 @@ REAL(router_z_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of the rou
 CHOICE(on_nonfinite, FREE, "stop", "stop|skip|rollback", "if the loss or a gradient is not finite; it never reaches the weights")
 
 GROUP("Fine-tuning (docs/fine-tuning.md)")
+CHOICE(chat, IDENTITY, "none", "none|auto|chatml|llama3|gemma|zephyr", "data is JSONL of conversations, in this form; auto: by the tokenizer's markers. What the assistant says is learned; conversations are packed into sequences, with document_mask")
 WORD(freeze, IDENTITY, "", "parameters that are not trained, by name: PATTERN,... (* stands for any characters). They have no gradients and no optimizer state")
 WORD(train_only, IDENTITY, "", "the only parameters that are trained, by name: PATTERN,...; less those of freeze")
 INTEGER(lora, IDENTITY, 0, 0, 65536, "rank of adapters (LoRA) beside the weights of linear layers, which are frozen with the rest of the model; final/ is then a folder of PEFT's; 0: none")

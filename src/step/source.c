@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "data/corpus.h"
 #include "data/token_file.h"
+#include "step/chat.h"
 #include "step/tokens.h"
 
 #define LEAST_TEXT ((int64_t)1 << 18)
@@ -89,11 +90,36 @@ static void apart_close(struct file_folder *folder) {
 }
 
 /* The last val_share of one file is held out. */
+/* The last val_share is held out. */
 static void split(struct source *source, const struct settings *s) {
     int64_t count = source->train.last, held = (int64_t)(s->val_share * (double)count);
     source->train.last = count - held;
-    source->held_out = (struct source_part){source->train.file, NULL, count - held, held ? count : 0};
+    source->held_out = (struct source_part){.file = source->train.file, .first = count - held, .last = count};
     if (!held) source->held_out = (struct source_part){0};
+}
+
+/* Of conversations, whole windows are held out: their first token is the last target before them. */
+static bool split_windows(struct source *source, const struct settings *s) {
+    const int64_t count = source->train.last, n = count / s->seq, held = (int64_t)(s->val_share * (double)n);
+    if (s->val_share > 0 && !held)
+        return error_set(TL_ERROR_USE,
+                         "val_share: %g of %" PRId64 " sequences of conversations is none (need more data, --val-data, "
+                         "or another --val-share; 0: nothing is held out)",
+                         s->val_share, n);
+    if (!held) return true;
+    source->held_out =
+        (struct source_part){.file = source->train.file, .first = count - 1 - held * s->seq, .last = count};
+    source->train.last = count - held * s->seq;
+    return true;
+}
+
+/* Before they are written, how many windows conversations will be is not known: for a price, one is enough. */
+static void windows_assume(struct source *source, const struct settings *s) {
+    struct source_part *parts[2] = {&source->train, &source->held_out};
+    for (int i = 0; i < 2; i++) {
+        const bool is_wanted = i == 0 || *s->val_data || s->val_share > 0;
+        if (is_wanted && parts[i]->last - parts[i]->first <= s->seq) parts[i]->last = parts[i]->first + s->seq + 1;
+    }
 }
 
 /* Takes a file, which is closed with the source. A text whose tokens are not bytes has to be tokenized. */
@@ -105,7 +131,11 @@ static bool part_take(struct source *source, struct source_part *part, tl_token_
     bool is_bytes = info.format == TL_TOKENS_BYTES || info.vocabulary_hash == TL_BYTES_HASH;
     if (!source->tokenizer && is_bytes && !(source->tokenizer = tl_tokenizer_bytes())) return false;
     uint64_t hash = tl_tokenizer_hash(source->tokenizer);
-    if (info.format == TL_TOKENS_BYTES && hash != TL_BYTES_HASH) part->text = file, part->file = NULL;
+    if (source->is_chat && info.format != TL_TOKENS_BYTES)
+        return error_set(TL_ERROR_USE, "chat: %s is a file of tokens (need JSONL of conversations)",
+                         token_file_path(file));
+    if (source->is_chat || (info.format == TL_TOKENS_BYTES && hash != TL_BYTES_HASH))
+        part->text = file, part->file = NULL;
     else if (!tl_token_file_expect(file, vocabulary, source->is_named ? hash : 0)) return false;
     return true;
 }
@@ -140,6 +170,7 @@ static bool documents_check(const struct source *source, const struct source_par
                             const char *path, int64_t vocabulary) {
     tl_token_info info;
     int64_t token = source->document_token;
+    if (source->is_chat) return true; /* its tokens will record them */
     const tl_token_file *file = part->text ? part->text : part->file;
     if (token >= vocabulary)
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " is outside the model's vocabulary of %" PRId64,
@@ -166,11 +197,13 @@ static bool take(struct source *source, const struct settings *s, int64_t vocabu
     *source = (struct source){0};
     if (!tokens_open(s, vocabulary, &source->tokenizer)) return false;
     source->is_named = source->tokenizer != NULL;
+    source->is_chat = settings_has_chat(s);
     bool ok = source_is_builtin(s) ? stories_open(source, s, vocabulary, folder)
                                    : part_open(source, &source->train, s->data, vocabulary);
     if (ok && *s->val_data) ok = part_open(source, &source->held_out, s->val_data, vocabulary);
     else if (ok) split(source, s);
-    source->is_bytes = source->tokenizer && tl_tokenizer_hash(source->tokenizer) == TL_BYTES_HASH;
+    if (ok && source->is_chat) windows_assume(source, s);
+    source->is_bytes = !source->is_chat && source->tokenizer && tl_tokenizer_hash(source->tokenizer) == TL_BYTES_HASH;
     ok = ok && documents_find(source, s, vocabulary);
     if (!ok) source_close(source);
     return ok;
@@ -178,14 +211,22 @@ static bool take(struct source *source, const struct settings *s, int64_t vocabu
 
 /* ---- Texts as tokens ---- */
 
-static bool part_tokenize(struct source *source, struct source_part *part, struct file_place at, bool is_there,
-                          tl_progress_fn progress, void *context) {
+static bool part_write(struct source *source, const struct settings *s, struct source_part *part, struct file_place at,
+                       tl_progress_fn progress, void *context) {
+    if (!source->is_chat) return tokens_write(source->tokenizer, part->text, at, progress, context);
+    return chat_write(s, source->tokenizer, token_file_path(part->text), at, &part->chat, progress, context);
+}
+
+static bool part_tokenize(struct source *source, const struct settings *s, struct source_part *part,
+                          struct file_place at, bool is_there, tl_progress_fn progress, void *context) {
     tl_token_info info;
     if (!part->text) return true;
-    if (!is_there && !tokens_write(source->tokenizer, part->text, at, progress, context)) return false;
+    const tl_tokenizer *t = source->tokenizer;
+    if (!is_there && !part_write(source, s, part, at, progress, context)) return false;
     part->file = token_file_open_at(at, TL_TOKENS_TALLY);
     if (!part->file || !tl_token_file_info(part->file, &info) ||
-        !tl_token_file_expect(part->file, tl_tokenizer_size(source->tokenizer), tl_tokenizer_hash(source->tokenizer)))
+        !tl_token_file_expect(part->file, source->is_chat ? chat_vocabulary(t) : tl_tokenizer_size(t),
+                              source->is_chat ? chat_hash(t) : tl_tokenizer_hash(t)))
         return false;
     part->first = 0;
     part->last = info.count;
@@ -195,9 +236,11 @@ static bool part_tokenize(struct source *source, struct source_part *part, struc
 bool source_tokenize(struct source *source, const struct settings *s, const struct file_folder *folder,
                      const bool is_there[2], tl_progress_fn progress, void *context) {
     bool has_text = source->train.text != NULL;
-    if (!part_tokenize(source, &source->train, file_in(folder, SOURCE_TOKENS), is_there[0], progress, context) ||
-        !part_tokenize(source, &source->held_out, file_in(folder, SOURCE_VAL_TOKENS), is_there[1], progress, context))
+    if (!part_tokenize(source, s, &source->train, file_in(folder, SOURCE_TOKENS), is_there[0], progress, context) ||
+        !part_tokenize(source, s, &source->held_out, file_in(folder, SOURCE_VAL_TOKENS), is_there[1], progress,
+                       context))
         return false;
+    if (has_text && !*s->val_data && source->is_chat) return split_windows(source, s);
     if (has_text && !*s->val_data) split(source, s);
     return true;
 }
@@ -206,7 +249,7 @@ bool source_bytes(const struct source *source, const struct source_part *part, i
                   int64_t *bytes) {
     int64_t epoch = (part->last - part->first - 1) / time * time, once = 0, rest = 0;
     *bytes = source->is_bytes ? n : 0;
-    if (source->is_bytes || !source->tokenizer || !part->file || n < 1) return true;
+    if (source->is_bytes || source->is_chat || !source->tokenizer || !part->file || n < 1) return true;
     if (epoch == 0 || n < epoch) epoch = n; /* less than a window: measured by itself */
     if (!tokens_count_bytes(source->tokenizer, part->file, part->first + 1, epoch, &once) ||
         !tokens_count_bytes(source->tokenizer, part->file, part->first + 1, n % epoch, &rest))
@@ -218,7 +261,7 @@ bool source_bytes(const struct source *source, const struct source_part *part, i
 bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price) {
     static const bool none[2] = {false, false};
     if (is_price) return take(source, s, vocabulary, NULL);
-    bool needs_folder = source_is_builtin(s) || tokens_are_named(s);
+    bool needs_folder = source_is_builtin(s) || tokens_are_written(s);
     struct file_folder *folder = needs_folder ? apart_open() : NULL;
     bool ok = (folder || !needs_folder) && take(source, s, vocabulary, folder);
     if (ok && folder && !source_tokenize(source, s, folder, none, NULL, NULL)) ok = (source_close(source), false);

@@ -4,12 +4,14 @@
 
 #include "base/file.h"
 #include "tally.h"
+#include "step/chat.h"
 #include "step/settings.h"
 
 struct source_part {
-    tl_token_file *file; /* NULL: none is needed, for a price; or see source_tokenize */
-    tl_token_file *text; /* the text that the tokens of `file` are made of; NULL: the file was given as it is */
-    int64_t first, last; /* tokens first .. last-1; none: both 0 */
+    tl_token_file *file;      /* NULL: none is needed, for a price; or see source_tokenize */
+    tl_token_file *text;      /* the text that the tokens of `file` are made of; NULL: the file was given as it is */
+    int64_t first, last;      /* tokens first .. last-1; none: both 0 */
+    struct chat_figures chat; /* of conversations that were written now */
 };
 
 struct source {
@@ -17,6 +19,7 @@ struct source {
     tl_tokenizer *tokenizer;   /* NULL: not known */
     bool is_named;             /* the settings name the tokenizer: files of tokens are compared with it */
     bool is_builtin, is_bytes; /* is_bytes: tokens are bytes of text */
+    bool is_chat;              /* its files have marks of what is learned (chat.h) */
     int64_t document_token;    /* documents begin at tokens of this id; -1: where the files' tables say */
 };
 

@@ -27,6 +27,8 @@ bool tokens_vocabulary(const struct settings *s, int64_t *n);
 tl_tokenizer *tokens_named(const char *name);
 /* Whether the settings name a tokenizer whose tokens are not bytes, so that texts have to be tokenized. */
 bool tokens_are_named(const struct settings *s);
+/* Whether texts become a file of tokens of the run's. */
+bool tokens_are_written(const struct settings *s);
 /* Whether it is made from the data: "chars", or "train:N". */
 bool tokens_are_made(const struct settings *s);
 /* Whether a folder has a file of this name that belongs to a tokenizer, and whether it has any. */

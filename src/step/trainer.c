@@ -279,7 +279,8 @@ static tl_loader *loader_new(const struct trainer *t, const struct source *sourc
     o.time = s->seq;
     o.seed = settings_seed(s, s->seed_data);
     o.device = t->device;
-    o.has_documents = s->document_mask;
+    o.has_documents = settings_has_documents(s);
+    o.is_marked = source->is_chat;
     o.document_token = source->document_token;
     o.sampling = !is_training                                        ? TL_SAMPLE_IN_ORDER
                  : !strcmp(settings_choice(s, "sampling"), "random") ? TL_SAMPLE_RANDOM
@@ -576,7 +577,7 @@ int64_t trainer_step_tokens(const struct trainer *t) { return t->settings.accum 
 
 int64_t trainer_step_pairs(const struct trainer *t, int64_t step) {
     if (!trainer_counts_rows(t)) return 0;
-    return t->settings.document_mask ? t->step_pairs[step % 2] : trainer_causal_pairs(t);
+    return settings_has_documents(&t->settings) ? t->step_pairs[step % 2] : trainer_causal_pairs(t);
 }
 
 int64_t trainer_causal_pairs(const struct trainer *t) {

@@ -122,8 +122,9 @@ enum { N_OWN = sizeof own / sizeof *own };
  * tokenized. */
 static bool is_needed(const struct own *o, const struct settings *s) {
     if (!strcmp(o->name, SOURCE_STORIES)) return source_is_builtin(s);
-    if (!strcmp(o->name, SOURCE_VAL_TOKENS)) return tokens_are_named(s) && *s->val_data;
-    return (strcmp(o->name, SOURCE_TOKENS) && strcmp(o->name, FOLDER_TOKENIZER)) || tokens_are_named(s);
+    if (!strcmp(o->name, SOURCE_VAL_TOKENS)) return tokens_are_written(s) && *s->val_data;
+    if (!strcmp(o->name, SOURCE_TOKENS)) return tokens_are_written(s);
+    return strcmp(o->name, FOLDER_TOKENIZER) || tokens_are_named(s);
 }
 
 /* Clears an error that only means no. False: it is another error. */

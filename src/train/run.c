@@ -161,7 +161,7 @@ static bool pay_evaluation(struct run *r, enum run_end *end) {
 /* Of a step that was just made. */
 static bool pairs_note(struct run *r) {
     int64_t pairs = trainer_step_pairs(r->trainer, r->step);
-    if (!r->settings.document_mask) return true;
+    if (!settings_has_documents(&r->settings)) return true;
     if (!run_ranks_sum(r, &pairs)) return false;
     r->step_pairs[r->step % 2] = pairs;
     kinds_pairs(&r->kinds, pairs, trainer_causal_pairs(r->trainer) * r->mesh.axis[MESH_DP].size);

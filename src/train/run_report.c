@@ -104,7 +104,7 @@ bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is
                                   .exposed_s = r->step_comm.exposed_s,
                                   .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
                                   .is_skipped = is_skipped,
-                                  .pairs = r->settings.document_mask ? r->step_pairs[(done - 1) % 2] : -1,
+                                  .pairs = settings_has_documents(&r->settings) ? r->step_pairs[(done - 1) % 2] : -1,
                                   .health = health_of(r)};
     return log_step(&r->log, &line);
 }

@@ -37,6 +37,13 @@ static bool tell(uint64_t done, uint64_t total, void *context) {
 
 static void part_tell(const struct source_part *part, double seconds) {
     tl_token_info text, tokens;
+    const struct chat_figures *c = &part->chat;
+    if (c->conversations) {
+        log_line("run: %s: %" PRId64 " conversations are %" PRId64 " sequences: %" PRId64 " tokens, of which %" PRId64
+                 " are learned (%" PRId64 " conversations were cut, %" PRId64 " have no answer and were left out)",
+                 token_file_path(part->text), c->conversations, c->windows, c->tokens, c->learned, c->cut, c->dropped);
+        return;
+    }
     if (!part->text || !tl_token_file_info(part->text, &text) || !tl_token_file_info(part->file, &tokens)) return;
     log_line("run: %s: %" PRId64 " bytes are %" PRId64 " tokens (%.2f bytes per token), tokenized in %.1f s",
              token_file_path(part->text), text.count, tokens.count, (double)text.count / (double)tokens.count, seconds);

@@ -124,7 +124,7 @@ SETTINGS = {
     "decay_share": "0.3", "beta1": "0.5", "beta2": "0.5", "moments": "bf16", "eps": "1e-3", "momentum": "0.5",
     "nesterov": "true", "weight_decay": "0.3", "groups": "*:lr=0.5", "mup_channels": "8", "muon_momentum": "0.5",
     "muon_steps": "3", "muon_scale": "shape", "clip": "0", "freeze": "*norm*", "train_only": "*norm*",
-    "lora": "2", "lora_alpha": "3", "lora_dropout": "0.5", "lora_targets": "q_proj", "dora": "true",
+    "chat": "chatml", "lora": "2", "lora_alpha": "3", "lora_dropout": "0.5", "lora_targets": "q_proj", "dora": "true",
     "router_aux_loss": "0.5", "router_z_loss": "0.5", "on_nonfinite": "skip", "checkpointing": "full",
     "checkpoint_k": "1", "dropout": "0.1", "memory_limit": "4MB", "dp": "2", "tp": "2", "cp": "2", "pp": "2",
     "pp_chunks": "2", "sp": "true", "shard": "zero1", "shard_group": "2", "overlap": "false", "seed": "7",
