@@ -15,6 +15,7 @@
 
 #include <math.h>
 
+#include "nn/adapter.h"
 #include "nn/kv_cache.h"
 #include "nn/mlp.h"
 #include "nn/module.h"
@@ -120,6 +121,15 @@ static tl_tensor *heads_multiply(tl_tensor *x, tl_tensor *matrices) {
     return y ? tl_reshape(y, TL_SHAPE(B, T, H, tl_size(matrices, 2))) : NULL;
 }
 
+/* The matrix of keys and values (H (N + value_head),rank), with its adapter in it if it has one. */
+static tl_tensor *kv_weight(const struct latent *l) {
+    tl_tensor *weight = tl_module_tensor(l->kv, 0);
+    if (!linear_adapter(l->kv)->a) return weight;
+    tl_tensor *one = tl_eye(l->rank, l->rank, tl_dtype_of(weight), tl_device_of(weight));
+    tl_tensor *columns = one ? tl_module_forward(l->kv, one) : NULL;
+    return columns ? tl_contiguous(tl_transpose(columns, 0, 1)) : NULL;
+}
+
 /* The rows of a span: q (n,T,H,D), c (n,T,rank), key (n,T,1,R) -> (n,T,H,rank), sums of latents */
 static tl_tensor *attend_span(const struct latent *l, const tl_cache *cache, int64_t layer, struct cache_span span,
                               tl_tensor *q, tl_tensor *c, tl_tensor *key, tl_tensor *to_latent, double scale) {
@@ -141,7 +151,7 @@ tl_tensor *latent_attend(const struct latent *l, const tl_cache *cache, int64_t 
     const int64_t H = l->n_heads, N = l->head_size - l->rope_head, n = cache_n_spans(cache);
     tl_tensor *parts[MOST_SPANS], *c, *key, *q = queries(l, x);
     if (!q || !latents(l, x, &c, &key)) return NULL;
-    tl_tensor *both = tl_view(tl_module_tensor(l->kv, 0), TL_SHAPE(H, N + l->value_head, l->rank));
+    tl_tensor *both = tl_view(kv_weight(l), TL_SHAPE(H, N + l->value_head, l->rank));
     tl_tensor *to_latent = both ? tl_slice(both, 1, 0, N, 1) : NULL; /* (H,N,rank) */
     tl_tensor *to_value = both ? tl_transpose(tl_slice(both, 1, N, N + l->value_head, 1), 1, 2) : NULL;
     if (!to_latent || !to_value) return NULL;
