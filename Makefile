@@ -583,14 +583,48 @@ Libs: -L$${libdir} -ltally
 Libs.private: $(strip $(LINK_LIBS))
 endef
 
-# Rewritten every time: it contains PREFIX, which may differ between `make` and `make install`.
+empty :=
+blank := $(empty) $(empty)
+# CMake's find_package(tally): what tally.pc says, as the targets tally::tally and tally::static.
+define CMAKE_TARGETS
+if(NOT TARGET tally::tally)
+  add_library(tally::tally SHARED IMPORTED)
+  set_target_properties(tally::tally PROPERTIES
+    IMPORTED_LOCATION "$(LIBDIR)/libtally.so.$(VERSION)"
+    IMPORTED_SONAME "$(SONAME)"
+    INTERFACE_INCLUDE_DIRECTORIES "$(INCLUDEDIR)")
+  add_library(tally::static STATIC IMPORTED)
+  set_target_properties(tally::static PROPERTIES
+    IMPORTED_LOCATION "$(LIBDIR)/libtally.a"
+    INTERFACE_INCLUDE_DIRECTORIES "$(INCLUDEDIR)"
+    INTERFACE_LINK_LIBRARIES "$(subst $(blank),;,$(strip $(LINK_LIBS)))")
+endif()
+endef
+# A version serves requests for itself and for older ones with the same soname.
+define CMAKE_VERSION
+set(PACKAGE_VERSION "$(VERSION)")
+if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()
+if(PACKAGE_FIND_VERSION_MAJOR STREQUAL "$(firstword $(subst ., ,$(VERSION)))" AND
+   NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+endef
+
+# Rewritten every time: they contain PREFIX, which may differ between `make` and `make install`.
 $(BUILD)/tally.pc: FORCE
 	$(shell mkdir -p $(@D))$(file >$@,$(PC))@:
+$(BUILD)/tally-config.cmake: FORCE
+	$(shell mkdir -p $(@D))$(file >$@,$(CMAKE_TARGETS))$(file >$(@:.cmake=-version.cmake),$(CMAKE_VERSION))@:
 
+CMAKEDIR  = $(LIBDIR)/cmake/tally
+DOCS     := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/pictures/*)
 INSTALLED = $(BINDIR)/tally $(INCLUDEDIR)/tally.h $(LIBDIR)/libtally.so $(LIBDIR)/$(SONAME) \
             $(LIBDIR)/libtally.so.$(VERSION) $(LIBDIR)/libtally.a $(LIBDIR)/libtally_cuda.so \
             $(LIBDIR)/libtally_openmpi.so $(LIBDIR)/libtally_mpich.so $(LIBDIR)/pkgconfig/tally.pc \
-            $(DOCDIR)/planner.html $(BASHDIR)/tally $(ZSHDIR)/_tally $(FISHDIR)/tally.fish
+            $(CMAKEDIR)/tally-config.cmake $(CMAKEDIR)/tally-config-version.cmake \
+            $(DOCDIR)/planner.html $(DOCS:%=$(DOCDIR)/%) $(BASHDIR)/tally $(ZSHDIR)/_tally $(FISHDIR)/tally.fish
 
 # Manual pages and the completion of shells: what the program says of itself. The pages of commands that are no more do
 # not stay.
@@ -598,14 +632,16 @@ $(BUILD)/man/tally.1: $(BUILD)/tally
 	$(call say,WRITE,$(@D))rm -rf $(@D) && mkdir -p $(@D) && $< --man --write $(@D) && \
 	    for shell in bash zsh fish; do $< completion $$shell >$(BUILD)/man/completion.$$shell || exit 1; done
 
-install: all $(if $(CLI_SRC),$(BUILD)/man/tally.1)
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig)
+install: all $(BUILD)/tally-config.cmake $(if $(CLI_SRC),$(BUILD)/man/tally.1)
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) $(DOCDIR)/docs/pictures)
 	$(INSTALL) -m 644 include/tally.h $(DESTDIR)$(INCLUDEDIR)/
 	$(INSTALL) -m 755 $(BUILD)/libtally.so.$(VERSION) $(DESTDIR)$(LIBDIR)/
 	ln -sf libtally.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libtally.so
 	$(INSTALL) -m 644 $(BUILD)/libtally.a $(DESTDIR)$(LIBDIR)/
 	$(INSTALL) -m 644 $(BUILD)/tally.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
+	$(INSTALL) -m 644 $(BUILD)/tally-config.cmake $(BUILD)/tally-config-version.cmake $(DESTDIR)$(CMAKEDIR)/
+	for file in $(DOCS); do $(INSTALL) -m 644 $$file $(DESTDIR)$(DOCDIR)/$$file || exit 1; done
 	$(if $(CLI_SRC),$(INSTALL) -m 755 $(BUILD)/tally $(DESTDIR)$(BINDIR)/)
 	$(if $(CLI_SRC),$(INSTALL) -d $(DESTDIR)$(MANDIR)/man1 && $(INSTALL) -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(MANDIR)/man1/)
 	$(if $(CLI_SRC),$(INSTALL) -D -m 644 $(BUILD)/man/completion.bash $(DESTDIR)$(BASHDIR)/tally)
