@@ -941,8 +941,10 @@ typedef struct tl_linear_cross_entropy_options {
     int64_t ignore_index;
     bool is_sum;     /* the sum over rows instead of the mean */
     double soft_cap; /* 0: none. Otherwise a logit z becomes c tanh(z / c), between -c and c */
+    double label_smoothing; /* e: the target is 1 - e, plus e/V for each class */
+    double z_loss;          /* adds z_loss times the square of log sum exp of a row's logits, which keeps them near 0 */
 } tl_linear_cross_entropy_options;
-/* ignore_index -100, mean, no soft cap */
+/* ignore_index -100, mean, no soft cap, smoothing or z loss */
 TL_API tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void);
 TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
                                           const tl_linear_cross_entropy_options *options);
@@ -1547,6 +1549,9 @@ TL_API bool tl_model_set_checkpointing(tl_module *model, tl_checkpoint_policy po
  * as Hugging Face's library computes it. z: the mean square of the logarithm of the sum of exponentials of the logits.
  * Both over the tokens of all layers. */
 TL_API bool tl_model_set_router_losses(tl_module *model, double balance, double z);
+/* Label smoothing and the weight of the z loss in tl_model_loss of a model that trains, as in tl_linear_cross_entropy;
+ * 0 and 0 at first. */
+TL_API bool tl_model_set_head_loss(tl_module *model, double label_smoothing, double z_loss);
 /* tokens (B,T), i64 or i32 -> logits (B,T,V). Deep linear: x (B,C), a float -> (B). */
 TL_API tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens);
 /* Mean cross entropy of the next tokens, targets (B,T), f32; the logits are never stored as a whole. Deep linear: mean

@@ -780,6 +780,24 @@ static void soft_caps_of_logits_count(void **state) {
     end();
 }
 
+/* An addition for each logit and five operations for each row, and one for each slope; three for each row, and one for
+ * each slope. */
+static void smoothing_and_z_losses_count(void **state) {
+    (void)state;
+    const uint64_t N = 6, V = 10, C = 8, more[3][2] = {{V + 5, V}, {3, V}, {V + 8, 2 * V}};
+    tl_tensor *targets = tl_zeros(TL_SHAPE(6), TL_I64, meta);
+    for (int i = 0; i < 3; i++) {
+        const tl_linear_cross_entropy_options o = {
+            .ignore_index = -100, .label_smoothing = i != 1 ? 0.1 : 0, .z_loss = i != 0 ? 1e-4 : 0};
+        begin();
+        tl_linear_cross_entropy(leaf(f32(TL_SHAPE(6, 8))), leaf(f32(TL_SHAPE(10, 8))), targets, &o);
+        ROW("linear_cross_entropy", TL_FORWARD, 1, 2 * N * V * C + 4 * N * V + N + 1 + N * more[i][0],
+            4 * (N + V) * C + 8 * N, 4);
+        ROW("linear_cross_entropy", TL_BACKWARD, 0, 3 * N * V + 2 * 2 * N * V * C + N * more[i][1], 0, 4 * (N + V) * C);
+        end();
+    }
+}
+
 static void windows_count_their_pairs(void **state) {
     (void)state;
     const uint64_t pair = 2 * 8, heads = 2 * 4, q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4,
@@ -1257,6 +1275,7 @@ int main(void) {
         TEST(sums_with_norms_cost_one_addition_more),
         TEST(the_head_costs_its_composite_less_the_logits),
         TEST(soft_caps_of_logits_count),
+        TEST(smoothing_and_z_losses_count),
         TEST(windows_count_their_pairs),
         TEST(masks_are_read_and_hide_nothing_from_the_count),
         TEST(optimizers_count_their_options),

@@ -35,7 +35,8 @@ struct check_case {
     tl_dtype dtype;
     tl_checkpoint_policy policy;
     bool has_documents, has_ignored;
-    double bound; /* of differences, in units of the largest magnitude */
+    double smoothing, z; /* of the head's loss */
+    double bound;        /* of differences, in units of the largest magnitude */
 };
 
 static uint64_t dice_state;
@@ -173,6 +174,7 @@ static void compare(const struct layout *l, const struct check_case *c) {
     assert_int_equal(tl_generator_get().index, after.index);
     parameters_fill(whole, part);
     assert_true(tl_model_set_checkpointing(part, c->policy, 1));
+    assert_true(tl_model_set_head_loss(whole, c->smoothing, c->z) && tl_model_set_head_loss(part, c->smoothing, c->z));
     tl_tensor *tokens = tokens_random(c->config.vocabulary), *begin = c->has_documents ? begins_random() : NULL;
     tl_tensor *targets = targets_random(c->config.vocabulary, c->has_ignored);
     tl_tensor *expected = tl_model_document_loss(whole, tokens, targets, begin);
@@ -244,6 +246,8 @@ static void gradients_are_those_of_the_whole_model(void) {
                                    .policy = policies[dice(3)],
                                    .has_documents = dice(3) == 0,
                                    .has_ignored = dice(3) == 0,
+                                   .smoothing = dice(2) ? 0.2 : 0,
+                                   .z = dice(2) ? 0.1 : 0,
                                    .bound = 1e-10};
             c.config.family = k < 2 ? (tl_family)k : c.config.family; /* both, whatever is drawn */
             if (k < 2) c.config.channels = 12 * c.config.head_size, c.config.has_qkv_bias = k == 1;

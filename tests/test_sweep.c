@@ -175,6 +175,8 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     bool has_experts = !is_gpt2 && one_in(3);
     set(&s, "model", is_gpt2 ? "tiny-gpt2" : has_experts ? "tiny-moe" : "nano");
     if (has_experts && one_in(2)) set(&s, "router_aux_loss", "0.01"), set(&s, "router_z_loss", "0.001");
+    if (one_in(3)) set(&s, "label_smoothing", "0.1");
+    if (one_in(3)) set(&s, "z_loss", "0.0001");
     SET_ONE_OF(&s, "recipe", "fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4");
     sizes_draw(&s, m, !strcmp(settings_choice(&s, "recipe"), "fp4"));
     if (is_gpt2) set(&s, "kv_heads", "0");

@@ -78,6 +78,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
     struct settings whole = small_run(has_experts ? TL_MIXTRAL : TL_GPT2, 600), part;
     set(&whole, "recipe", recipe);
     if (has_experts) set(&whole, "router_aux_loss", "0.01"), set(&whole, "router_z_loss", "0.001");
+    set(&whole, "label_smoothing", "0.1"), set(&whole, "z_loss", "0.001");
     set(&whole, "accum", "2");
     set(&whole, "dropout", "0.1");
     set(&whole, "checkpointing", "sqrt");

@@ -7,7 +7,8 @@
  *
  *      lse = log sum_r e^lse_r;   loss = lse - sum_r logit_r;   dlogits = (e^(logits - lse) - onehot)
  *
- * With a soft cap c the logits are c tanh(z / c), and dz = dlogits (1 - (logits / c)^2).
+ * With a soft cap c the logits are c tanh(z / c), and dz = dlogits (1 - (logits / c)^2). For smoothed labels the ranks
+ * also exchange the sum of their logits; those and the z loss are as in spec/attr.h.
  *
  * The number of rows that count divides sums, not slopes: in f16 a slope over many rows would vanish. */
 #include "nn/head_parts.h"
@@ -54,7 +55,7 @@ struct parts {
     tl_tensor *losses;       /* (N) */
     tl_tensor *dx, *dweight; /* (N,C); (V_part,C) sums in f32 at least; NULL: not needed, or not begun */
     bool gives_dx, gives_dweight;
-    double soft_cap; /* of logits; 0: none */
+    double soft_cap, smoothing, z_weight; /* of logits, of labels, of the squared lse; 0: none */
 };
 
 static bool targets_prepare(struct parts *p, tl_tensor *targets, int64_t ignore_index) {
@@ -71,10 +72,10 @@ static bool targets_prepare(struct parts *p, tl_tensor *targets, int64_t ignore_
 
 static tl_tensor *rows_at(tl_tensor *x, int64_t row, int64_t n) { return x ? tl_slice(x, 0, row, row + n, 1) : NULL; }
 
-/* What the ranks know of a chunk's rows, together: the log-sum-exp over all classes (n), and the targets' logits
- * (n). */
-static bool rows_exchange(const struct parts *p, tl_tensor *logits, int64_t row, tl_tensor **lse,
-                          tl_tensor **at_target) {
+/* What the ranks know of a chunk's rows, together: the log-sum-exp over all classes (n), the targets' logits (n), and
+ * the sum of all logits (n) if labels are smoothed. */
+static bool rows_exchange(const struct parts *p, tl_tensor *logits, int64_t row, tl_tensor **lse, tl_tensor **at_target,
+                          tl_tensor **sum) {
     const int64_t n = logits->shape[0], size = tl_comm_size(p->part->group);
     tl_tensor *input[2] = {logits, rows_at(p->local, row, n)};
     tl_call c;
@@ -84,14 +85,15 @@ static bool rows_exchange(const struct parts *p, tl_tensor *logits, int64_t row,
     tl_tensor *minus = op_apply2(&op_nll, logits, input[1], NULL, 0);
     tl_tensor *is_elsewhere = rows_at(p->is_elsewhere, row, n), *own = minus ? tl_neg(minus) : NULL;
     own = own && zero ? tl_where(is_elsewhere, zero, own) : NULL;
-    tl_tensor *both[2] = {c.output[1], own}, *all;
-    all = own ? tl_all_gather(tl_stack(both, 2, 0), p->part->group) : NULL; /* (2 size, n) */
-    all = all ? tl_view(all, TL_SHAPE(size, 2, n)) : NULL;
+    const int first = 0, last = 1, n_facts = p->smoothing > 0 ? 3 : 2;
+    tl_tensor *facts[3] = {c.output[1], own, n_facts > 2 ? tl_sum(logits, &last, 1, false) : NULL}, *all;
+    all = own && (n_facts < 3 || facts[2]) ? tl_all_gather(tl_stack(facts, n_facts, 0), p->part->group) : NULL;
+    all = all ? tl_view(all, TL_SHAPE(size, n_facts, n)) : NULL;
     if (!all) return false;
-    const int first = 0;
     *lse = tl_logsumexp(tl_select(all, 1, 0), &first, 1, false);
     *at_target = tl_sum(tl_select(all, 1, 1), &first, 1, false);
-    return *lse && *at_target;
+    *sum = n_facts > 2 ? tl_sum(tl_select(all, 1, 2), &first, 1, false) : NULL;
+    return *lse && *at_target && (*sum || n_facts < 3);
 }
 
 /* slopes (1 - (logits / c)^2) */
@@ -101,14 +103,47 @@ static tl_tensor *slopes_before_cap(tl_tensor *slopes, tl_tensor *logits, double
     return share ? tl_mul(slopes, share) : NULL;
 }
 
+/* (1 - e) (lse - logit) + e (lse - sum / V) + w lse^2, of each row */
+static tl_tensor *rows_loss(const struct parts *p, tl_tensor *lse, tl_tensor *at_target, tl_tensor *sum) {
+    const double e = p->smoothing;
+    tl_tensor *loss = tl_sub(lse, at_target);
+    if (loss && e > 0) {
+        tl_tensor *even = tl_sub(lse, tl_scale(sum, 1 / (double)p->part->size));
+        loss = tl_scale(loss, 1 - e);
+        loss = even && loss ? tl_add(loss, tl_scale(even, e)) : NULL;
+    }
+    if (loss && p->z_weight > 0) loss = tl_add(loss, tl_scale(tl_square(lse), p->z_weight));
+    return loss;
+}
+
+/* The slopes of rows that count, with smoothed labels and the z loss: those of cross entropy, (softmax - onehot),
+ * become softmax (1 + 2 w lse) - (1 - e) onehot - e / V. With counts of 1 + 2 w lse, and 0 for ignored rows, cross
+ * entropy gives (softmax - onehot) (1 + 2 w lse); the rest is (2 w lse + e) onehot - e / V. */
+static tl_tensor *slopes_smooth(const struct parts *p, tl_tensor *slopes, tl_tensor *counts, tl_tensor *lse,
+                                tl_tensor *hit) {
+    const int64_t n = slopes->shape[0], V = slopes->shape[1];
+    tl_tensor *classes = tl_arange(0, 1, V, TL_I64, slopes->storage->device);
+    tl_tensor *ids = classes ? tl_cast(tl_view(hit, TL_SHAPE(n, 1)), TL_I64) : NULL;
+    tl_tensor *onehot = ids ? tl_cast(tl_cmp(ids, TL_EQ, classes), slopes->dtype) : NULL;
+    tl_tensor *more = tl_add_scalar(tl_scale(lse, 2 * p->z_weight), tl_scalar_float(p->smoothing)); /* (n) */
+    more = more && onehot ? tl_mul(onehot, tl_view(more, TL_SHAPE(n, 1))) : NULL;
+    more = more ? tl_sub_scalar(more, tl_scalar_float(p->smoothing / (double)p->part->size)) : NULL;
+    more = more ? tl_mul(more, tl_view(counts, TL_SHAPE(n, 1))) : NULL;
+    return more ? tl_add(slopes, more) : NULL;
+}
+
 /* The gradients that follow from a chunk's logits; they are backward's work, done early. */
 static bool gradients_add(struct parts *p, tl_tensor *logits, tl_tensor *lse, int64_t row) {
     const int64_t n = logits->shape[0];
     tl_tensor *counts = rows_at(p->counts, row, n), *hit = rows_at(p->hit, row, n);
-    tl_tensor *input[4] = {counts, logits, hit, lse};
+    tl_tensor *growth = counts;
+    if (counts && p->z_weight > 0) growth = tl_add_scalar(tl_scale(lse, 2 * p->z_weight), tl_scalar_float(1));
+    if (growth != counts) growth = growth ? tl_mul(growth, counts) : NULL;
+    tl_tensor *input[4] = {growth, logits, hit, lse};
     tl_call c;
     call_begin(&c, &op_cross_entropy_grad, input, 4, NULL, 0);
-    tl_tensor *slopes = counts && hit ? op_apply(&c) : NULL;
+    tl_tensor *slopes = growth && hit ? op_apply(&c) : NULL;
+    if (slopes && (p->smoothing > 0 || p->z_weight > 0)) slopes = slopes_smooth(p, slopes, counts, lse, hit);
     if (p->soft_cap > 0) slopes = slopes_before_cap(slopes, logits, p->soft_cap);
     slopes = slopes ? tl_cast(slopes, p->x->dtype) : NULL;
     if (slopes && p->gives_dx) {
@@ -126,14 +161,14 @@ static bool gradients_add(struct parts *p, tl_tensor *logits, tl_tensor *lse, in
 static bool chunk_run(struct parts *p, int64_t row, int64_t n) {
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
-    tl_tensor *lse = NULL, *at_target = NULL;
+    tl_tensor *lse = NULL, *at_target = NULL, *sum = NULL;
     tl_tensor *logits = matmul_into(rows_at(p->x, row, n), false, p->weight, true, NULL, p->losses->dtype);
     if (logits && p->soft_cap > 0) {
         logits = tl_tanh(tl_scale(logits, 1 / p->soft_cap));
         logits = logits ? tl_scale(logits, p->soft_cap) : NULL;
     }
-    bool ok = logits && rows_exchange(p, logits, row, &lse, &at_target);
-    tl_tensor *loss = ok ? tl_sub(lse, at_target) : NULL, *counts = rows_at(p->counts, row, n);
+    bool ok = logits && rows_exchange(p, logits, row, &lse, &at_target, &sum);
+    tl_tensor *loss = ok ? rows_loss(p, lse, at_target, sum) : NULL, *counts = rows_at(p->counts, row, n);
     loss = loss && counts ? tl_mul_(loss, counts) : NULL;
     ok = loss && tl_copy_(rows_at(p->losses, row, n), loss);
     if (ok && (p->gives_dx || p->gives_dweight)) {
@@ -217,6 +252,8 @@ tl_tensor *linear_cross_entropy_parts(tl_tensor *x, tl_tensor *weight, tl_tensor
                       .x = x,
                       .weight = weight,
                       .soft_cap = options->soft_cap,
+                      .smoothing = options->label_smoothing,
+                      .z_weight = options->z_loss,
                       .gives_dx = is_recording && tensor_needs_grad(x),
                       .gives_dweight = is_recording && tensor_needs_grad(weight)};
     tl_tensor *loss = parts_run(&p, tl_contiguous(targets), options->ignore_index, total_rows, share, slopes);

@@ -169,6 +169,23 @@ bool tl_model_set_router_losses(tl_module *model, double balance, double z) {
     return true;
 }
 
+bool tl_model_set_head_loss(tl_module *model, double label_smoothing, double z_loss) {
+    const struct architecture *family = family_of(model);
+    if (!family) return false;
+    if (!(label_smoothing >= 0 && label_smoothing <= 1 && z_loss >= 0 && isfinite(z_loss)))
+        return error_set(TL_ERROR_USE,
+                         "tl_model_set_head_loss: label smoothing of %g and a z loss of weight %g (need 0 to 1, and 0 "
+                         "or more)",
+                         label_smoothing, z_loss);
+    if (!family->names && (label_smoothing > 0 || z_loss > 0))
+        return error_set(TL_ERROR_USE, "%s has no classes: label smoothing and a z loss mean nothing (need 0)",
+                         family->kind.name);
+    struct model *s = model->state;
+    s->label_smoothing = label_smoothing;
+    s->z_loss = z_loss;
+    return true;
+}
+
 bool model_speaks(const tl_module *model) {
     const struct architecture *family = family_of(model);
     return family && (family->names || error_set(TL_ERROR_USE, "%s has no next token", family->kind.name));

@@ -45,7 +45,8 @@ struct model {
     /* Experts: what the losses of their routers count for, and the sums that they are of (experts.h), during a pass
      * that trains. */
     double balance_weight, router_z_weight;
-    tl_adapter_options adapter; /* rank 0: none */
+    tl_adapter_options adapter;     /* rank 0: none */
+    double label_smoothing, z_loss; /* of the head's loss, while the model trains */
     tl_tensor *routing;
     /* the parts, owned by the tree; NULL where a family has none */
     tl_module *embedding, *positions, *embedding_dropout, *blocks, *norm, *head; /* head: the embedding when tied */

@@ -883,12 +883,19 @@ static bool pass_cut(struct model *s, tl_tensor **tokens, tl_tensor **targets) {
     return *tokens && *targets && s->token_position;
 }
 
+static tl_linear_cross_entropy_options head_loss(const struct model *s, bool is_training, bool is_sum) {
+    return (tl_linear_cross_entropy_options){.ignore_index = -100,
+                                             .is_sum = is_sum,
+                                             .soft_cap = s->config.logit_soft_cap,
+                                             .label_smoothing = is_training ? s->label_smoothing : 0,
+                                             .z_loss = is_training ? s->z_loss : 0};
+}
+
 /* x (N,C), targets (N): the loss where tp divides the classes, or cp the rows. The mean is over the targets of all
  * ranks of cp, times their number: the mean of the ranks' losses is then the loss. */
-static tl_tensor *parallel_loss(const struct model *s, tl_tensor *x, tl_tensor *targets) {
+static tl_tensor *parallel_loss(const struct model *s, tl_tensor *x, tl_tensor *targets, bool is_training) {
     const struct parallel *p = &s->parallel;
-    const tl_linear_cross_entropy_options sum = {
-        .ignore_index = -100, .is_sum = true, .soft_cap = s->config.logit_soft_cap};
+    const tl_linear_cross_entropy_options sum = head_loss(s, is_training, true);
     tl_tensor *weight = tl_module_tensor(s->head, 0),
               *total_rows = targets ? targets_count(targets, sum.ignore_index) : NULL;
     if (total_rows && p->cp) total_rows = tl_all_reduce(total_rows, p->cp);
@@ -911,8 +918,9 @@ static tl_tensor *plain_loss(tl_module *model, tl_tensor *tokens, tl_tensor *tar
     x = parallel_enter(&s->parallel, x);
     x = x ? tl_reshape(x, TL_SHAPE(-1, s->config.channels)) : NULL; /* (B T, C) */
     tl_tensor *flat = tl_flatten(targets, 0, -1);
-    if (parallel_is_on(&s->parallel)) return x ? parallel_loss(s, x, flat) : NULL;
-    const tl_linear_cross_entropy_options mean = {.ignore_index = -100, .soft_cap = s->config.logit_soft_cap};
+    const bool is_training = tl_module_is_training(model);
+    if (parallel_is_on(&s->parallel)) return x ? parallel_loss(s, x, flat, is_training) : NULL;
+    const tl_linear_cross_entropy_options mean = head_loss(s, is_training, false);
     return tl_linear_cross_entropy(x, tl_module_tensor(s->head, 0), flat, &mean);
 }
 
@@ -961,8 +969,7 @@ int lm_stage_shape(const tl_module *model, const tl_tensor *tokens, int64_t shap
 tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from, const int64_t *to) {
     const struct model *s = model->state;
     if (!model_is_whole(model, "the losses of single rows") || !tokens_fit(s, tokens)) return NULL;
-    const tl_linear_cross_entropy_options sum = {
-        .ignore_index = -100, .is_sum = true, .soft_cap = s->config.logit_soft_cap};
+    const tl_linear_cross_entropy_options sum = head_loss(s, false, true);
     int64_t B = tl_size(tokens, 0);
     tl_tensor *x = backbone(model, tokens, NULL), *losses = x ? tl_zeros(TL_SHAPE(B), TL_F32, tl_device_of(x)) : NULL;
     for (int64_t b = 0; losses && b < B; b++) {

@@ -45,20 +45,24 @@ static bool linear_cross_entropy_shape(tl_call *c) {
 
 /* Forward: the product 2NVC, per logit max, subtract, exp, sum, per row one addition, and the mean's product.
  * Backward: per logit subtract, exp, times the scale, and one product for each gradient. A soft cap: per logit a
- * division, tanh and a product, and backward a division, a square and a product. */
+ * division, tanh and a product, and backward a division, a square and a product. Label smoothing: per logit an
+ * addition, per row the mean, a subtraction, two products and an addition, and backward a subtraction per logit. z
+ * loss: per row a square, a product and an addition, and backward a product per logit. */
 static void linear_cross_entropy_cost(const tl_call *c, struct cost *cost) {
     count N = (count)c->input[0]->shape[0], C = (count)c->input[0]->shape[1], V = (count)c->input[1]->shape[0];
     count read = 0, written = 0;
     const struct attr_linear_cross_entropy *a = c->attr;
-    const count cap = a->soft_cap > 0 ? 3 * N * V : 0;
+    const count cap = a->soft_cap > 0 ? 3 * N * V : 0, smoothing = a->label_smoothing > 0 ? N * V : 0;
+    const count z = a->z_weight > 0 ? N * V : 0;
+    const count rows = N * (smoothing ? 5 : 0) + N * (z ? 3 : 0);
     for (int i = 0; i < 3; i++) read += tensor_traffic(c->input[i]);
     for (int j = 1; j < c->n_outputs; j++) written += tensor_traffic(c->output[j]);
-    *cost = (struct cost){
-        .n_parts = 1,
-        .part[0] = {COST_HERE, 2 * N * V * C + 4 * N * V + N + 1 + cap, read, tensor_traffic(c->output[0])}};
+    *cost = (struct cost){.n_parts = 1,
+                          .part[0] = {COST_HERE, 2 * N * V * C + 4 * N * V + N + 1 + cap + smoothing + rows, read,
+                                      tensor_traffic(c->output[0])}};
     if (c->n_outputs > 1)
-        cost->part[cost->n_parts++] =
-            (struct cost_part){TL_BACKWARD, 3 * N * V + cap + (count)(c->n_outputs - 1) * 2 * N * V * C, 0, written};
+        cost->part[cost->n_parts++] = (struct cost_part){
+            TL_BACKWARD, 3 * N * V + cap + smoothing + z + (count)(c->n_outputs - 1) * 2 * N * V * C, 0, written};
 }
 
 /* The gradients that forward computed, times the gradient of the loss: in place unless the graph is retained. */
@@ -86,7 +90,8 @@ const tl_op op_linear_cross_entropy = {
     RECORD(KERNEL, linear_cross_entropy, 3),
     .shapes = "x (N,C), weight (V,C), targets (N): loss () [, dx, dweight]",
     .dtypes = "floats; targets i64, i32; loss f32 (f64 for f64)",
-    .flops = "2NVC + 4NV + N + 1; in phase backward 3NV and 2NVC per gradient; a soft cap: 3NV more each",
+    .flops =
+        "2NVC + 4NV + N + 1; backward 3NV, 2NVC per gradient; soft cap 3NV, 3NV; smoothing NV + 5N, NV; z loss 3N, NV",
     .shape = linear_cross_entropy_shape,
     .cost = linear_cross_entropy_cost,
     .backward = linear_cross_entropy_backward,
@@ -96,6 +101,17 @@ tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void) {
     return (tl_linear_cross_entropy_options){.ignore_index = -100};
 }
 
+static bool options_check(const tl_linear_cross_entropy_options *o) {
+    if (!(o->soft_cap >= 0 && isfinite(o->soft_cap)))
+        return error_set(TL_ERROR_USE, "linear_cross_entropy: a soft cap of %g (need more than 0, or 0 for none)",
+                         o->soft_cap);
+    if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1))
+        return error_set(TL_ERROR_USE, "linear_cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: %g",
+                         o->label_smoothing);
+    return (o->z_loss >= 0 && isfinite(o->z_loss)) ||
+           error_set(TL_ERROR_USE, "linear_cross_entropy: a z loss of weight %g (need 0 or more)", o->z_loss);
+}
+
 tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
                                    const tl_linear_cross_entropy_options *options) {
     if (!tensor_check(x, "linear_cross_entropy") || !tensor_check(weight, "linear_cross_entropy") ||
@@ -103,11 +119,7 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
         return NULL;
     const tl_linear_cross_entropy_options defaults = tl_linear_cross_entropy_defaults();
     if (!options) options = &defaults;
-    if (!(options->soft_cap >= 0 && isfinite(options->soft_cap))) {
-        error_set(TL_ERROR_USE, "linear_cross_entropy: a soft cap of %g (need more than 0, or 0 for none)",
-                  options->soft_cap);
-        return NULL;
-    }
+    if (!options_check(options)) return NULL;
     tl_scope scope = tl_scope_begin(); /* the gradients stay with the node alone */
     if (!scope.depth) return NULL;
     x = autocast_narrow(x);
@@ -121,6 +133,8 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
         a.ignore_index = options->ignore_index;
         a.is_sum = options->is_sum;
         a.soft_cap = options->soft_cap;
+        a.label_smoothing = options->label_smoothing;
+        a.z_weight = options->z_loss;
         a.is_fast = matmul_is_fast();
         a.is_timed = fast_is_on();
         const struct head_cut cut = cut_of(input[0], input[1]);

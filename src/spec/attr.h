@@ -401,19 +401,23 @@ struct attr_clamp {
 
 /* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for
  * f64) [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or
- * their mean over the rows that are not ignored (targets equal to ignore_index), and its gradients. soft_cap c > 0: a
- * logit z becomes c tanh(z / c). Logits are f32
- * (f64), whatever x is; on cuda they have x's dtype. Only `chunk_rows` rows of them exist at a time. Their gradient
- * is rounded to bf16 when x is bf16, so that all three products are products of bf16 matrices. Sums of dweight are
- * f32 (f64) and rounded once. A target outside [0,V) that is not ignored fails. is_gathered: the gradient of all
- * logits is kept, in bf16, and then multiplied at once. Workspace, each part rounded up to 64 bytes: the chunk of
- * logits, one loss per row, then the gathered gradient or, for a dweight narrower than f32, its sums, and what the
- * largest of the products needs (device/cpu/shared/gemm_sizes.h). On cuda a row of logits is as long as a multiple
- * of HEAD_ALIGN: its products need even sizes, and vocabulary sizes are often odd. Where x is narrower than f32 the
- * sums have that many rows too, and where V is no such multiple there is a copy of weight of that size. */
+ * their mean over the rows that are not ignored (targets equal to ignore_index), and its gradients. soft_cap c > 0:
+ * a logit z becomes c tanh(z / c). With label smoothing e and z weight w, of a row of V logits z with target t:
+ *
+ *      loss = (1 - e) (lse(z) - z_t) + e (lse(z) - mean z) + w lse(z)^2
+ *      dz   = softmax(z) (1 + 2 w lse(z)) - (1 - e) onehot(t) - e / V
+ *
+ * Logits are f32 (f64), whatever x is; on cuda they have x's dtype. Only `chunk_rows` rows of them exist at a time.
+ * Their gradient is rounded to bf16 when x is bf16, so that all three products are products of bf16 matrices. Sums
+ * of dweight are f32 (f64) and rounded once. A target outside [0,V) that is not ignored fails. is_gathered: the
+ * gradient of all logits is kept, in bf16, and then multiplied at once. Workspace, each part rounded up to 64 bytes:
+ * the chunk of logits, one loss per row, then the gathered gradient or, for a dweight narrower than f32, its sums,
+ * and what the largest of the products needs (device/cpu/shared/gemm_sizes.h). On cuda a row of logits is as long as
+ * a multiple of HEAD_ALIGN: its products need even sizes, and vocabulary sizes are often odd. Where x is narrower
+ * than f32 the sums have that many rows too, and where V is no such multiple there is a copy of weight of that size. */
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
-    double soft_cap;
+    double soft_cap, label_smoothing, z_weight;
     bool is_sum, gives_dx, gives_dweight;
     bool is_gathered;
     bool is_fast, is_timed; /* as in matmul */

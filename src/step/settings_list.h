@@ -66,6 +66,8 @@ CHOICE(muon_scale, IDENTITY, "rms", "rms|shape", "muon: learning rate of a matri
 REAL(clip, IDENTITY, 1, 0, 1e9, "largest global norm of the gradient; 0: no clipping")
 REAL(router_aux_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of how unevenly tokens choose them, as Hugging Face's router_aux_loss_coef; 0: none")
 REAL(router_z_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of the routers' squared log-sum-exp, which keeps their logits small; 0: none")
+REAL(label_smoothing, IDENTITY, 0, 0, 1, "share of a target that all classes of the vocabulary divide evenly; evaluation has none")
+REAL(z_loss, IDENTITY, 0, 0, 1e6, "weight in the loss of the squared log-sum-exp of the head's logits, which keeps them near 0 (PaLM: 1e-4); evaluation has none. 0: none")
 CHOICE(on_nonfinite, FREE, "stop", "stop|skip|rollback", "if the loss or a gradient is not finite; it never reaches the weights")
 
 GROUP("Fine-tuning (docs/fine-tuning.md)")

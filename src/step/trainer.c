@@ -356,6 +356,7 @@ static bool model_make(struct trainer *t) {
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
     if (!tl_model_set_router_losses(t->model, s->router_aux_loss, s->router_z_loss)) return false;
+    if (!tl_model_set_head_loss(t->model, s->label_smoothing, s->z_loss)) return false;
     linear_set_mode(t->model, t->recipe->linear);
     t->shared = model_shared(t->model, &t->sharers);
     if (device_has_data(t->device) && *weights && !tl_model_load(t->model, weights)) return false;

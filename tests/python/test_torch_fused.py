@@ -77,10 +77,12 @@ def test_sum_and_norm(shape, weighted, kind, use):
 
 # ---- The head ----
 
-def head_options(ignore_index=-100, is_sum=False):
+def head_options(ignore_index=-100, is_sum=False, **more):
     options = tl.linear_cross_entropy_defaults()
     assert options.ignore_index == -100 and not options.is_sum
     options.ignore_index, options.is_sum = ignore_index, is_sum
+    for name, value in more.items():
+        setattr(options, name, value)
     return options
 
 
@@ -104,6 +106,29 @@ def test_linear_cross_entropy(N, V, C, is_sum, ignored, index):
 
     check(f"linear_cross_entropy {N} {V} {C}", lambda x, w: tl.linear_cross_entropy(x, w, tl.tensor(targets), options),
           theirs, values)
+
+
+@pytest.mark.parametrize("N,V,C", [(5, 7, 3), (33, 101, 16), (3, 1, 2)])
+@pytest.mark.parametrize("smoothing,z,cap", [(0.1, 0, 0), (1, 0, 0), (0, 0.01, 0), (0.3, 0.5, 0), (0.2, 0.1, 2.5)])
+@pytest.mark.parametrize("is_sum", [False, True])
+def test_label_smoothing_and_z_loss(N, V, C, smoothing, z, cap, is_sum):
+    rng = np.random.default_rng(4)
+    targets = rng.integers(0, V, N)
+    targets[::3] = -7
+    values = [normal(rng, N, C), normal(rng, V, C)]
+    options = head_options(-7, is_sum, label_smoothing=smoothing, z_loss=z, soft_cap=cap)
+    wanted = torch.from_numpy(targets)
+
+    def theirs(x, w):
+        logits = F.linear(x, w)
+        logits = logits if x.dtype == torch.float64 else logits.float()
+        logits = cap * torch.tanh(logits / cap) if cap else logits
+        loss = F.cross_entropy(logits, wanted, ignore_index=-7, label_smoothing=smoothing, reduction="sum")
+        loss = loss + z * torch.logsumexp(logits[wanted != -7], -1).square().sum()
+        return loss if is_sum else loss / (wanted != -7).sum()
+
+    check(f"linear_cross_entropy {N} {V} {C} smoothing {smoothing} z {z} cap {cap}",
+          lambda x, w: tl.linear_cross_entropy(x, w, tl.tensor(targets), options), theirs, values)
 
 
 def test_head_with_all_rows_ignored_and_with_none():

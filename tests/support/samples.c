@@ -2475,9 +2475,13 @@ const struct sample samples_add_layer_norm_grad[] = {
     {"more rows than runs", LARGE, .call = add_layer_norm_grad_call, .in = {K(200, 33), K(200, 33), K(200, 33), IN(STATE, DENSE, 200), IN(STATE, DENSE, 200), K(33)}, .roundings = 2},
     END};
 
-/* n: ignore_index, sum */
+/* n: ignore_index, sum; d: soft cap, label smoothing, weight of the z loss */
 CALL(linear_cross_entropy_call) {
-    tl_linear_cross_entropy_options o = {.ignore_index = s->n[0] ? s->n[0] : -100, .is_sum = s->n[1], .soft_cap = s->d[0]};
+    tl_linear_cross_entropy_options o = {.ignore_index = s->n[0] ? s->n[0] : -100,
+                                         .is_sum = s->n[1],
+                                         .soft_cap = s->d[0],
+                                         .label_smoothing = s->d[1],
+                                         .z_loss = s->d[2]};
     return one(out, tl_linear_cross_entropy(in[0], in[1], in[2], &o));
 }
 /* Chunks of two rows. */
@@ -2512,6 +2516,12 @@ const struct sample samples_linear_cross_entropy[] = {
     {"soft cap", GRAD, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}, .d = {0.9}, .roundings = 2},
     {"soft cap, ignored rows, only x needs a gradient", GRAD, .call = linear_cross_entropy_call, .in = {F(6, 3), K(3, 3), IDS(3, 6)}, .n = {2}, .d = {1.5}, .roundings = 2},
     {"large soft cap", LARGE | GRAD, .call = linear_cross_entropy_call, .in = {F(90, 64), F(611, 64), IDS(611, 90)}, .d = {3}, .roundings = 2},
+    {"label smoothing", GRAD, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}, .d = {0, 0.3}, .roundings = 2},
+    {"z loss, sum", GRAD, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}, .n = {0, true}, .d = {0, 0, 0.4}, .roundings = 2},
+    {"both and a soft cap, ignored rows", GRAD, .call = linear_cross_entropy_call, .in = {F(6, 3), F(3, 3), IDS(3, 6)}, .n = {2}, .d = {1.5, 0.2, 0.4}, .roundings = 3},
+    {"both, large", LARGE | GRAD, .call = linear_cross_entropy_call, .in = {F(90, 64), F(611, 64), IDS(611, 90)}, .d = {0, 0.1, 0.01}, .roundings = 3},
+    {"label smoothing above 1", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}, .d = {0, 1.5}, .error = "label_smoothing must be between 0.0 and 1.0. Got: 1.5"},
+    {"negative z loss", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}, .d = {0, 0, -1}, .error = "a z loss of weight -1"},
     {"negative soft cap", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}, .d = {-1}, .error = "a soft cap of -1"},
     {"inner sizes", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 2), IDS(5, 4)}, .error = "inner sizes differ"},
     {"one target too few", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 3)}, .error = "one target per row"},

@@ -27,6 +27,8 @@ struct head {
     void *losses;       /* (N) of the compute type */
     double scale;       /* of a row's loss in the result */
     double soft_cap;    /* of logits; 0: none */
+    double smoothing;   /* of labels; 0: none, as below */
+    double z_weight;    /* of the squared log-sum-exp */
     bool has_gradients; /* the logits' gradient is needed */
     void *workspace;    /* of the products */
 };
@@ -136,6 +138,8 @@ bool cpu_linear_cross_entropy(const tl_kernel_args *args) {
                  : n_rows     ? 1 / (double)n_rows
                               : NAN,
         .soft_cap = attr->soft_cap,
+        .smoothing = attr->label_smoothing,
+        .z_weight = attr->z_weight,
         .has_gradients = args->n_out > 1,
         .is_rounded = x->dtype == TL_BF16,
     };

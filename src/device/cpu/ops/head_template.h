@@ -34,17 +34,29 @@ static void NAME(row_cap)(REAL *x, REAL c, int64_t n) {
     for (int64_t j = 0; j < n; j++) x[j] = c * NAME(vector_tanh)(x[j] / c);
 }
 
-/* Slopes of capped logits x before the cap: (e^(x - lse) - [is target]) (1 - (x / c)^2). */
-static void NAME(row_capped_slopes)(REAL *x, REAL c, REAL lse, int64_t n, int64_t target) {
+static REAL NAME(row_sum)(const REAL *x, int64_t n) {
+    REAL lane[BLOCK_LANES] = {0};
+    int64_t i = 0;
+    for (; i + BLOCK_LANES <= n; i += BLOCK_LANES)
+        for (int j = 0; j < BLOCK_LANES; j++) lane[j] += x[i + j];
+    for (int j = 0; i + j < n; j++) lane[j] += x[i + j];
+    return NAME(block_total)(lane);
+}
+
+/* Slopes of capped logits x before the cap: (growth e^(x - lse) - label) (1 - (x / c)^2), where a label is `hit` for
+ * the target and `other` for the rest. */
+static void NAME(row_capped_slopes)(REAL *x, REAL c, REAL lse, REAL growth, int64_t n, int64_t target, REAL hit,
+                                    REAL other) {
     for (int64_t j = 0; j < n; j++) {
-        const REAL t = x[j] / c, hit = j == target ? 1 : 0;
-        x[j] = (NAME(vector_exp)(x[j] - lse) - hit) * (1 - t * t);
+        const REAL t = x[j] / c, label = j == target ? hit : other;
+        x[j] = (growth * NAME(vector_exp)(x[j] - lse) - label) * (1 - t * t);
     }
 }
 
-/* x = x * factor, except x[target] = slope; rounded to bf16 into `rounded` if given, which may be x's own memory. */
-static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REAL slope, char *rounded) {
-    for (int64_t j = 0; j < n; j++) x[j] *= factor;
+/* x = x * factor - less, except x[target] = slope; rounded to bf16 into `rounded` if given, which may be x's own
+ * memory. */
+static void NAME(row_scale)(REAL *x, REAL factor, REAL less, int64_t n, int64_t target, REAL slope, char *rounded) {
+    for (int64_t j = 0; j < n; j++) x[j] = x[j] * factor - less;
     x[target] = slope;
     REAL buffer[BLOCK];
     for (int64_t c = 0; rounded && c < n; c += BLOCK) {
@@ -54,8 +66,10 @@ static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REA
     }
 }
 
-/* Rows of a chunk: with e = exp(logit - max), loss = max + log(sum e) - logit of the target, and in place of the logits
- * (e / sum e - onehot) * scale. A soft cap needs the capped logits again for the slopes. */
+/* Rows of a chunk: with e = exp(logit - max), lse = max + log(sum e), loss = lse - logit of the target, and in place of
+ * the logits (e / sum e - onehot) * scale. A soft cap needs the capped logits again for the slopes. Smoothed labels,
+ * which are `other` for every class and 1 - smoothing more for the target, and the weight of lse^2 are as in
+ * spec/attr.h. */
 static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
     const struct head *head = context;
     const int64_t V = head->V;
@@ -74,14 +88,21 @@ static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
         const REAL cap = (REAL)head->soft_cap;
         if (cap > 0) NAME(row_cap)(x, cap, V);
         const REAL max = NAME(row_max)(x, V), logit = x[target];
-        const REAL shift = max > -INFINITY ? max : 0;
+        const REAL shift = max > -INFINITY ? max : 0, smoothing = (REAL)head->smoothing, z = (REAL)head->z_weight;
+        const REAL other = smoothing / (REAL)V, hit = 1 - smoothing + other;
+        const REAL mean = smoothing > 0 ? NAME(row_sum)(x, V) / (REAL)V : 0;
         const REAL sum = NAME(row_exp_sum)(x, shift, V, head->has_gradients && cap == 0);
         const REAL lse = shift + NAME(vector_log)(sum), scale = (REAL)head->scale;
-        ((REAL *)head->losses)[head->row + i] = lse - logit;
+        REAL loss = lse - logit;
+        if (smoothing > 0) loss = (1 - smoothing) * loss + smoothing * (lse - mean);
+        if (z > 0) loss += z * lse * lse;
+        ((REAL *)head->losses)[head->row + i] = loss;
         if (!head->has_gradients) continue;
-        if (cap > 0) NAME(row_capped_slopes)(x, cap, lse, V, target);
-        const REAL slope = cap > 0 ? x[target] * scale : (NAME(vector_exp)(logit - lse) - 1) * scale;
-        NAME(row_scale)(x, cap > 0 ? scale : scale / sum, V, target, slope, rounded);
+        const REAL growth = 1 + 2 * z * lse;
+        if (cap > 0) NAME(row_capped_slopes)(x, cap, lse, growth, V, target, hit, other);
+        const REAL slope = cap > 0 ? x[target] * scale : (growth * NAME(vector_exp)(logit - lse) - hit) * scale;
+        const REAL factor = cap > 0 ? scale : growth * scale / sum, less = cap > 0 ? 0 : other * scale;
+        NAME(row_scale)(x, factor, less, V, target, slope, rounded);
     }
 }
 

@@ -27,7 +27,8 @@ template <class C> struct head {
     C *losses;                      /* (N) */
     const C *scale;                 /* of a row's loss in the result */
     bool has_gradients, scales_late;
-    C soft_cap; /* of logits; 0: none */
+    C soft_cap;            /* of logits; 0: none */
+    C smoothing, z_weight; /* of labels, and of the squared log-sum-exp; 0: none (spec/attr.h) */
 };
 
 __device__ inline bool target_counts(int64_t target, int64_t ignore_index, int64_t V) {
@@ -60,11 +61,12 @@ __device__ inline double larger(double a, double b) { return fmax(a, b); }
 /* c tanh(z / c), or z without a cap. */
 template <class C> __device__ inline C capped_logit(C z, C c) { return c > C(0) ? c * real_tanh(z / c) : z; }
 
-/* Adds the first n of a pack's logits to a running log-sum-exp, with at most one rescaling for all of them. `larger`
- * ignores NaN, which stays in the sum. */
+/* Adds the first n of a pack's logits to a running log-sum-exp, with at most one rescaling for all of them, and to
+ * `sum` if labels are smoothed. `larger` ignores NaN, which stays in the sum. */
 template <class T>
 __device__ inline void running_add_pack(running<typename compute_type<T>::type> &r, const row_pack<T> &p, int n,
-                                        typename compute_type<T>::type cap) {
+                                        typename compute_type<T>::type cap, bool has_sum,
+                                        typename compute_type<T>::type &sum) {
     typedef typename compute_type<T>::type C;
     C x[PACK], top = r.top;
     p.widen(x);
@@ -73,6 +75,10 @@ __device__ inline void running_add_pack(running<typename compute_type<T>::type> 
         x[j] = j >= n ? lowest<C>() : capped_logit(x[j], cap);
         top = larger(top, x[j]);
     }
+    if (has_sum) {
+#pragma unroll
+        for (int j = 0; j < PACK; j++) sum += j >= n ? C(0) : x[j];
+    }
     const C shift = top == lowest<C>() ? C(0) : top; /* -inf - -inf is no number */
     if (top != r.top) r.sum *= exponential<T>::of(r.top - shift);
 #pragma unroll
@@ -80,23 +86,28 @@ __device__ inline void running_add_pack(running<typename compute_type<T>::type> 
     r.top = top;
 }
 
-/* Slopes of a pack of logits that begins at column `first`: (e^(logit - lse) - [is target]) factor, and 0 from
- * column V on. With a cap c: times 1 - (capped / c)^2. */
+/* What the slopes of a row follow from: a label is `other` for every class, and `hit` more for the target. */
+template <class C> struct row_slopes {
+    int64_t V, target;
+    C lse, growth, hit, other, factor, cap;
+};
+
+/* Slopes of a pack of logits that begins at column `first`: (growth e^(logit - lse) - label) factor, and 0 from column
+ * V on. With a cap c: times 1 - (capped / c)^2. */
 template <class T>
-__device__ inline row_pack<T> pack_slopes(const row_pack<T> &p, int64_t first, int64_t V, int64_t target,
-                                          typename compute_type<T>::type lse, typename compute_type<T>::type factor,
-                                          typename compute_type<T>::type cap) {
+__device__ inline row_pack<T> pack_slopes(const row_pack<T> &p, int64_t first,
+                                          const row_slopes<typename compute_type<T>::type> &s) {
     typedef typename compute_type<T>::type C;
     C x[PACK];
     p.widen(x);
-    const bool is_near = target >= first && target<first + PACK, is_last = first + PACK> V;
+    const bool is_near = s.target >= first && s.target<first + PACK, is_last = first + PACK> s.V;
 #pragma unroll
     for (int j = 0; j < PACK; j++) {
-        const C z = capped_logit(x[j], cap);
-        C slope = exponential<T>::of(z - lse);
-        if (is_near && first + j == target) slope -= C(1);
-        if (cap > C(0)) slope *= C(1) - z / cap * (z / cap);
-        x[j] = is_last && first + j >= V ? C(0) : slope * factor;
+        const C z = capped_logit(x[j], s.cap);
+        C slope = exponential<T>::of(z - s.lse) * s.growth - s.other;
+        if (is_near && first + j == s.target) slope -= s.hit;
+        if (s.cap > C(0)) slope *= C(1) - z / s.cap * (z / s.cap);
+        x[j] = is_last && first + j >= s.V ? C(0) : slope * s.factor;
     }
     row_pack<T> q;
     q.narrow(x);
@@ -128,6 +139,8 @@ __global__ void __launch_bounds__(512, sizeof(T) == 2 ? 2 : 1)
             continue;
         }
         running<C> r = {lowest<C>(), C(0)};
+        C sum = C(0);
+        const bool has_sum = h.smoothing > C(0);
         for (int first = threadIdx.x; first < n_packs; first += step * AHEAD) {
             row_pack<T> p[AHEAD];
 #pragma unroll
@@ -136,15 +149,28 @@ __global__ void __launch_bounds__(512, sizeof(T) == 2 ? 2 : 1)
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
                 const int64_t left = h.V - (int64_t)(first + k * step) * PACK;
-                if (left >= PACK) running_add_pack<T>(r, p[k], PACK, h.soft_cap);
-                else if (left > 0) running_add_pack<T>(r, p[k], (int)left, h.soft_cap);
+                if (left >= PACK) running_add_pack<T>(r, p[k], PACK, h.soft_cap, has_sum, sum);
+                else if (left > 0) running_add_pack<T>(r, p[k], (int)left, h.soft_cap, has_sum, sum);
             }
         }
         const C lse = running_lse(r);
-        if (threadIdx.x == 0) h.losses[first_row + i] = lse - capped_logit(value_of<C>(x[target]), h.soft_cap);
+        if (has_sum) sum = block_reduce(sum, sum_of(), C(0));
+        if (threadIdx.x == 0) {
+            C loss = lse - capped_logit(value_of<C>(x[target]), h.soft_cap);
+            if (has_sum) loss = (C(1) - h.smoothing) * loss + h.smoothing * (lse - sum / (C)h.V);
+            if (h.z_weight > C(0)) loss += h.z_weight * lse * lse;
+            h.losses[first_row + i] = loss;
+        }
         if (!h.has_gradients) continue;
         __syncthreads(); /* the loss has read its logit */
-        const C factor = h.scales_late ? C(1) : *h.scale;
+        const row_slopes<C> slopes = {h.V,
+                                      target,
+                                      lse,
+                                      C(1) + C(2) * h.z_weight * lse,
+                                      C(1) - h.smoothing,
+                                      h.smoothing / (C)h.V,
+                                      h.scales_late ? C(1) : *h.scale,
+                                      h.soft_cap};
         for (int first = threadIdx.x; first < n_packs; first += step * AHEAD) {
             row_pack<T> p[AHEAD];
 #pragma unroll
@@ -153,8 +179,7 @@ __global__ void __launch_bounds__(512, sizeof(T) == 2 ? 2 : 1)
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
                 const int at = first + k * step;
-                if (at < n_packs)
-                    row_store(x, at, pack_slopes<T>(p[k], (int64_t)at * PACK, h.V, target, lse, factor, h.soft_cap));
+                if (at < n_packs) row_store(x, at, pack_slopes<T>(p[k], (int64_t)at * PACK, slopes));
             }
         }
     }
@@ -279,7 +304,9 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
             (const C *)args->out[0].data,
             args->n_out > 1,
             sizeof(T) == 2 && c->dtype == TL_F16,
-            (C)c->attr->soft_cap};
+            (C)c->attr->soft_cap,
+            (C)c->attr->label_smoothing,
+            (C)c->attr->z_weight};
     return true;
 }
 
