@@ -243,9 +243,16 @@ static void elementwise_gradients_count_their_formula(void **state) {
     ROW("sum", TL_BACKWARD, 1, 6, 24, 12);  /* db's broadcasting undone: 6 in, 3 out */
     end();
     begin();
-    tl_backward(tl_tanh(leaf(f32(TL_SHAPE(6)))), g, 0); /* g (1 - y) (1 + y) */
-    ROW("mul", TL_BACKWARD, 2, 12, 96, 48);             /* two reads, one write of 6, twice */
-    ROW("affine", TL_BACKWARD, 2, 18, 48, 48);          /* 1 - y: product and sum; 1 + y: sum */
+    tl_backward(tl_tanh(leaf(f32(TL_SHAPE(6)))), g, 0);
+    ROW("tanh_grad", TL_BACKWARD, 1, 24, 48, 24); /* g (1 - y) (1 + y): 4 x 6; y and g in, dx out */
+    end();
+    begin();
+    tl_backward(tl_sigmoid(leaf(f32(TL_SHAPE(6)))), g, 0);
+    ROW("sigmoid_grad", TL_BACKWARD, 1, 18, 48, 24); /* g y (1 - y): 3 x 6 */
+    end();
+    begin();
+    tl_backward(tl_relu(leaf(f32(TL_SHAPE(6)))), g, 0);
+    ROW("relu_grad", TL_BACKWARD, 1, 6, 48, 24); /* a comparison each */
     end();
 }
 

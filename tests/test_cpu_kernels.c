@@ -232,6 +232,16 @@ static double truth_silu_grad(const double *v, const void *attr) {
     return v[1] * (s + v[0] * s * (1 - s));
 }
 
+static double truth_tanh_grad(const double *v, const void *attr) {
+    (void)attr;
+    return v[1] * (1 - v[0]) * (1 + v[0]);
+}
+
+static double truth_sigmoid_grad(const double *v, const void *attr) {
+    (void)attr;
+    return v[1] * v[0] * (1 - v[0]);
+}
+
 static double truth_compare(const double *v, const void *attr) {
     const struct attr_compare *compare = attr;
     const double a = v[0], b = v[1];
@@ -262,6 +272,8 @@ static const struct elementwise_case {
     {"gelu_grad", cpu_gelu_grad, truth_gelu_grad, 2, false},
     {"silu", cpu_silu, truth_silu, 1, false},
     {"silu_grad", cpu_silu_grad, truth_silu_grad, 2, false},
+    {"tanh_grad", cpu_tanh_grad, truth_tanh_grad, 2, false},
+    {"sigmoid_grad", cpu_sigmoid_grad, truth_sigmoid_grad, 2, false},
     {"compare", cpu_compare, truth_compare, 2, true},
     {"where", cpu_where, truth_where, 3, true},
 };

@@ -132,16 +132,6 @@ static bool logic_shape(tl_call *c) {
 
 static tl_tensor *zero_like(const tl_tensor *x) { return tl_zeros(0, NULL, x->dtype, x->storage->device); }
 
-/* y = tanh x: g (1 - y^2), as g (1 - y) (1 + y): rounding y^2 to 16 bits would leave nothing where y is near 1 */
-static tl_tensor *tanh_gradient(tl_tensor *g, tl_tensor *y) {
-    tl_tensor *left = tl_mul(g, tl_affine(y, -1, 1));
-    return tl_mul(left, tl_affine(y, 1, 1));
-}
-/* y = sigmoid x: g y (1 - y) */
-static tl_tensor *sigmoid_gradient(tl_tensor *g, tl_tensor *y) {
-    tl_tensor *gy = tl_mul(g, y);
-    return tl_mul(gy, tl_affine(y, -1, 1));
-}
 /* erf' = 2/sqrt(pi) e^(-x^2) */
 static tl_tensor *bell(tl_tensor *x) { return tl_scale(tl_exp(tl_neg(tl_mul(x, x))), TWO_OVER_SQRT_PI); }
 /* d atan(a / b) by a: g b / (a a + b b), by b, with the sign of the caller: g a / (a a + b b); 0 where both are 0 */
@@ -151,11 +141,6 @@ static tl_tensor *atan2_gradient(tl_tensor *g, tl_tensor *other, tl_tensor *a, t
     tl_tensor *is_zero = tl_cmp(square, TL_EQ, zero), *inverse = tl_reciprocal(square);
     tl_tensor *part = tl_mul(g, other);
     return tl_mul(part, tl_where(is_zero, zero, inverse));
-}
-/* g, and 0 where y is 0: NaN lets it pass */
-static tl_tensor *relu_gradient(tl_tensor *g, tl_tensor *y) {
-    tl_tensor *zero = zero_like(g);
-    return tl_where(tl_cmp(y, TL_LE, zero), zero, g);
 }
 /* d(a - b floor(a/b)) by b: -g floor(a/b) */
 static tl_tensor *remainder_gradient(tl_tensor *g, tl_tensor *a, tl_tensor *b) {
@@ -169,6 +154,9 @@ static tl_tensor *slope_gradient(tl_tensor *h, tl_tensor *x, tl_tensor *g, tl_te
     tl_tensor *hg = tl_mul(h, g);
     return tl_mul(hg, second(x));
 }
+/* tanh' and sigmoid' by the result y: 1 - y^2 and y (1 - y), and theirs by y. */
+static tl_tensor *tanh_second(tl_tensor *y) { return tl_scale(y, -2); }
+static tl_tensor *sigmoid_second(tl_tensor *y) { return tl_affine(y, -2, 1); }
 /* gelu = x s(v), v = x (a + b x^2), s the sigmoid. With v' = a + 3b x^2 and s' = s (1 - s):
  * gelu'' = s' (2a + 12b x^2 + x (1 - 2s) v'^2) */
 static tl_tensor *gelu_second(tl_tensor *x) {

@@ -135,9 +135,14 @@ struct attr_norm { double eps; };
 struct attr_embedding { int64_t n_rows; /* V */ };
 
 /* cross_entropy (logits dense (N,V), targets dense (N) i64/i32) -> loss (N), lse (N), both f32 (f64 for f64):
- * loss = lse - logits[target]. A target outside [0,V) fails.
- * cross_entropy_grad (g dense (N), logits, targets, lse) -> (exp(logits - lse) - onehot) * g[n]; a target of -1 is not
- * among these logits, which are then a part of all, and lse is of all of them: its onehot is 0. */
+ * loss = lse - logits[target]. A row whose target is ignore_index is left out, whatever its logits: its loss, lse and
+ * gradient are 0. Another target outside [0,V) fails. Without attributes, every row counts.
+ * cross_entropy_grad (g dense (N), logits, targets, lse) -> (exp(logits - lse) - onehot) * g[n]; a target of -1 that is
+ * not left out is not among these logits, which are then a part of all, and lse is of all of them: its onehot is 0. */
+struct attr_cross_entropy { int64_t ignore_index; /* TL_IGNORE_NONE: none */ };
+static inline int64_t cross_entropy_ignored(const struct attr_cross_entropy *a) {
+    return a ? a->ignore_index : TL_IGNORE_NONE;
+}
 
 /* rope (x (B,T,H,D), last axis stride 1 [, positions (B,T) i64/i32, any strides]) -> dense: with angle a = position *
  * rope_frequency(attr, i, D/2), out[i] = x[i] cos a - x[i+D/2] sin a; out[i+D/2] = x[i+D/2] cos a + x[i] sin a; inverse
@@ -365,8 +370,8 @@ struct attr_unique { int64_t n; };
  * negative powers of them truncated. remainder (a any, b any): with b's sign; an integer b that is 0 fails. minimum,
  * maximum (a any, b any): a NaN on either side is the result. logical_and, _or, _xor (a any, b any), logical_not,
  * isnan, isfinite (x any) -> bool; what is not 0, NaN included, is true. gelu_grad, silu_grad, gelu_erf_grad (x any,
- * g any) -> g f'(x). leaky_relu (x any) -> x where x > 0, else slope x. softplus (x any) -> log(1 + e^(beta x)) /
- * beta, x itself where beta x > threshold. */
+ * g any) -> g f'(x); tanh_grad, sigmoid_grad, relu_grad the same by the result y. leaky_relu (x any) -> x where x >
+ * 0, else slope x. softplus (x any) -> log(1 + e^(beta x)) / beta, x itself where beta x > threshold. */
 struct attr_leaky_relu { double slope; };
 struct attr_softplus { double beta, threshold; };
 

@@ -127,8 +127,13 @@ UNARY(rsqrt, REAL, 1 / F(sqrt)(x), 2, "square root, divide",
       Y, tl_scale(tl_mul(g, tl_mul(y, tl_mul(y, y))), -0.5), IN_PLACE, WIDE, PLAIN)
 UNARY(sin, REAL, F(sin)(x), 1, "", X, tl_mul(g, tl_cos(x)), IN_PLACE, AS_IS, CPU_LOOP)
 UNARY(cos, REAL, F(cos)(x), 1, "", X, tl_neg(tl_mul(g, tl_sin(x))), IN_PLACE, AS_IS, CPU_LOOP)
-UNARY(tanh, REAL, F(tanh)(x), 1, "", Y, tanh_gradient(g, y), IN_PLACE, AS_IS, TILED)
-UNARY(sigmoid, REAL, F(sigmoid)(x), 4, "negate, exp, sum, divide", Y, sigmoid_gradient(g, y), IN_PLACE, AS_IS, TILED)
+UNARY(tanh, REAL, F(tanh)(x), 1, "", Y, slope(&op_tanh_grad, y, g), IN_PLACE, AS_IS, TILED)
+BINARY(tanh_grad, SLOPE, b * (1 - a) * (1 + a), 4, "difference, sum, products 2",
+       AB, slope_gradient(g, a, b, tanh_second), A, slope(&op_tanh_grad, a, g), INTERNAL, AS_IS, PLAIN) /* of y and g */
+UNARY(sigmoid, REAL, F(sigmoid)(x), 4, "negate, exp, sum, divide",
+      Y, slope(&op_sigmoid_grad, y, g), IN_PLACE, AS_IS, TILED)
+BINARY(sigmoid_grad, SLOPE, b * a * (1 - a), 3, "difference, products 2",
+       AB, slope_gradient(g, a, b, sigmoid_second), A, slope(&op_sigmoid_grad, a, g), INTERNAL, AS_IS, PLAIN)
 UNARY(erf, REAL, F(erf)(x), 1, "", X, tl_mul(g, bell(x)), IN_PLACE, AS_IS, TILED)
 UNARY(erfc, REAL, F(erfc)(x), 1, "", X, tl_neg(tl_mul(g, bell(x))), IN_PLACE, AS_IS, PLAIN)
 UNARY(sinh, REAL, F(sinh)(x), 1, "", X, tl_mul(g, tl_cosh(x)), IN_PLACE, WIDE, PLAIN)
@@ -150,7 +155,8 @@ BINARY(bitwise_right_shift, BITS_PAIR, (T)((int64_t)a >> (b < 0 || b > 63 ? 63 :
 
 /* ---- Activations ---- */
 
-UNARY(relu, NUMBER, x < 0 ? 0 : x, 1, "", Y, relu_gradient(g, y), IN_PLACE, AS_IS, PLAIN) /* NaN stays NaN */
+UNARY(relu, NUMBER, x < 0 ? 0 : x, 1, "", Y, slope(&op_relu_grad, y, g), IN_PLACE, AS_IS, PLAIN) /* NaN stays NaN */
+BINARY(relu_grad, SLOPE, a <= 0 ? 0 : b, 1, "", G, NULL, A, slope(&op_relu_grad, a, g), INTERNAL, AS_IS, PLAIN)
 SPECIAL(leaky_relu, FLOAT, float_shape, 2, "2n: comparison, product", X, IN_PLACE, AS_IS)
 UNARY(gelu, FLOAT, F(gelu)(x), 9, "products 6, sums 2, tanh", X, slope(&op_gelu_grad, x, g), IN_PLACE, AS_IS, TILED)
 BINARY(gelu_grad, SLOPE, b * F(gelu_slope)(a), 19, "u 5, tanh 1, 1 - tt 2, u' 4, the rest 7",

@@ -703,6 +703,9 @@ UNARY_SAMPLES(silu, FLOAT, 4, NO_INTEGERS(tl_silu)) /* x / (1 + e^-x): negate, e
 static tl_tensor *gelu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_grad, x, g, NULL, 0); }
 static tl_tensor *gelu_erf_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_erf_grad, x, g, NULL, 0); }
 static tl_tensor *silu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_silu_grad, x, g, NULL, 0); }
+static tl_tensor *tanh_grad(tl_tensor *y, tl_tensor *g) { return op_apply2(&op_tanh_grad, y, g, NULL, 0); }
+static tl_tensor *sigmoid_grad(tl_tensor *y, tl_tensor *g) { return op_apply2(&op_sigmoid_grad, y, g, NULL, 0); }
+static tl_tensor *relu_grad(tl_tensor *y, tl_tensor *g) { return op_apply2(&op_relu_grad, y, g, NULL, 0); }
 #define SLOPE_CALLS(f, forward, flops_)                                                                             \
     {"matrix", 0, DT_ARITHMETIC, .binary = f, .in = {K(3, 4), K(3, 4)}, .flops = flops_},                           \
     {"scalars", 0, DT_ARITHMETIC, .binary = f, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT)}, .flops = flops_},        \
@@ -719,6 +722,10 @@ const struct sample samples_gelu_grad[] = {SLOPE_CALLS(gelu_grad, tl_gelu, 19), 
 const struct sample samples_gelu_erf_grad[] = {SLOPE_CALLS(gelu_erf_grad, tl_gelu_erf, 11), END};
 /* s = sigmoid x: 4; g s (1 + x (1 - s)): 5 */
 const struct sample samples_silu_grad[] = {SLOPE_CALLS(silu_grad, tl_silu, 9), END};
+/* g (1 - y) (1 + y), g y (1 - y), and g where y > 0 */
+const struct sample samples_tanh_grad[] = {SLOPE_CALLS(tanh_grad, tl_tanh, 4), END};
+const struct sample samples_sigmoid_grad[] = {SLOPE_CALLS(sigmoid_grad, tl_sigmoid, 3), END};
+const struct sample samples_relu_grad[] = {SLOPE_CALLS(relu_grad, tl_relu, 1), END};
 
 CALL(compare_call) { return one(out, tl_cmp(in[0], (tl_compare)s->n[0], in[1])); }
 const struct sample samples_compare[] = {
@@ -1630,6 +1637,8 @@ const struct sample samples_attention[] = {
     {"mask of another shape", 0, .call = attention_ex_call, .in = {F(2, 3, 1, 2), F(2, 4, 1, 2), F(2, 4, 1, 2), K(3, 3)}, .n = {false, 0, true}, .error = "must match the existing size"},
     {"mask of integers", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2), IN(I32, DENSE, 3, 3)}, .n = {false, 0, true}, .error = "not implemented for int32"},
     {"large", LARGE | GRAD, .call = attention_call, .in = {F(2, 120, 4, 32), F(2, 120, 2, 32), F(2, 120, 2, 32)}, .n = {true}},
+    {"large, one query, cached keys", LARGE | GRAD, .call = attention_call, .in = {F(3, 1, 6, 40), F(3, 700, 2, 40), F(3, 700, 2, 40)}, .n = {true}},
+    {"large, a few queries, mask, soft cap", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 5, 4, 150), F(1, 333, 1, 150), F(1, 333, 1, 150), IN(BOOL, DENSE, 1, 4, 5, 333)}, .n = {true, 0, true}, .d = {0, 0, 1.5}, .roundings = 2},
     {"ranks", 0, .call = attention_call, .in = {F(4, 2, 3), F(4, 2, 3), F(4, 2, 3)}, .error = "wrong ranks"},
     {"heads that do not divide", 0, .call = attention_call, .in = {F(1, 2, 3, 2), F(1, 2, 2, 2), F(1, 2, 2, 2)}, .error = "query heads must be a multiple of key heads"},
     END};
