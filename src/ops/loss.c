@@ -146,7 +146,7 @@ static bool rows_begin(struct rows *rows, tl_tensor *targets, const tl_cross_ent
     tl_device *device = targets->storage->device;
     tl_tensor *zero = tl_zeros(TL_SCALAR, targets->dtype, device);
     if (o->ignore_index == TL_IGNORE_NONE) rows->is_counted = tl_ones(targets->rank, targets->shape, TL_BOOL, device);
-    else rows->is_counted = tl_cmp(targets, TL_NE, tl_full(TL_SCALAR, (double)o->ignore_index, targets->dtype, device));
+    else rows->is_counted = tl_cmp_scalar(targets, TL_NE, tl_scalar_int(o->ignore_index));
     rows->ids = tl_where(rows->is_counted, targets, zero);
     if (!rows->ids) return false;
     if (!o->weight) {
@@ -183,9 +183,21 @@ static tl_tensor *class_sum(tl_tensor *logp, tl_tensor *t, tl_tensor *weight) {
     return tl_neg(tl_sum(logp, &last, 1, false));
 }
 
+/* Without weights and smoothing, the op itself leaves rows out: the mean is the sum over how many rows count. */
+static tl_tensor *counted_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *o) {
+    const struct attr_cross_entropy a = {o->ignore_index};
+    targets = tl_contiguous(targets);
+    tl_tensor *loss = op_apply2(&op_cross_entropy, tl_contiguous(logits), targets, ATTR(a));
+    if (!loss || o->reduction != TL_REDUCE_MEAN || o->ignore_index == TL_IGNORE_NONE)
+        return reduced(loss, o->reduction);
+    tl_tensor *n_counted = tl_sum_all(tl_cmp_scalar(targets, TL_NE, tl_scalar_int(o->ignore_index)));
+    return tl_div(tl_sum_all(loss), n_counted);
+}
+
 static tl_tensor *ids_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *o) {
     struct rows rows;
     const double e = o->label_smoothing;
+    if (e == 0 && !o->weight) return counted_loss(logits, targets, o);
     if (!rows_begin(&rows, targets, o, statistics_dtype(logits->dtype))) return NULL;
     if (e == 0) {
         tl_tensor *ids = tl_contiguous(rows.ids);

@@ -124,14 +124,30 @@ static void cross_entropy_grad_cost(const tl_call *c, struct cost *cost) {
 }
 static tl_dtype cross_entropy_grad_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
-/* The same in ops, so that it can be differentiated again: softmax(logits) g, and -g at the targets (nll_grad). */
-static tl_tensor *cross_entropy_slope(tl_gradient *g) {
-    tl_tensor *logits = gradient_input(g, 0), *targets = gradient_input(g, 1);
+static int64_t ignored_by(const tl_gradient *g) {
+    return cross_entropy_ignored(g->node->attr_bytes ? g->node->attr : NULL);
+}
+
+/* The same in ops, so that it can be differentiated again: softmax(logits) g, and -g at the targets (nll_grad). Rows
+ * that are left out, whatever their logits, get 0. */
+static tl_tensor *cross_entropy_slope(tl_gradient *to) {
+    tl_tensor *g = to->grad[0], *logits = gradient_input(to, 0), *targets = gradient_input(to, 1), *is_counted = NULL;
+    const int64_t ignored = ignored_by(to);
     if (!logits || !targets) return NULL;
+    tl_tensor *zero = NULL;
+    if (ignored != TL_IGNORE_NONE) {
+        zero = tl_zeros(TL_SCALAR, statistics_dtype(logits->dtype), logits->storage->device);
+        is_counted = tl_cmp_scalar(targets, TL_NE, tl_scalar_int(ignored));
+        targets = tl_where(is_counted, targets, tl_zeros(TL_SCALAR, targets->dtype, targets->storage->device));
+        g = tl_where(is_counted, g, zero);
+    }
+    if (!g || !targets) return NULL;
     struct attr_nll a = {logits->shape[1]};
-    tl_tensor *at_target = op_apply2(&op_nll_grad, tl_contiguous(g->grad[0]), targets, ATTR(a));
+    tl_tensor *at_target = op_apply2(&op_nll_grad, tl_contiguous(g), targets, ATTR(a));
     tl_tensor *p = tl_softmax(tl_cast(logits, statistics_dtype(logits->dtype)), -1);
-    return tl_add(tl_mul(p, tl_unsqueeze(g->grad[0], 1)), at_target);
+    tl_tensor *share = tl_mul(p, tl_unsqueeze(g, 1));
+    if (is_counted) share = tl_where(tl_unsqueeze(is_counted, 1), share, zero);
+    return tl_add(share, at_target);
 }
 
 /* dlogits = (softmax(logits) - onehot(target)) g */
@@ -143,8 +159,9 @@ static void cross_entropy_backward(tl_gradient *g) {
     }
     tl_tensor *input[4] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1),
                            gradient_output(g, 1)};
+    const struct attr_cross_entropy a = {ignored_by(g)};
     tl_call c;
-    call_begin(&c, &op_cross_entropy_grad, input, 4, NULL, 0);
+    call_begin(&c, &op_cross_entropy_grad, input, 4, ATTR(a));
     g->result[0] = op_apply(&c);
 }
 

@@ -34,6 +34,7 @@ struct token {
     bool is_added;       /* added to the rows of out */
     struct iterate walk; /* embedding: over ids */
     int64_t C;           /* embedding: columns; cross entropy: V */
+    int64_t ignored;     /* cross entropy: the target of rows that are left out */
 };
 
 static size_t element_bytes(tl_dtype dtype) { return (size_t)iterate_element_bytes(dtype); }
@@ -43,11 +44,13 @@ static bool refuse(const tl_kernel_args *args, const char *what, int64_t id, int
     return false;
 }
 
-static bool check_from(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t first, int64_t n) {
+/* Every id is in [first, n), or is `ignored`. */
+static bool check_from(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t first, int64_t n,
+                       int64_t ignored) {
     const int64_t n_ids = iterate_numel(ids);
     for (int64_t i = 0; i < n_ids; i++) {
         const int64_t id = block_integer(ids, i);
-        if (id < first || id >= n) {
+        if ((id < first || id >= n) && id != ignored) {
             return refuse(args, what, id, n);
         }
     }
@@ -55,7 +58,7 @@ static bool check_from(const tl_kernel_args *args, const char *what, const tl_op
 }
 
 static bool check_dense(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t n) {
-    return check_from(args, what, ids, 0, n);
+    return check_from(args, what, ids, 0, n, TL_IGNORE_NONE);
 }
 
 #define REAL float
@@ -148,8 +151,9 @@ bool cpu_cross_entropy(const tl_kernel_args *args) {
         .out = &args->out[0],
         .lse = &args->out[1],
         .C = logits->shape[1],
+        .ignored = cross_entropy_ignored(args->attr),
     };
-    if (!check_dense(args, "target", token.ids, token.C)) {
+    if (!check_from(args, "target", token.ids, 0, token.C, token.ignored)) {
         return false;
     }
     parallel_for(logits->shape[0], parallel_grain(4 * token.C), args->n_threads,
@@ -166,8 +170,9 @@ bool cpu_cross_entropy_grad(const tl_kernel_args *args) {
         .lse = &args->in[3],
         .out = &args->out[0],
         .C = logits->shape[1],
+        .ignored = cross_entropy_ignored(args->attr),
     };
-    if (!check_from(args, "target", token.ids, -1, token.C)) {
+    if (!check_from(args, "target", token.ids, -1, token.C, token.ignored)) {
         return false;
     }
     parallel_for(logits->shape[0], parallel_grain(4 * token.C), args->n_threads,

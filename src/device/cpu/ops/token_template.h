@@ -41,10 +41,12 @@ static void NAME(loss_rows)(void *context, int64_t first, int64_t last) {
     SCRATCH_ARRAY(REAL, buffer, BLOCK);
     SCRATCH_ARRAY(REAL, e, BLOCK);
     for (int64_t row = first; row < last; row++) {
-        const REAL lse = NAME(row_lse)(token->x, row, token->C, buffer, e);
-        const int64_t target = row * token->C + block_integer(token->ids, row);
+        const int64_t target = block_integer(token->ids, row), at = row * token->C + target;
+        const bool is_left_out = target == token->ignored;
+        const REAL lse = is_left_out ? 0 : NAME(row_lse)(token->x, row, token->C, buffer, e);
         ((REAL *)token->lse->data)[row] = lse;
-        ((REAL *)token->out->data)[row] = lse - *NAME(block_read)(buffer, token->x->data, token->x->dtype, target, 1);
+        ((REAL *)token->out->data)[row] =
+            is_left_out ? 0 : lse - *NAME(block_read)(buffer, token->x->data, token->x->dtype, at, 1);
     }
 }
 
@@ -57,6 +59,11 @@ static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last) {
         const REAL g = *NAME(block_read)(x_buffer, token->g->data, token->g->dtype, row, 1);
         const REAL lse = ((const REAL *)token->lse->data)[row];
         const int64_t target = block_integer(token->ids, row);
+        if (target == token->ignored) {
+            const size_t bytes = (size_t)token->C * (size_t)(dtype_info(token->out->dtype)->bits / 8);
+            memset(block_at(token->out->data, token->out->dtype, row * token->C), 0, bytes);
+            continue;
+        }
         for (int64_t c = 0; c < token->C; c += BLOCK) {
             const int64_t n = block_min(BLOCK, token->C - c), at = row * token->C + c;
             const REAL *x = NAME(block_read)(x_buffer, token->x->data, token->x->dtype, at, n);

@@ -245,11 +245,16 @@ static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *
 template <class T, bool PACKED>
 __global__ void __launch_bounds__(512)
     cross_entropy_rows(const T *logits, const void *targets, tl_dtype targets_dtype, int64_t n_rows, int64_t V,
-                       typename compute_type<T>::type *loss, typename compute_type<T>::type *lse_out,
+                       int64_t ignored, typename compute_type<T>::type *loss, typename compute_type<T>::type *lse_out,
                        struct cuda_fault *fault) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const T *x = logits + row * V;
+        const int64_t target = id_at(targets, targets_dtype, row);
+        if (target == ignored) { /* the same in all threads */
+            if (threadIdx.x == 0) loss[row] = lse_out[row] = C(0);
+            continue;
+        }
         running<C> r = {lowest<C>(), C(0)};
         if (PACKED) {
             const pack<T> *packs = (const pack<T> *)x;
@@ -262,7 +267,6 @@ __global__ void __launch_bounds__(512)
         }
         const C lse = running_lse(r);
         if (threadIdx.x == 0) {
-            const int64_t target = id_at(targets, targets_dtype, row);
             const bool is_good = target >= 0 && target < V;
             if (!is_good) fault_raise(fault, FAULT_CROSS_ENTROPY, target, V);
             lse_out[row] = lse;
@@ -271,18 +275,22 @@ __global__ void __launch_bounds__(512)
     }
 }
 
-/* (exp(logit - lse) - [i = target]) g; a target of -1 is none of these */
+/* (exp(logit - lse) - [i = target]) g; a target of -1 is none of these. 0 in rows that are left out. */
 template <class T, bool PACKED>
 __global__ void __launch_bounds__(512)
     cross_entropy_grad_rows(const typename compute_type<T>::type *g, const T *logits, const void *targets,
                             tl_dtype targets_dtype, const typename compute_type<T>::type *lses, int64_t n_rows,
-                            int64_t V, T *out, struct cuda_fault *fault) {
+                            int64_t V, int64_t ignored, T *out, struct cuda_fault *fault) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const int64_t target = id_at(targets, targets_dtype, row);
         const C lse = lses[row], scale = g[row];
         const T *x = logits + row * V;
         T *y = out + row * V;
+        if (target == ignored) {
+            for (int64_t i = threadIdx.x; i < V; i += blockDim.x) y[i] = conversion<T>::from(C(0));
+            continue;
+        }
         if ((target < -1 || target >= V) && threadIdx.x == 0) fault_raise(fault, FAULT_CROSS_ENTROPY_GRAD, target, V);
         if (PACKED) {
             for (int64_t i = threadIdx.x; i < V / PACK; i += blockDim.x) {
@@ -310,13 +318,14 @@ template <class T> static bool cross_entropy_launch(const tl_kernel_args *args, 
     const T *logits = (const T *)args->in[0].data;
     const tl_operand *targets = &args->in[1];
     C *loss = (C *)args->out[0].data, *lse = (C *)args->out[1].data;
+    const int64_t ignored = cross_entropy_ignored((const struct attr_cross_entropy *)args->attr);
     const int threads = threads_for_row(V);
     if (rows_pack(logits, logits, V))
         cross_entropy_rows<T, true><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-            logits, targets->data, targets->dtype, n_rows, V, loss, lse, fault_of(args));
+            logits, targets->data, targets->dtype, n_rows, V, ignored, loss, lse, fault_of(args));
     else
         cross_entropy_rows<T, false><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-            logits, targets->data, targets->dtype, n_rows, V, loss, lse, fault_of(args));
+            logits, targets->data, targets->dtype, n_rows, V, ignored, loss, lse, fault_of(args));
     return true;
 }
 
@@ -326,13 +335,14 @@ template <class T> static bool cross_entropy_grad_launch(const tl_kernel_args *a
     const T *logits = (const T *)args->in[1].data;
     const tl_operand *targets = &args->in[2];
     T *out = (T *)args->out[0].data;
+    const int64_t ignored = cross_entropy_ignored((const struct attr_cross_entropy *)args->attr);
     const int threads = threads_for_row(V);
     if (rows_pack(logits, out, V))
         cross_entropy_grad_rows<T, true><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-            g, logits, targets->data, targets->dtype, lse, n_rows, V, out, fault_of(args));
+            g, logits, targets->data, targets->dtype, lse, n_rows, V, ignored, out, fault_of(args));
     else
         cross_entropy_grad_rows<T, false><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-            g, logits, targets->data, targets->dtype, lse, n_rows, V, out, fault_of(args));
+            g, logits, targets->data, targets->dtype, lse, n_rows, V, ignored, out, fault_of(args));
     return true;
 }
 
