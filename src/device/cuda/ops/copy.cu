@@ -70,6 +70,59 @@ template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_single
     }
 }
 
+/* Dense rows of 16-bit elements that begin anywhere. A thread has the k-th pack of a row, counted from the last aligned
+ * one that begins before it or with it, and reads it as the words that its source lies in, half a word apart where the
+ * rows begin so. A pack that is not wholly in the row goes element by element. The third offset is k. */
+__global__ void __launch_bounds__(BLOCK)
+    copy_shifted(geometry<3> steps, int64_t length, uint16_t *to, const uint16_t *from) {
+    FOR_EACH(i, steps.numel) {
+        int64_t at[3];
+        offsets_of(steps, i, at); /* a pack is 16 bytes: at[0] is aligned as its row is */
+        const int64_t before = (int64_t)((uintptr_t)(to + at[0]) % 16 / 2), first = at[2] * PACK - before;
+        uint16_t *const y = to + at[0] - before;
+        const uint16_t *const x = from + at[1] - before;
+        if (first < 0 || first + PACK > length) {
+            for (int j = 0; j < PACK; j++)
+                if (first + j >= 0 && first + j < length) y[j] = x[j];
+            continue;
+        }
+        uint4 four;
+        if ((uintptr_t)x % 16 == 0) {
+            four = *(const uint4 *)x;
+        } else {
+            const uint32_t *const words = (const uint32_t *)((uintptr_t)x / 4 * 4);
+            const bool is_odd = (uintptr_t)x % 4 != 0;
+            const uint32_t a = words[0], b = words[1], c = words[2], d = words[3], e = is_odd ? words[4] : 0;
+            const unsigned shift = is_odd ? 16 : 0;
+            four = make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
+                              __funnelshift_r(d, e, shift));
+        }
+        *(uint4 *)y = four;
+    }
+}
+
+enum { SHIFTED_ROW = 64 }; /* shorter rows are mostly beginnings and ends */
+static bool rows_shift(const geometry<2> &g) {
+    const int last = g.rank - 1;
+    return g.stride[0][last] == 1 && g.stride[1][last] == 1 && g.size[last] >= SHIFTED_ROW;
+}
+static bool launch_shifted(const geometry<2> &g, const tl_operand *to, const tl_operand *from, cudaStream_t stream) {
+    const int last = g.rank - 1;
+    const int64_t length = g.size[last], n_steps = (length + PACK - 1) / PACK + 1;
+    geometry<3> steps;
+    steps.rank = g.rank;
+    for (int axis = 0; axis < g.rank; axis++) {
+        steps.size[axis] = axis == last ? n_steps : g.size[axis];
+        for (int n = 0; n < 2; n++) steps.stride[n][axis] = axis == last ? (int64_t)PACK : g.stride[n][axis];
+        steps.stride[2][axis] = axis == last;
+    }
+    steps.numel = g.numel / length * n_steps;
+    geometry_divides(&steps);
+    copy_shifted<<<blocks_for(steps.numel), BLOCK, 0, stream>>>(steps, length, (uint16_t *)to->data,
+                                                                (const uint16_t *)from->data);
+    return true;
+}
+
 template <class O, class A>
 static bool launch_copy(bool packs, const geometry<2> &g, const tl_operand *to, const tl_operand *from,
                         cudaStream_t stream) {
@@ -160,7 +213,8 @@ bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_ope
         case 4:
             return launch_copy<uint32_t, uint32_t>(packs, g, to, from, stream);
         case 2:
-            return launch_copy<uint16_t, uint16_t>(packs, g, to, from, stream);
+            return !packs && rows_shift(g) ? launch_shifted(g, to, from, stream)
+                                           : launch_copy<uint16_t, uint16_t>(packs, g, to, from, stream);
         default:
             return launch_copy<uint8_t, uint8_t>(packs, g, to, from, stream);
         }

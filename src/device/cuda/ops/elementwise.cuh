@@ -45,29 +45,29 @@ template <> struct wrapping<int64_t> { using type = uint64_t; };
 #undef F
 #undef W
 
-/* A relation as a set of outcomes, so that no element branches. */
+/* A relation as the outcomes for which it holds, or (negates) does not, so that no element branches. Of NaN there is no
+ * outcome. */
 struct f_holds {
-    enum { LESS = 1, EQUAL = 2, GREATER = 4, UNORDERED = 8 };
-    unsigned outcomes;
+    bool less, equal, greater, negates;
     template <class C> __device__ C operator()(C a, C b) const {
-        const unsigned outcome = a < b ? LESS : a == b ? EQUAL : a > b ? GREATER : UNORDERED;
-        return C((outcomes & outcome) != 0);
+        const bool is_one = (less & (a < b)) | (equal & (a == b)) | (greater & (a > b));
+        return C(is_one != negates);
     }
 };
 static inline f_holds holds_of(tl_compare relation) {
     switch (relation) {
     case TL_EQ:
-        return {f_holds::EQUAL};
+        return {false, true, false, false};
     case TL_NE:
-        return {f_holds::LESS | f_holds::GREATER | f_holds::UNORDERED};
+        return {false, true, false, true};
     case TL_LT:
-        return {f_holds::LESS};
+        return {true, false, false, false};
     case TL_LE:
-        return {f_holds::LESS | f_holds::EQUAL};
+        return {true, true, false, false};
     case TL_GT:
-        return {f_holds::GREATER};
+        return {false, false, true, false};
     default:
-        return {f_holds::GREATER | f_holds::EQUAL};
+        return {false, true, true, false};
     }
 }
 

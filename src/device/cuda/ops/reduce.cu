@@ -335,7 +335,7 @@ template <class W, class F> static bool reduce(const tl_kernel_args *args, F f, 
     return true;
 }
 
-enum { HELD_FEW = 4, HELD_BLOCK = 16, HELD_WARPS = 4 };
+enum { HELD_FEW = 4, HELD_BLOCK = 16, HELD_WARP = 32, HELD_WARPS = 4 };
 
 /* ---- softmax, log_softmax ------------------------------------------------------------------------------ */
 
@@ -396,7 +396,8 @@ template <> struct row_exp<bf16> {
 template <> struct row_exp<f16> : row_exp<bf16> {};
 
 template <class T, bool LOG, bool WARP, int HELD>
-__global__ void __launch_bounds__(512) softmax_held(const T *x, T *y, int64_t n_rows, unsigned n) {
+__global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
+    softmax_held(const T *x, T *y, int64_t n_rows, unsigned n) {
     typedef typename compute_type<T>::type C;
     const row_group<WARP> group;
     for (int64_t row = group.first; row < n_rows; row += group.step) {
@@ -457,7 +458,8 @@ __global__ void __launch_bounds__(512) softmax_grad_rows(const T *y, const T *g,
 
 /* The same for the gradient. */
 template <class T, bool LOG, bool WARP, int HELD>
-__global__ void __launch_bounds__(512) softmax_grad_held(const T *y, const T *g, T *dx, int64_t n_rows, unsigned n) {
+__global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
+    softmax_grad_held(const T *y, const T *g, T *dx, int64_t n_rows, unsigned n) {
     typedef typename compute_type<T>::type C;
     const row_group<WARP> group;
     for (int64_t row = group.first; row < n_rows; row += group.step) {
@@ -502,6 +504,9 @@ template <class T, bool LOG> static void softmax_launch(const tl_kernel_args *ar
     else if (n <= 32 * HELD_FEW)
         softmax_held<T, LOG, true, HELD_FEW>
             <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
+    else if (n <= 32 * HELD_WARP)
+        softmax_held<T, LOG, true, HELD_WARP>
+            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
     else if (const int threads = threads_to_hold(n))
         softmax_held<T, LOG, false, HELD_BLOCK>
             <<<capped(n_rows), threads, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
@@ -517,6 +522,9 @@ template <class T, bool LOG> static void softmax_grad_launch(const tl_kernel_arg
         softmax_grad_rows<T, PACK, LOG><<<blocks, threads_for_row(n / 2), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
     else if (n <= 32 * HELD_FEW)
         softmax_grad_held<T, LOG, true, HELD_FEW>
+            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
+    else if (n <= 32 * HELD_WARP)
+        softmax_grad_held<T, LOG, true, HELD_WARP>
             <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
     else if (const int threads = threads_to_hold(n))
         softmax_grad_held<T, LOG, false, HELD_BLOCK>

@@ -40,17 +40,28 @@ template <class S> __global__ void __launch_bounds__(SELECT_THREADS) select_coun
     tiles[blockIdx.x] = count;
 }
 
-/* Counts become sums of those before; one block. Their whole must be what was counted before. */
+enum { SCAN_EACH = 8 };
+
+/* Counts become sums of those before; one block, whose threads have SCAN_EACH neighbours each. Their whole must be what
+ * was counted before. */
 template <int UNUSED>
 __global__ void __launch_bounds__(1024)
     select_scan(int64_t *tiles, int64_t n_tiles, int64_t expected, struct cuda_fault *fault) {
     __shared__ int64_t room[32];
     int64_t before = 0;
-    for (int64_t base = 0; base < n_tiles; base += blockDim.x) {
-        const int64_t i = base + threadIdx.x, count = i < n_tiles ? tiles[i] : 0;
-        int64_t all;
-        const int64_t end = block_scan(count, sum_of(), room, &all);
-        if (i < n_tiles) tiles[i] = before + end - count;
+    for (int64_t base = 0; base < n_tiles; base += blockDim.x * SCAN_EACH) {
+        const int64_t first = base + (int64_t)threadIdx.x * SCAN_EACH;
+        int64_t counts[SCAN_EACH], count = 0, all;
+#pragma unroll
+        for (int k = 0; k < SCAN_EACH; k++) counts[k] = first + k < n_tiles ? tiles[first + k] : 0;
+#pragma unroll
+        for (int k = 0; k < SCAN_EACH; k++) count += counts[k];
+        int64_t number = before + block_scan(count, sum_of(), room, &all) - count;
+#pragma unroll
+        for (int k = 0; k < SCAN_EACH; k++) {
+            if (first + k < n_tiles) tiles[first + k] = number;
+            number += counts[k];
+        }
         before += all;
     }
     if (before != expected && threadIdx.x == 0) fault_raise(fault, FAULT_COUNT, expected, before);
