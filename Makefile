@@ -398,7 +398,7 @@ $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
 MPI_openmpi := ompi-c
 MPI_mpich   := mpich
 # MPICH's MPI_STATUSES_IGNORE is a pointer that gcc takes for an array without elements.
-MPIS        := $(foreach m,openmpi mpich,$(if $(call has,$(MPI_$(m))),$(m)))
+MPIS        := $(strip $(foreach m,openmpi mpich,$(if $(call has,$(MPI_$(m))),$(m))))
 mpi: $(MPIS:%=$(BUILD)/libtally_%.so)
 $(MPIS:%=$(BUILD)/libtally_%.so): $(BUILD)/libtally_%.so: \
   $(MPI_SRC) src/comm/comm.h src/tensor/device.h include/tally.h $(BUILD)/flags
