@@ -857,14 +857,23 @@ TL_API tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up); /* silu(gate) * up 
  * interpolated. factor 0 or 1: no scaling. `rule` TL_ROPE_YARN: YaRN's rule, which interpolates between the pairs
  * that turn high_frequency and low_frequency times within the original context (its beta_fast and beta_slow) by the
  * pair's number, of which these two are rounded outwards; TL_ROPE_YARN_EXACT: not rounded. TL_ROPE_DYNAMIC:
- * frequencies change only behind the context, which positions here do not exceed: no scaling. */
-typedef enum tl_rope_rule { TL_ROPE_BY_CONTEXT, TL_ROPE_DYNAMIC, TL_ROPE_YARN, TL_ROPE_YARN_EXACT } tl_rope_rule;
+ * frequencies change only behind the context, which positions here do not exceed: no scaling. TL_ROPE_LIST: the
+ * frequency of each pair is divided by its own number in `slower`, of which there are at most 64; factor must not be 0
+ * or 1. */
+typedef enum tl_rope_rule {
+    TL_ROPE_BY_CONTEXT,
+    TL_ROPE_DYNAMIC,
+    TL_ROPE_YARN,
+    TL_ROPE_YARN_EXACT,
+    TL_ROPE_LIST
+} tl_rope_rule;
 typedef struct tl_rope_scaling {
     double factor, low_frequency, high_frequency;
     int64_t original_context;
     int64_t rule;     /* a tl_rope_rule */
     int64_t size;     /* the first channels of a head, an even number of them, turn, and the others stay; 0: all turn */
     double magnitude; /* of what is turned; 0: 1 */
+    float slower[64]; /* TL_ROPE_LIST: of each pair */
 } tl_rope_scaling;
 TL_API tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position, const tl_rope_scaling *scaling);
 /* The same with a position for each token: positions is i64 or i32 and broadcasts to (B,T). The same bits. */
@@ -1485,6 +1494,8 @@ typedef struct tl_model_config {
     int64_t chunk, temperature_floor;
     double temperature_scale;
     bool has_head_norm;
+    /* TL_ROPE_LIST, whose list is one of these: the second in rows that are longer than the original context. */
+    float short_slower[64], long_slower[64];
 } tl_model_config;
 
 TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", ...; "?" if it is not a family */

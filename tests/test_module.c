@@ -570,8 +570,9 @@ static void wrong_configs_are_refused_by_key(void **state) {
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"hidden_act\":\"gelu\"}", "\"hidden_act\" is \"gelu\"");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"tie_word_embeddings\":1}", "is not true or false");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rms_norm_eps\":\"x\"}", "\"rms_norm_eps\" is not a number");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"rope_type\":\"ntk\"}}", "of type \"ntk\"");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"rope_type\":\"longrope\"}}",
-                  "of type \"longrope\"");
+                  "\"short_factor\" is not a list");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"mlp_bias\":1}", "\"mlp_bias\" is not true or false");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"num_local_experts\":8}",
                   "\"num_local_experts\" is not a key");

@@ -135,6 +135,13 @@ static bool transformer_check(const tl_model_config *c) {
         return error_set(TL_ERROR_USE, "model: rotary positions turn pairs: %s of %lld is odd%s",
                          c->rope_scaling.size ? "a part" : "a head size", (long long)turned,
                          turned % 2 ? "" : ", or not a part of a head");
+    for (int64_t i = 0; c->rope_scaling.rule == TL_ROPE_LIST && i < turned / 2; i++)
+        if (turned > 128 || !(c->short_slower[i] > 0 && c->long_slower[i] > 0))
+            return error_set(
+                TL_ERROR_USE,
+                "model: the lists of longrope have no number above 0 for pair %lld of %lld (need all of at "
+                "most 64)",
+                (long long)i, (long long)turned / 2);
     if (c->is_parallel && a->names->after[0])
         return error_set(TL_ERROR_USE, "model: %s models have norms behind attention, and cannot be parallel", a->type);
     if (!(c->window_rope_base >= 0 && isfinite(c->window_rope_base) && c->query_scale >= 0 && isfinite(c->query_scale)))
@@ -271,7 +278,8 @@ struct reader {
     json_t *root;
     json_t *seen; /* the keys that were asked for */
     bool ok;
-    double score_yarn; /* "mscale_all_dim" of the last rule that was read */
+    double score_yarn;        /* "mscale_all_dim" of the last rule that was read */
+    int64_t original_context; /* of the file, outside of rules; 0: it does not say */
 };
 
 static void fail(struct reader *r, const char *key, const char *need) {
@@ -459,15 +467,46 @@ static void read_yarn(struct reader *r, tl_rope_scaling *s) {
     s->magnitude = read_real(r, "attention_factor", NULL, s->magnitude);
 }
 
+/* A list of a number above 0 for each pair, of which there are as many as config_check finds. */
+static void read_list(struct reader *r, const char *key, float list[64]) {
+    json_t *values = value_at(r, key), *value;
+    size_t i;
+    if (!json_is_array(values) || !json_array_size(values) || json_array_size(values) > 64)
+        fail(r, key, "a list of 1 to 64");
+    json_array_foreach(values, i, value) {
+        if (!(json_number_value(value) > 0)) fail(r, key, "of numbers above 0");
+        if (i < 64) list[i] = (float)json_number_value(value);
+    }
+}
+
+/* longrope: the frequencies of pairs are divided by one list up to the original context, and by another beyond. With
+ * f = context / original, what is turned grows by sqrt(1 + log f / log original). */
+static void read_lists(struct reader *r, tl_rope_scaling *s, tl_model_config *c) {
+    s->rule = TL_ROPE_LIST;
+    s->original_context =
+        read_size(r, "original_max_position_embeddings", NULL, r->original_context ? r->original_context : c->context);
+    s->factor = read_real(r, "factor", NULL, (double)c->context / (double)s->original_context);
+    const double grow = s->factor > 1 ? sqrt(1 + log(s->factor) / log((double)s->original_context)) : 1;
+    s->magnitude = read_real(r, "attention_factor", NULL, grow);
+    s->factor = s->factor > 1 ? s->factor : 2; /* another number means no scaling */
+    read_list(r, "short_factor", c->short_slower);
+    read_list(r, "long_factor", c->long_slower);
+}
+
 /* The rule by its name, and its numbers. */
-static void read_scaling(struct reader *r, const char *name, tl_rope_scaling *s) {
+static void read_scaling(struct reader *r, const char *name, tl_rope_scaling *s, tl_model_config *c) {
     bool is_llama3 = !strcmp(name, "llama3"), is_yarn = !strcmp(name, "yarn"), is_dynamic = !strcmp(name, "dynamic");
     if (!strcmp(name, "default")) return;
+    if (!strcmp(name, "longrope") || !strcmp(name, "su")) {
+        read_lists(r, s, c);
+        return;
+    }
     if (!is_llama3 && !is_yarn && !is_dynamic && strcmp(name, "linear")) {
         if (r->ok)
-            error_set(TL_ERROR_USE,
-                      "%s: \"rope_scaling\" is of type \"%.40s\" (known are linear, dynamic, llama3 and yarn)", r->path,
-                      name);
+            error_set(
+                TL_ERROR_USE,
+                "%s: \"rope_scaling\" is of type \"%.40s\" (known are linear, dynamic, llama3, yarn and longrope)",
+                r->path, name);
         r->ok = false;
         return;
     }
@@ -485,16 +524,18 @@ static void read_scaling(struct reader *r, const char *name, tl_rope_scaling *s)
 /* An object of a rule, of the layers of one type if it holds several. */
 static void read_rope_object(struct reader *r, json_t *object, tl_model_config *c, double *base, double *share,
                              bool is_scaled) {
-    struct reader inner = {r->path, object, json_object(), r->ok, 0};
+    struct reader inner = {r->path, object, json_object(), r->ok, 0, 0};
     if (!inner.seen) {
         r->ok = error_memory(64, "a config's keys");
         return;
     }
+    inner.original_context = json_integer_value(json_object_get(r->root, "original_max_position_embeddings"));
+    if (inner.original_context < 0 || inner.original_context > LARGEST_SIZE) inner.original_context = 0;
     json_t *type = value_of(&inner, "rope_type", "type");
     const char *name = type ? json_string_value(type) : "default";
     *base = read_real(&inner, "rope_theta", NULL, *base);
     *share = read_real(&inner, "partial_rotary_factor", NULL, *share);
-    if (is_scaled) read_scaling(&inner, name ? name : "?", &c->rope_scaling);
+    if (is_scaled) read_scaling(&inner, name ? name : "?", &c->rope_scaling, c);
     else if (!name || strcmp(name, "default")) fail(&inner, "rope_type", "\"default\" in layers with a window");
     refuse_unknown(&inner, "rope_scaling", name ? name : "?");
     if (architecture_of(c)->has_latents) c->score_yarn = inner.score_yarn;
@@ -528,7 +569,21 @@ static double share_of(int64_t size, int64_t D) {
     return (int64_t)((double)D * share) == size ? share : nextafter(share, 1);
 }
 
-static json_t *scaling_json(const tl_rope_scaling *s, double score_yarn) {
+static json_t *list_json(const float list[64], int64_t n) {
+    json_t *values = json_array();
+    for (int64_t i = 0; i < n && i < 64; i++) json_array_append_new(values, json_real((double)list[i]));
+    return values;
+}
+
+static json_t *scaling_json(const tl_model_config *c) {
+    const tl_rope_scaling *s = &c->rope_scaling;
+    const double score_yarn = c->score_yarn;
+    const int64_t n_pairs = (s->size ? s->size : c->head_size) / 2;
+    if (s->rule == TL_ROPE_LIST)
+        return json_pack("{s:s, s:o, s:o, s:f, s:f, s:I}", "rope_type", "longrope", "short_factor",
+                         list_json(c->short_slower, n_pairs), "long_factor", list_json(c->long_slower, n_pairs),
+                         "factor", s->factor, "attention_factor", s->magnitude, "original_max_position_embeddings",
+                         (json_int_t)s->original_context);
     if (s->rule == TL_ROPE_DYNAMIC) return json_pack("{s:s, s:f}", "rope_type", "dynamic", "factor", s->factor);
     if (s->rule == TL_ROPE_YARN || s->rule == TL_ROPE_YARN_EXACT)
         return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:I, s:f}", "rope_type", "yarn", "truncate",
@@ -548,8 +603,9 @@ static bool write_rope(json_t *root, const struct architecture *a, const tl_mode
     if (ok && (s->size || a->rope_share > 0)) ok = json_object_set_new(root, a->rope_share_key, json_real(share)) == 0;
     if (ok && c->window_rope_base > 0)
         ok = json_object_set_new(root, "rope_local_base_freq", json_real(c->window_rope_base)) == 0;
-    return ok && (s->factor == 0 || s->factor == 1 ||
-                  json_object_set_new(root, "rope_scaling", scaling_json(s, c->score_yarn)) == 0);
+    if (ok && s->rule == TL_ROPE_LIST)
+        ok = json_object_set_new(root, "original_max_position_embeddings", json_integer(s->original_context)) == 0;
+    return ok && (s->factor == 0 || s->factor == 1 || json_object_set_new(root, "rope_scaling", scaling_json(c)) == 0);
 }
 
 /* ---- Windows ---- */
@@ -990,7 +1046,7 @@ static void read_text_part(struct reader *r, const char *type, tl_model_config *
         return;
     }
     if (own && (!json_is_string(own) || strcmp(json_string_value(own), name) != 0)) fail(r, "text_config", name);
-    struct reader inner = {r->path, text, json_object(), r->ok, 0};
+    struct reader inner = {r->path, text, json_object(), r->ok, 0, 0};
     if (inner.seen) read_keys(&inner, architecture_named(name), c);
     else inner.ok = error_memory(64, "a config's keys");
     json_decref(inner.seen);
@@ -1013,7 +1069,7 @@ bool tl_model_config_read(const char *path, tl_model_config *config) {
     json_t *root = json_read(path, LARGEST_FILE);
     if (!root) return false;
     tl_model_config c = {0};
-    struct reader r = {path, root, json_object(), true, 0};
+    struct reader r = {path, root, json_object(), true, 0, 0};
     if (!r.seen) r.ok = error_memory(64, "a config's keys");
     else if (json_is_object(root)) read_family(&r, &c);
     else r.ok = error_set(TL_ERROR_USE, "%s: a model's config is a JSON object", path);

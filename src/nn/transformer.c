@@ -117,8 +117,14 @@ static tl_tensor *rotate(const struct attention *a, tl_tensor *x, int64_t first)
     if (a->family->turns_neighbours) x = neighbours_apart(x);
     if (!x) return NULL;
     tl_tensor *position = a->model->token_position;
-    return position ? tl_rope_at(x, a->rope_base, position, &a->rope_scaling)
-                    : tl_rope(x, a->rope_base, first, &a->rope_scaling);
+    tl_rope_scaling scaling = a->rope_scaling;
+    if (scaling.rule == TL_ROPE_LIST) { /* by the longest row that this pass, or its cache, can hold */
+        const struct model *s = a->model;
+        const int64_t longest = s->cache ? s->cache->capacity : tl_size(x, 1) * tl_comm_size(s->parallel.cp);
+        const bool is_long = longest > scaling.original_context;
+        memcpy(scaling.slower, is_long ? s->config.long_slower : s->config.short_slower, sizeof scaling.slower);
+    }
+    return position ? tl_rope_at(x, a->rope_base, position, &scaling) : tl_rope(x, a->rope_base, first, &scaling);
 }
 
 /* x (B,T,H,D) over the root of its mean square in each head. */

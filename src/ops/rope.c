@@ -5,10 +5,19 @@
 
 static const struct attr_rope *rope_attr(const tl_call *c) { return c->attr; }
 
+static bool list_fits(const tl_rope_scaling *s, int64_t D) {
+    const int64_t n = (s->size ? s->size : D) / 2;
+    bool fits = n <= 64;
+    for (int64_t i = 0; fits && i < n; i++) fits = s->slower[i] > 0;
+    return fits;
+}
+
 static bool rope_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     if (!call_needs_float(c, 0)) return false;
     if (x->rank != 4 || x->shape[3] % 2) return call_fail_need(c, "rotates pairs", "[B,T,H,D] with even D");
+    if (rope_attr(c)->scaling.rule == TL_ROPE_LIST && !list_fits(&rope_attr(c)->scaling, x->shape[3]))
+        return call_fail_need(c, "a list of pairs that is too short", "64 pairs or less, each slower by more than 0");
     if (rope_attr(c)->scaling.size > x->shape[3])
         return call_fail_need(c, "turns more channels than heads have", "size <= D");
     if (c->n_inputs > 1 && !call_needs_index(c, 1)) return false;
@@ -45,12 +54,13 @@ static tl_tensor *rope(tl_tensor *x, tl_tensor *positions, const struct attr_rop
 }
 
 static bool scaling_is_whole(const tl_rope_scaling *s) {
-    bool is_known = s->rule >= TL_ROPE_BY_CONTEXT && s->rule <= TL_ROPE_YARN_EXACT && s->magnitude >= 0 &&
+    bool is_known = s->rule >= TL_ROPE_BY_CONTEXT && s->rule <= TL_ROPE_LIST && s->magnitude >= 0 &&
                     (s->rule < TL_ROPE_YARN || s->original_context > 0);
     if (s->size < 0 || s->size % 2)
         return error_set(TL_ERROR_USE, "rope: %lld channels cannot turn in pairs", (long long)s->size);
     return (is_known && s->factor >= 0 && s->original_context >= 0 &&
-            (!s->original_context || (s->low_frequency > 0 && s->high_frequency >= s->low_frequency))) ||
+            (!s->original_context || s->rule == TL_ROPE_LIST ||
+             (s->low_frequency > 0 && s->high_frequency >= s->low_frequency))) ||
            error_set(TL_ERROR_USE, "rope: a scaling by %g of context %lld between frequencies %g and %g has no meaning",
                      s->factor, (long long)s->original_context, s->low_frequency, s->high_frequency);
 }

@@ -40,6 +40,7 @@ DEVICE_FN double rope_frequency(const struct attr_rope *a, int64_t i, int64_t ha
         const double share = rope_yarn_share(a, i, half);
         return plain / s->factor * share + plain * (1 - share);
     }
+    if (s->rule == TL_ROPE_LIST) return plain / (double)s->slower[i < 64 ? i : 63];
     if (!s->original_context) return plain / s->factor;
     const double turns = (double)s->original_context * plain / 6.283185307179586;
     if (turns >= s->high_frequency) return plain;

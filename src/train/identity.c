@@ -17,7 +17,7 @@
 
 /* ---- The model by value ---- */
 
-enum kind { IS_SIZE, IS_NUMBER, IS_TRUTH };
+enum kind { IS_SIZE, IS_NUMBER, IS_TRUTH, IS_LIST }; /* a list: 64 floats, written up to the last that is not 0 */
 #define SIZE(name) \
     { #name, IS_SIZE, offsetof(tl_model_config, name), false }
 #define NUMBER(name) \
@@ -85,11 +85,26 @@ static const struct {
             RARE(chunk, IS_SIZE),
             RARE(temperature_floor, IS_SIZE),
             RARE(temperature_scale, IS_NUMBER),
-            RARE(has_head_norm, IS_TRUTH)};
+            RARE(has_head_norm, IS_TRUTH),
+            RARE(short_slower, IS_LIST),
+            RARE(long_slower, IS_LIST)};
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static bool is_zero(const json_t *value) {
-    return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0);
+    return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0);
+}
+
+static json_t *list_json(const float *list) {
+    json_t *json = json_array();
+    int n = 64;
+    while (n && list[n - 1] == 0) n--;
+    for (int i = 0; i < n; i++) json_array_append_new(json, json_real((double)list[i]));
+    return json;
+}
+
+static void list_read(const json_t *json, float *list) {
+    for (size_t i = 0; i < 64; i++) list[i] = (float)json_number_value(json_array_get(json, i));
 }
 
 static json_t *model_json(const tl_model_config *c) {
@@ -99,6 +114,7 @@ static json_t *model_json(const tl_model_config *c) {
         const void *at = (const char *)c + rows[i].at;
         json_t *value = rows[i].kind == IS_SIZE     ? json_integer(*(const int64_t *)at)
                         : rows[i].kind == IS_NUMBER ? json_real(*(const double *)at)
+                        : rows[i].kind == IS_LIST   ? list_json(at)
                                                     : json_boolean(*(const bool *)at);
         if (rows[i].is_rare && is_zero(value)) json_decref(value);
         else ok = json_object_set_new(json, rows[i].name, value) == 0;
@@ -120,11 +136,13 @@ bool identity_model(const json_t *record, tl_model_config *c) {
         void *at = (char *)c + rows[i].at;
         bool ok = rows[i].kind == IS_SIZE     ? json_is_integer(value)
                   : rows[i].kind == IS_NUMBER ? json_is_number(value)
+                  : rows[i].kind == IS_LIST   ? json_is_array(value)
                                               : json_is_boolean(value);
         if (!value && rows[i].is_rare) continue;
         if (!ok) return false;
         if (rows[i].kind == IS_SIZE) *(int64_t *)at = json_integer_value(value);
         else if (rows[i].kind == IS_NUMBER) *(double *)at = json_number_value(value);
+        else if (rows[i].kind == IS_LIST) list_read(value, at);
         else *(bool *)at = json_is_true(value);
     }
     return true;

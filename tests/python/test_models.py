@@ -18,6 +18,8 @@ SMALL = dict(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, 
              vocab_size=97, max_position_embeddings=40, pad_token_id=None)  # its embedding would have no gradient
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16, "rope_theta": 500.0}
+LONG = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.1, 1.3, 1.5],
+        "long_factor": [1.5, 2.5, 4.0, 7.0], "original_max_position_embeddings": 16}
 WINDOW = dict(use_sliding_window=True, sliding_window=4, max_window_layers=1)
 
 
@@ -58,6 +60,9 @@ CONFIGS = {
     "phi3": of("Phi3", num_key_value_heads=4, sliding_window=5),
     "phi3 with a part of each head": of("Phi3", rope_parameters={
         "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}),
+    "phi3, a short row of longrope": of("Phi3", rope_parameters=LONG, original_max_position_embeddings=16),
+    "phi3, a long row of longrope": of("Phi3", rope_parameters={**LONG, "original_max_position_embeddings": 8},
+                                       original_max_position_embeddings=8),
     "gpt_bigcode": lambda: transformers.GPTBigCodeConfig(n_layer=3, n_head=4, n_embd=32, vocab_size=97, n_positions=40,
                                                          resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
     "gemma": of("Gemma", head_dim=16),
