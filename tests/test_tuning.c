@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "nn/layers.h"
+#include "nn/model.h"
 #include "step/price.h"
 #include "step/tuning.h"
 #include "train/run.h"
@@ -139,15 +141,32 @@ static void wrong_patterns_are_refused(void **state) {
 
 /* ---- Adapters ---- */
 
+/* A Llama whose rows are whole blocks of every format. */
+static tl_model_config wide_model(void) {
+    tl_model_config c;
+    assert_true(tl_model_preset("tiny", &c));
+    c.n_layers = 2, c.n_heads = c.n_kv_heads = 2, c.channels = 32, c.head_size = 16, c.ff = 64, c.context = 32;
+    return c;
+}
+
+static void wide_model_write(void) {
+    char path[128];
+    const tl_model_config c = wide_model();
+    snprintf(path, sizeof path, "%s/wide.json", base);
+    assert_true(tl_model_config_write(&c, path));
+}
+
 /* Price = receipt, resumed = uninterrupted, the model keeps its bits, and final/ is the adapter. */
-static void adapters_are_trained(tl_family family, const char *recipe, bool has_magnitude, const char *targets) {
+static void adapters_are_trained(tl_family family, const char *recipe, bool has_magnitude, const char *targets,
+                                 const char *base_format) {
     struct run_summary summary;
     struct settings s = small_run(family, 600), part;
     char path[SETTING_TEXT + 64];
     set(&s, "recipe", recipe), set(&s, "accum", "2"), set(&s, "warmup", "1"), set(&s, "steps", "4"),
         set(&s, "save_every", "2");
     set(&s, "lora", "3"), set(&s, "lora_dropout", "0.2"), set(&s, "lora_targets", targets);
-    set(&s, "dora", has_magnitude ? "true" : "false");
+    set(&s, "dora", has_magnitude ? "true" : "false"), set(&s, "lora_base", base_format);
+    if (strcmp(base_format, "none")) set_path(&s, "model", "wide.json");
     if (strcmp(recipe, "fp32")) set(&s, "checkpointing", "full");
     set_path(&s, "out", "lora");
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
@@ -184,10 +203,13 @@ static void adapters_are_trained(tl_family family, const char *recipe, bool has_
 static void adapters_alone_are_trained(void **state) {
     (void)state;
     base_begin();
-    adapters_are_trained(TL_LLAMA, "fp32", false, "all-linear");
-    adapters_are_trained(TL_GPT2, "bf16", true, "c_attn,*h.1.mlp.c_fc");
-    adapters_are_trained(TL_MIXTRAL, "fp8", false, "q_proj");
-    adapters_are_trained(TL_LLAMA, "amp", true, "o_proj,down_proj");
+    wide_model_write();
+    adapters_are_trained(TL_LLAMA, "bf16", true, "all-linear", "nvfp4");
+    adapters_are_trained(TL_LLAMA, "fp32", false, "q_proj", "mxfp8");
+    adapters_are_trained(TL_LLAMA, "fp32", false, "all-linear", "none");
+    adapters_are_trained(TL_GPT2, "bf16", true, "c_attn,*h.1.mlp.c_fc", "none");
+    adapters_are_trained(TL_MIXTRAL, "fp8", false, "q_proj", "none");
+    adapters_are_trained(TL_LLAMA, "amp", true, "o_proj,down_proj", "none");
     base_end();
 }
 
@@ -206,6 +228,86 @@ static void adapters_cost_what_they_hold(void **state) {
     base_end();
 }
 
+/* ---- Frozen weights in block-scaled formats ---- */
+
+static tl_module *adapted_model(const tl_model_config *c, tl_format format, bool has_blocks, bool has_magnitude) {
+    tl_adapter_options o = tl_adapter_defaults();
+    o.has_magnitude = has_magnitude;
+    tl_seed(7);
+    tl_module *model = tl_model_new(c, TL_F32, NULL);
+    assert_non_null(model);
+    bool grad = tl_set_grad_mode(false);
+    for (int i = 0; i < model_n_blocks(model); i++) {
+        int n = 0;
+        tl_scope scope = tl_scope_begin();
+        if (has_blocks) assert_true(linear_set_format(model_block(model, i), format));
+        const tl_named_tensor *list = tl_module_list(model_block(model, i), &n);
+        for (int k = 0; !has_blocks && k < n; k++)
+            if (linear_is(list[k].owner) && tl_rank(list[k].tensor) == 2)
+                assert_non_null(tl_copy_(list[k].tensor, tl_fake_quantize(list[k].tensor, format, TL_NEAREST)));
+        tl_scope_end(scope);
+    }
+    tl_seed(8);
+    assert_true(tl_model_add_adapter(model, &o));
+    int n = 0;
+    const tl_named_tensor *list = tl_module_list(model, &n);
+    for (int i = 0; i < n; i++)
+        if (strstr(list[i].name, "lora_B")) assert_non_null(tl_normal_(list[i].tensor, 0, 0.1));
+    tl_set_grad_mode(grad);
+    return model;
+}
+
+static tl_tensor *loss_of(tl_module *model) {
+    int64_t ids[16], next[16];
+    for (int i = 0; i < 16; i++) ids[i] = 7 * i % 250, next[i] = (7 * i + 7) % 250;
+    return tl_model_loss(model, tl_from_data(ids, TL_SHAPE(2, 8), TL_I64, NULL),
+                         tl_from_data(next, TL_SHAPE(2, 8), TL_I64, NULL));
+}
+
+/* The same bits as the weights that the blocks stand for: loss, and gradients of the adapters. Merged, too. */
+static void blocks_multiply_as_their_weights(void **state) {
+    (void)state;
+    static const tl_format formats[] = {TL_MXFP8_E4M3, TL_MXFP4, TL_NVFP4};
+    const tl_model_config c = wide_model();
+    for (int f = 0; f < 3; f++) {
+        tl_scope scope = tl_scope_begin();
+        tl_module *blocks = adapted_model(&c, formats[f], true, f == 2),
+                  *plain = adapted_model(&c, formats[f], false, f == 2);
+        tl_tensor *a = loss_of(blocks), *b = loss_of(plain);
+        assert_true(a && b && same_bits(a, b) && tl_backward(a, NULL, 0) && tl_backward(b, NULL, 0));
+        int n = 0, n_compared = 0;
+        const tl_named_tensor *list = tl_module_list(plain, &n);
+        for (int i = 0; i < n; i++) {
+            tl_tensor *other = tl_module_find_tensor(blocks, list[i].name), *g = tl_grad_of(list[i].tensor);
+            if (!g) continue;
+            expect_true(other && tl_grad_of(other) && same_bits(tl_grad_of(other), g));
+            n_compared++;
+        }
+        expect_equal(n_compared, 2 * 7 * (f == 2 ? 3 : 2));
+        assert_true(tl_model_merge_adapter(blocks) && tl_model_merge_adapter(plain));
+        expect_true(same_bits(loss_of(blocks), loss_of(plain)));
+        tl_module_free(blocks);
+        tl_module_free(plain);
+        tl_scope_end(scope);
+    }
+}
+
+/* Half a byte and a byte for each 32 numbers. */
+static void blocks_cost_their_bytes(void **state) {
+    (void)state;
+    int64_t n_trained;
+    base_begin();
+    wide_model_write();
+    struct settings s = small_run(TL_LLAMA, 600);
+    const tl_model_config c = wide_model();
+    set_path(&s, "model", "wide.json"), set(&s, "lora", "4"), set(&s, "recipe", "bf16");
+    const uint64_t wide = priced(&s, TL_PARAMETER, &n_trained);
+    set(&s, "lora_base", "mxfp4");
+    const uint64_t n = (uint64_t)(c.n_layers * (4 * c.channels * c.channels + 3 * c.channels * c.ff));
+    expect_equal(priced(&s, TL_PARAMETER, &n_trained), wide - 2 * n + n / 2 + n / 32);
+    base_end();
+}
+
 static void wrong_adapters_are_refused(void **state) {
     (void)state;
     base_begin();
@@ -214,6 +316,10 @@ static void wrong_adapters_are_refused(void **state) {
     expect_refused(settings_check(&wrong), "dora: has no use without --lora RANK");
     wrong = s, set(&wrong, "lora", "2"), set(&wrong, "tp", "2");
     expect_refused(settings_check(&wrong), "adapters are not divided");
+    wrong = s, set(&wrong, "lora_base", "mxfp4");
+    expect_refused(settings_check(&wrong), "lora_base: has no use without --lora RANK");
+    set(&wrong, "lora", "2"), set(&wrong, "recipe", "fp8");
+    expect_refused(settings_check(&wrong), "not fp8");
     wrong = s, set(&wrong, "lora", "2"), set(&wrong, "train_only", "*");
     expect_refused(settings_check(&wrong), "need one of both");
     base_end();
@@ -223,6 +329,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_is_frozen_stays),         TEST(moments_are_those_of_trained_parameters),
         TEST(wrong_patterns_are_refused),   TEST(adapters_alone_are_trained),
-        TEST(adapters_cost_what_they_hold), TEST(wrong_adapters_are_refused)};
+        TEST(adapters_cost_what_they_hold), TEST(blocks_multiply_as_their_weights),
+        TEST(blocks_cost_their_bytes),      TEST(wrong_adapters_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

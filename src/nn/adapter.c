@@ -68,21 +68,33 @@ static void targets_free(struct targets *t) {
     *t = (struct targets){0};
 }
 
+static bool ends_with(const char *name, size_t length, const char *end) {
+    size_t n = strlen(end);
+    return length > n && !memcmp(name + length - n, end, n);
+}
+
+tl_module *adapter_layer(const tl_named_tensor *x, size_t *length) {
+    static const char weight[] = ".weight", blocks[] = ".weight_blocks.values";
+    const size_t n = strlen(x->name);
+    *length = n - (sizeof weight - 1);
+    if (ends_with(x->name, n, weight)) return linear_is(x->owner) && !adapter_has(x) ? x->owner : NULL;
+    *length = n - (sizeof blocks - 1);
+    return ends_with(x->name, n, blocks) ? x->owner->parent : NULL;
+}
+
 static bool targets_find(struct targets *t, tl_module *model) {
-    static const char suffix[] = ".weight";
     int n = 0;
     const tl_named_tensor *list = tl_module_list(model, &n);
     *t = (struct targets){.at = list ? memory_new(((size_t)n + 1) * sizeof *t->at) : NULL};
     if (!t->at) return list && error_memory((size_t)n * sizeof *t->at, "a list of layers");
     for (int i = 0; i < n; i++) {
-        size_t length = strlen(list[i].name), end = sizeof suffix - 1;
-        if (list[i].is_buffer || !linear_is(list[i].owner) || adapter_has(&list[i])) continue;
-        if (length <= end || strcmp(list[i].name + length - end, suffix) != 0) continue; /* a bias */
-        if (model_block_of(model, list[i].tensor) < 0) continue;
+        size_t length;
+        tl_module *layer = adapter_layer(&list[i], &length);
+        if (!layer || model_block_of(model, list[i].tensor) < 0) continue;
         char *path = module_text(list[i].name);
         if (!path) return targets_free(t), false;
-        path[length - end] = 0;
-        t->at[t->n++] = (struct target_layer){list[i].owner, path};
+        path[length] = 0;
+        t->at[t->n++] = (struct target_layer){layer, path};
     }
     return true;
 }

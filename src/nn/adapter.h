@@ -31,6 +31,8 @@ bool adapter_add(tl_module *model, const tl_adapter_options *options, adapter_ch
 void adapter_remove(tl_module *model); /* without merging it */
 /* Whether a parameter of a model's list is an adapter's. */
 bool adapter_has(const tl_named_tensor *x);
+/* The linear layer whose weight this is, in blocks or not, and the length of its path; NULL: it is another tensor. */
+tl_module *adapter_layer(const tl_named_tensor *x, size_t *length);
 /* tl_model_save_adapter into a folder that is open, of the tensors of a list that are adapters'. */
 bool adapter_save_in(tl_module *model, const tl_named_tensor *list, int n, const char *base,
                      const struct file_folder *folder);

@@ -34,11 +34,11 @@ static size_t last_part(const char *name, size_t length) {
 /* Whether all linear layers of the blocks with this last part have adapters. */
 static bool part_is_whole(const tl_named_tensor *list, int n, const char *part, size_t length) {
     for (int i = 0; i < n; i++) {
-        const char *end = strrchr(list[i].name, '.');
-        if (!end || strcmp(end, ".weight") != 0 || adapter_has(&list[i]) || !linear_is(list[i].owner)) continue;
-        size_t own = (size_t)(end - list[i].name), at = last_part(list[i].name, own);
-        if (own - at == length && !memcmp(list[i].name + at, part, length) && !linear_adapter(list[i].owner)->a)
-            return false;
+        size_t own;
+        tl_module *layer = adapter_layer(&list[i], &own);
+        if (!layer) continue;
+        size_t at = last_part(list[i].name, own);
+        if (own - at == length && !memcmp(list[i].name + at, part, length) && !linear_adapter(layer)->a) return false;
     }
     return true;
 }

@@ -5,6 +5,7 @@
 #include "nn/adapter.h"
 #include "nn/head_parts.h"
 #include "nn/layers.h"
+#include "base/error.h"
 #include "base/number.h"
 #include "nn/module.h"
 
@@ -17,9 +18,45 @@ struct linear {
     const struct parallel *leaves; /* the results leave a region that tp divides; NULL: they do not */
     tl_comm *copies;               /* ranks that hold the same part; NULL: no other does */
     struct adapter adapter;
+    tl_module *blocks; /* the frozen weight in a block-scaled format; NULL: it is the module's tensor */
+    tl_format format;  /* of blocks */
+    tl_dtype dtype;    /* in which they are multiplied */
 };
 
+/* ---- Weights in block-scaled formats: values, scales and a scale of the tensor, below "weight_blocks" ---- */
+
+enum { VALUES, SCALES, TENSOR_SCALE };
+static const tl_module_kind blocks_kind = {"Blocks", NULL, NULL, 0};
+
+/* The weight (out,in), made again whenever it is used: only one exists at a time. */
+static tl_tensor *blocks_weight(const struct linear *l) {
+    const tl_quantized q = {l->format, tl_module_tensor(l->blocks, VALUES), tl_module_tensor(l->blocks, SCALES),
+                            tl_module_tensor(l->blocks, TENSOR_SCALE)};
+    return tl_dequantize(&q, l->dtype);
+}
+
+/* dx = dy W */
+static void blocks_back(tl_gradient *g, void *context) {
+    tl_tensor *dy = tl_gradient_of_output(g, 0);
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return;
+    tl_tensor *weight = dy ? blocks_weight(context) : NULL, *dx = weight ? tl_matmul(dy, weight) : NULL;
+    dx = tl_scope_return(scope, dx);
+    if (dx) tl_gradient_set(g, 0, dx);
+}
+
+static tl_tensor *blocks_product(const struct linear *l, tl_tensor *x, tl_tensor *bias) {
+    bool grad = tl_set_grad_mode(false);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *weight = scope.depth ? blocks_weight(l) : NULL;
+    tl_tensor *y = weight ? tl_linear(x, weight, bias) : NULL;
+    if (scope.depth) y = tl_scope_return(scope, y);
+    tl_set_grad_mode(grad);
+    return y && tl_function(blocks_back, (void *)(uintptr_t)l, NULL, &x, 1, &y, 1) ? y : NULL;
+}
+
 static tl_tensor *product(const struct linear *l, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
+    if (l->blocks) return blocks_product(l, x, bias);
     return l->mode ? linear_narrow(x, weight, bias, l->mode) : tl_linear(x, weight, bias);
 }
 
@@ -34,10 +71,15 @@ static tl_tensor *product_summed(const struct linear *l, tl_tensor *x, tl_tensor
     return y && bias ? bias_added(y, parallel_outside(l->leaves, bias)) : y;
 }
 
+static tl_tensor *linear_weight(const tl_module *m) {
+    const struct linear *l = m->state;
+    return l->blocks ? blocks_weight(l) : tl_module_tensor(m, WEIGHT);
+}
+
 /* DoRA (adapter.h). Without dropout the two products of W are one: y = f (W x + s B A x) + b. */
 static tl_tensor *product_directed(const tl_module *m, tl_tensor *x, tl_tensor *dropped, tl_tensor *delta) {
     const struct linear *l = m->state;
-    tl_tensor *weight = tl_module_tensor(m, WEIGHT), *y = product(l, x, weight, NULL);
+    tl_tensor *weight = linear_weight(m), *y = weight ? product(l, x, weight, NULL) : NULL;
     tl_tensor *factor = y ? adapter_factor(&l->adapter, weight, tl_module_tensor(m, MAGNITUDE), tl_dtype_of(y)) : NULL;
     if (!factor) return NULL;
     if (dropped == x) return bias_added(tl_mul(tl_add(y, delta), factor), tl_module_tensor(m, BIAS));
@@ -125,7 +167,8 @@ struct adapter *linear_adapter(tl_module *m) {
 static bool magnitude_add(tl_module *m) {
     static const int columns = 1;
     bool grad = tl_set_grad_mode(false);
-    tl_tensor *weight = tl_module_tensor(m, WEIGHT), *norms = tl_norm(tl_cast(weight, TL_F32), 2, &columns, 1, false);
+    tl_tensor *weight = linear_weight(m);
+    tl_tensor *norms = weight ? tl_norm(tl_cast(weight, TL_F32), 2, &columns, 1, false) : NULL;
     norms = norms ? tl_cast(norms, tl_dtype_of(weight)) : NULL;
     tl_set_grad_mode(grad);
     return norms && tl_module_add_parameter(m, "lora_magnitude_vector", norms);
@@ -133,7 +176,8 @@ static bool magnitude_add(tl_module *m) {
 
 bool linear_adapt(tl_module *m, const tl_adapter_options *o, tl_dtype dtype) {
     struct linear *l = m->state;
-    const struct make make = {dtype, tl_device_of(tl_module_tensor(m, WEIGHT)), -1, NULL, NULL};
+    tl_tensor *weight = l->blocks ? tl_module_tensor(l->blocks, VALUES) : tl_module_tensor(m, WEIGHT);
+    const struct make make = {dtype, tl_device_of(weight), -1, NULL, NULL};
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
     tl_module *a = tl_module_add(m, "lora_A", linear_make(&make, l->in, o->rank, false, WHOLE));
@@ -146,20 +190,79 @@ bool linear_adapt(tl_module *m, const tl_adapter_options *o, tl_dtype dtype) {
 }
 
 void linear_unadapt(tl_module *m) {
-    module_cut(m, MAGNITUDE); /* and the two below it */
+    module_cut(m, ((const struct linear *)m->state)->blocks ? 1 : 0, MAGNITUDE); /* A and B are behind the blocks */
     *linear_adapter(m) = (struct adapter){0};
 }
 
 bool linear_merge(tl_module *m) {
-    const struct linear *l = m->state;
-    if (!l->adapter.a) return true;
+    struct linear *l = m->state;
+    if (!l->adapter.a && !l->blocks) return true;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
-    tl_tensor *weight = tl_module_tensor(m, WEIGHT);
-    tl_tensor *sum = adapter_sum(&l->adapter, weight, tl_module_tensor(m, MAGNITUDE));
-    bool ok = sum && tl_copy_(weight, sum);
+    tl_tensor *weight = linear_weight(m), *sum = weight;
+    if (weight && l->adapter.a) sum = adapter_sum(&l->adapter, weight, tl_module_tensor(m, MAGNITUDE));
+    bool ok = sum != NULL;
+    if (ok && !l->blocks) ok = tl_copy_(weight, sum) != NULL;
+    tl_tensor *whole = ok && l->blocks ? tl_cast(sum, l->dtype) : NULL;
+    ok = ok && (!l->blocks || whole);
+    if (whole) m->slots[WEIGHT].tensor = tl_keep(tl_set_purpose(whole, TL_PARAMETER));
     ok = tl_scope_end(scope) && ok;
-    if (ok) linear_unadapt(m);
+    if (!ok) return false;
+    linear_unadapt(m);
+    if (whole) module_cut(m, 0, MAGNITUDE), l->blocks = NULL;
+    return true;
+}
+
+tl_module *linear_blocks(const tl_module *m) { return linear_is(m) ? ((const struct linear *)m->state)->blocks : NULL; }
+
+/* Puts a weight in its format into the blocks' tensors, or makes them. */
+static bool blocks_set(tl_module *blocks, tl_format format, tl_tensor *weight) {
+    static const char *const names[] = {"values", "scales", "tensor_scale"};
+    tl_quantized q;
+    if (!weight || !tl_quantize(weight, format, TL_NEAREST, &q)) return false;
+    tl_tensor *parts[] = {q.values, q.scales, q.tensor_scale};
+    bool ok = true, is_new = !blocks->n_slots;
+    for (int i = 0; ok && i < 3; i++) {
+        if (!parts[i]) continue;
+        if (!is_new) ok = tl_copy_(tl_module_tensor(blocks, i), parts[i]) != NULL;
+        else ok = tl_module_add_buffer(blocks, names[i], tl_set_purpose(parts[i], TL_PARAMETER));
+    }
+    return ok;
+}
+
+bool linear_fill_blocks(tl_module *m, tl_tensor *weight) {
+    const struct linear *l = m->state;
+    tl_tensor *x = tl_cast(weight, l->dtype);
+    x = x ? tl_to(x, tl_device_of(tl_module_tensor(l->blocks, VALUES))) : NULL;
+    return blocks_set(l->blocks, l->format, x);
+}
+
+static bool blocks_make(tl_module *m, tl_format format) {
+    struct linear *l = m->state;
+    tl_tensor *weight = tl_module_tensor(m, WEIGHT);
+    if (l->in % tl_format_block(format))
+        return error_set(TL_ERROR_USE, "model: rows of %lld numbers are not whole blocks of %s (need a multiple of %d)",
+                         (long long)l->in, tl_format_name(format), tl_format_block(format));
+    if (l->leaves || l->copies || m->slots[WEIGHT].shard)
+        return error_set(TL_ERROR_USE, "model: weights in %s cannot be divided (need tp 1)", tl_format_name(format));
+    tl_module *blocks = tl_module_add(m, "weight_blocks", tl_module_new(&blocks_kind));
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    bool grad = tl_set_grad_mode(false), ok = blocks && blocks_set(blocks, format, weight);
+    tl_set_grad_mode(grad);
+    ok = tl_scope_end(scope) && ok;
+    if (!ok) return false;
+    l->blocks = blocks, l->format = format, l->dtype = tl_dtype_of(weight);
+    m->slots[WEIGHT].tensor = NULL;
+    tl_drop(weight);
+    module_touch(m);
+    return true;
+}
+
+bool linear_set_format(tl_module *root, tl_format format) {
+    if (linear_is(root)) return blocks_make(root, format);
+    bool ok = true;
+    for (size_t i = 0; ok && i < root->n_children; i++) ok = linear_set_format(root->children[i], format);
     return ok;
 }
 

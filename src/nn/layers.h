@@ -34,7 +34,12 @@ struct adapter *linear_adapter(tl_module *linear);
  * weight before that. */
 bool linear_adapt(tl_module *linear, const tl_adapter_options *options, tl_dtype dtype);
 void linear_unadapt(tl_module *linear);
-bool linear_merge(tl_module *linear);
+bool linear_merge(tl_module *linear); /* a weight in blocks becomes an ordinary one, also without an adapter */
+/* Keeps the weights of the linear layers of a tree in a block-scaled format, frozen: products make them anew. Their
+ * tensors are below "weight_blocks": values, scales and, in NVFP4, tensor_scale. */
+bool linear_set_format(tl_module *root, tl_format format);
+tl_module *linear_blocks(const tl_module *m);                  /* NULL: it is no linear layer, or has none */
+bool linear_fill_blocks(tl_module *linear, tl_tensor *weight); /* by another weight */
 tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels, bool is_divided);
 /* tl_nn_layer_norm with a bias, and tl_nn_rms_norm, outside the regions that tp divides. */
 tl_module *layer_norm_make(const struct make *make, int64_t channels, double eps);

@@ -78,8 +78,7 @@ tl_tensor *tl_module_tensor(const tl_module *m, int i) {
     return m && i >= 0 && (size_t)i < m->n_slots ? m->slots[i].tensor : NULL;
 }
 
-/* The tree has changed: lists of it and of all above it are stale. */
-static void module_touch(tl_module *m) {
+void module_touch(tl_module *m) {
     for (; m; m = m->parent) m->is_listed = false;
 }
 
@@ -164,9 +163,8 @@ bool module_set_shard(tl_module *m, int index, const tl_shard *shard) {
     return true;
 }
 
-void module_cut(tl_module *m, size_t first) {
-    for (size_t i = 0; i < m->n_children; i++) tl_module_free(m->children[i]);
-    m->n_children = 0;
+void module_cut(tl_module *m, size_t first_child, size_t first) {
+    while (m->n_children > first_child) tl_module_free(m->children[--m->n_children]);
     while (m->n_slots > first) slot_clear(&m->slots[--m->n_slots]);
     module_touch(m);
 }

@@ -40,8 +40,10 @@ bool module_set_shard(tl_module *m, int index, const tl_shard *shard);
 /* A copy of a text, memory_free it; NULL: recorded. */
 char *module_text(const char *text);
 
-/* Removes the module's children, and its tensors from `first` on. */
-void module_cut(tl_module *m, size_t first);
+/* Removes the module's children from one on, and its tensors from `first` on. */
+void module_cut(tl_module *m, size_t first_child, size_t first);
+/* The tree has changed: lists of it and of all above it are stale. */
+void module_touch(tl_module *m);
 
 /* Opens the scope that the module's work is billed to; depth 0: an error. */
 tl_scope module_enter(const tl_module *m);

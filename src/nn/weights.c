@@ -15,7 +15,9 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "file/safetensors.h"
+#include "nn/adapter.h"
 #include "nn/architecture.h"
+#include "nn/layers.h"
 #include "nn/model.h"
 #include "nn/module.h"
 #include "tally.h"
@@ -185,6 +187,20 @@ static bool load_one(struct weights *w, const tl_model_config *c, const tl_named
     return x && shard_fill(to->shard, to->tensor, tl_cast(x, tl_dtype_of(to->tensor)));
 }
 
+/* A weight in blocks, from its tensor "X.weight" of files. */
+static bool load_blocks(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
+    char name[MOST_NAME];
+    size_t length;
+    tl_named_tensor whole = *to;
+    tl_module *layer = adapter_layer(to, &length);
+    if (!layer) return true; /* its scales: the values bring them */
+    if (snprintf(name, sizeof name, "%.*s.weight", (int)length, to->name) >= MOST_NAME)
+        return error_set(TL_ERROR_USE, "model: the name \"%.80s\" is too long", to->name);
+    whole.name = name;
+    tl_tensor *x = weights_find(w, c, &whole);
+    return x && linear_fill_blocks(layer, x);
+}
+
 /* ---- Before anything is made ---- */
 
 static int64_t weights_numbers(const struct weights *w) {
@@ -248,7 +264,8 @@ bool tl_model_load(tl_module *model, const char *path) {
     bool ok = model_files(path, open_one, w), mode = tl_set_grad_mode(false);
     for (int i = 0; ok && i < n; i++) {
         tl_scope scope = tl_scope_begin();
-        ok = each_tensor(w, c, &list[i], load_one);
+        const bool has_blocks = list[i].owner->parent && linear_blocks(list[i].owner->parent) == list[i].owner;
+        ok = has_blocks ? load_blocks(w, c, &list[i]) : each_tensor(w, c, &list[i], load_one);
         ok = tl_scope_end(scope) && ok;
     }
     tl_set_grad_mode(mode);

@@ -121,7 +121,7 @@ bool trainer_can_hold(const struct settings *s, const tl_model_config *config, c
     if (s->shard == SHARDING_ZERO3 && blocks_are_taken(s, weights))
         n_parts *= s->shard_group ? s->shard_group : s->cp * (s->dp ? s->dp : 1);
     return (!*weights || model_weights_fit(config, weights)) &&
-           model_fits(config, (int)n_parts, recipe->parameters, device);
+           (s->lora_base || model_fits(config, (int)n_parts, recipe->parameters, device));
 }
 
 static tl_optimizer_kind optimizer_kind(const struct settings *s) {
@@ -335,6 +335,11 @@ static bool block_take(void *context, tl_module *block) {
     return ok;
 }
 
+/* lora_base: a block that was just made, so that the whole model never exists in the wide dtype. */
+static bool block_narrow(void *context, tl_module *block) {
+    return tuning_narrow(block, &((const struct trainer *)context)->settings);
+}
+
 static bool model_make(struct trainer *t) {
     const struct settings *s = &t->settings;
     const tl_parallel parallel = {.tp = t->mesh.axis[MESH_TP].comm,
@@ -349,9 +354,10 @@ static bool model_make(struct trainer *t) {
         return false;
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
-    const struct block_maker maker = {block_take, t};
+    const struct block_maker maker = {s->lora_base ? block_narrow : block_take, t};
     t->is_fresh = !*weights;
     bool is_taken = s->shard == SHARDING_ZERO3 && t->dp.size > 1 && blocks_are_taken(s, weights);
+    is_taken = is_taken || s->lora_base;
     t->model = model_new(&config, t->recipe->parameters, t->device, &parallel, is_taken ? &maker : NULL);
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;

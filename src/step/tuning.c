@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "nn/layers.h"
 
 bool tuning_is_partial(const struct settings *s) { return *s->freeze || *s->train_only || s->lora; }
 
@@ -17,6 +18,7 @@ static bool lora_check(const struct settings *s) {
     if (!s->lora) {
         const char *unused = s->lora_alpha > 0                                         ? "lora_alpha"
                              : s->lora_dropout > 0                                     ? "lora_dropout"
+                             : s->lora_base                                            ? "lora_base"
                              : s->dora                                                 ? "dora"
                              : strcmp(s->lora_targets, settings_usual("lora_targets")) ? "lora_targets"
                                                                                        : NULL;
@@ -25,6 +27,13 @@ static bool lora_check(const struct settings *s) {
     if (*s->freeze || *s->train_only)
         return error_set(TL_ERROR_USE, "%s: --lora freezes the whole model and trains its adapters (need one of both)",
                          *s->freeze ? "freeze" : "train_only");
+    static const char *const narrow[] = {"amp", "fp8", "fp4"}; /* they convert the operands of products themselves */
+    for (int i = 0; s->lora_base && i < 3; i++)
+        if (!strcmp(settings_choice(s, "recipe"), narrow[i]))
+            return error_set(TL_ERROR_USE,
+                             "lora_base: weights in blocks are multiplied in the parameters' dtype (need "
+                             "--recipe bf16, bf16-lean, fp16 or fp32, not %s)",
+                             narrow[i]);
     return s->tp == 1 || error_set(TL_ERROR_USE, "tp: adapters are not divided (need --tp 1, or no --lora)");
 }
 
@@ -59,6 +68,11 @@ static bool is_trained(const struct settings *s, const char *name) {
 
 /* Numbers of their own, so that the model's are those of a run without adapters. */
 enum { STREAM_ADAPTER = 4 };
+
+bool tuning_narrow(tl_module *part, const struct settings *s) {
+    static const tl_format formats[] = {TL_FORMAT_COUNT, TL_MXFP8_E4M3, TL_MXFP4, TL_NVFP4};
+    return !s->lora_base || linear_set_format(part, formats[s->lora_base]);
+}
 
 bool tuning_adapt(tl_module *model, const struct settings *s) {
     if (!s->lora) return true;

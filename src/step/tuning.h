@@ -14,6 +14,8 @@ bool tuning_is_partial(const struct settings *s);
 bool tuning_check(const struct settings *s);
 /* Freezes parameters of a model that has its weights, or adds adapters, by random numbers of their own. */
 bool tuning_begin(tl_module *model, const struct settings *s);
+/* Keeps the weights of linear layers of a block of the model in the format of lora_base, if there is one. */
+bool tuning_narrow(tl_module *part, const struct settings *s);
 /* Adds the adapters alone. */
 bool tuning_adapt(tl_module *model, const struct settings *s);
 /* How many numbers of a model with this config are trained. */

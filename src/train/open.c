@@ -99,6 +99,8 @@ static bool model_open(struct opened *o, const struct file_folder *run, const st
     o->model = o->recipe ? tl_model_new(&config, o->recipe->parameters, device) : NULL;
     if (!o->model) return false;
     linear_set_mode(o->model, o->recipe->linear);
+    for (int i = 0; i < model_n_blocks(o->model); i++)
+        if (!tuning_narrow(model_block(o->model, i), &o->settings)) return false;
     return tuning_adapt(o->model, &o->settings) && weights_load(o, c);
 }
 
