@@ -19,6 +19,7 @@
 #include "cli/plan_options.h"
 #include "comm/rendezvous.h"
 #include "comm/watch.h"
+#include "data/byte_stream.h"
 #include "device/cpu/device.h"
 #include "device/cpu/rules.h"
 #include "spec/op_id.h"
@@ -102,6 +103,24 @@ bool regex_next(const struct regex *r, void **data, const uint8_t *text, size_t 
     return false;
 }
 void regex_data_free(void *data) { (void)data; }
+
+/* ---- src/data/byte_stream.c: threads and compression ---- */
+
+struct byte_stream *byte_stream_open(const char *path, const atomic_bool *stop) {
+    (void)stop;
+    error_set(TL_ERROR_SYSTEM, "%s: the planner's page reads no texts (use the program)", path);
+    return NULL;
+}
+bool byte_stream_read(struct byte_stream *s, void *to, size_t room, size_t *n) {
+    (void)s, (void)to, (void)room;
+    *n = 0;
+    return true;
+}
+uint64_t byte_stream_used(const struct byte_stream *s) {
+    (void)s;
+    return 0;
+}
+void byte_stream_close(struct byte_stream *s) { (void)s; }
 
 /* ---- src/cli/plan_progress.c: a page has no terminal ---- */
 
