@@ -222,7 +222,7 @@ static bool state_fill(struct cuda_state *state, char *error) {
                       error) &&
            cuda_check(cudaHostGetDevicePointer((void **)&state->fault_device, state->fault, 0), "fault cell", error) &&
            slots_new(state->staging, STAGING_BYTES, error) && slots_new(state->fetch, FETCH_BYTES, error) &&
-           (state->matmul = matmul_cache_new(error)) != NULL;
+           (state->matmul = matmul_cache_new(state->capability, state->n_multiprocessors, error)) != NULL;
 }
 
 static void state_free(struct cuda_state *state) {

@@ -5,9 +5,11 @@
  *
  * Plans. Descriptors, layouts and the algorithm are made once per distinct call (dtypes, sizes, strides, alignment
  * of the addresses, workspace) and kept for the life of the process. The algorithm is the first the heuristic offers
- * that fits args->workspace_bytes. Split-K is allowed only with its partial sums in the workspace, added in a fixed
- * order (COMPUTE_TYPE); in-place schemes add in the output's dtype and are left out. So the same call on the same
- * chip and library gives the same bits.
+ * that fits args->workspace_bytes, unless its tiles are ours. Split-K is allowed only with its partial sums in the
+ * workspace, added in a fixed order (COMPUTE_TYPE); in-place schemes add in the output's dtype and are left out. So the
+ * same call on the same chip and library gives the same bits.
+ *
+ * Tiles. On Hopper, products of 16-bit matrices use tiles of our choice where these fit the result (tile_choose).
  *
  * Trials. With attr.is_timed the first call of a plan runs every candidate on its own operands and keeps the fastest;
  * another run may choose another. A product that adds to its result must not run twice. It takes the algorithm of the
@@ -69,6 +71,7 @@ struct plan {
 /* Open addressing; grown at half full. A run has some tens of plans. */
 struct matmul_cache {
     cublasLtHandle_t handle;
+    int capability, n_multiprocessors;
     struct plan *plans;
     size_t n_slots, n_plans;
 };
@@ -79,7 +82,7 @@ static bool check(cublasStatus_t status, const char *what, char *error) {
     return false;
 }
 
-struct matmul_cache *matmul_cache_new(char *error) {
+struct matmul_cache *matmul_cache_new(int capability, int n_multiprocessors, char *error) {
     struct matmul_cache *cache = calloc(1, sizeof *cache);
     if (cache) cache->plans = calloc(cache->n_slots = 256, sizeof *cache->plans);
     if (!cache || !cache->plans) {
@@ -92,6 +95,8 @@ struct matmul_cache *matmul_cache_new(char *error) {
         free(cache);
         return NULL;
     }
+    cache->capability = capability;
+    cache->n_multiprocessors = n_multiprocessors;
     return cache;
 }
 
@@ -297,6 +302,97 @@ static int candidates_find(const struct matmul_cache *cache, const struct plan *
     return n;
 }
 
+/* Tiles of our choice for 16-bit products on Hopper. A training step holds the card at its power limit, where the
+ * clock falls by a fifth and the tile with the shortest burst is not the fastest. Timed for 0.25 s each, after 0.12 s
+ * of the same (H200, outputs and input gradients of 8 linear layers):
+ *
+ *   k up to 1024   two warpgroups take turns at small tiles, so that one multiplies while the other writes: 0.88 to
+ *                  1.03 of the time of the heuristic's choice (256 x 128 or 192 x 192, which both share)
+ *   longer k       256 x 128: 0.95 to 1.00 of the time of 192 x 192, which the heuristic prefers for wide results
+ *
+ * Weights' gradients, whose k is the tokens and whose results are small, are left to the heuristic: it splits k. The
+ * numbers are cuBLASLt's: m is our columns, n our rows. */
+enum { HOPPER_ALGORITHM = 66, SHORT_K = 1024 };
+static const struct tile {
+    int id, custom_option, m, n;
+    uint16_t cluster;
+    int cluster_m, cluster_n;
+    bool is_for_short_k;
+} tiles[] = {
+    {CUBLASLT_MATMUL_TILE_128x128, 3, 128, 128, CUBLASLT_CLUSTER_SHAPE_1x2x1, 1, 2, true},
+    {CUBLASLT_MATMUL_TILE_128x160, 1, 128, 160, CUBLASLT_CLUSTER_SHAPE_2x1x1, 2, 1, true},
+    {CUBLASLT_MATMUL_TILE_256x128, 7, 256, 128, CUBLASLT_CLUSTER_SHAPE_1x2x1, 1, 2, false},
+    {CUBLASLT_MATMUL_TILE_320x128, 7, 320, 128, CUBLASLT_CLUSTER_SHAPE_1x2x1, 1, 2, false},
+};
+
+static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+/* What a GPU computes, in whole tiles, clusters and waves, over what the product needs. */
+static double tile_waste(const struct tile *t, const struct key *key, int n_multiprocessors) {
+    const int64_t across = round_up((key->m + t->m - 1) / t->m, t->cluster_m);
+    const int64_t down = round_up((key->n + t->n - 1) / t->n, t->cluster_n);
+    return (double)round_up(across * down, n_multiprocessors) * t->m * t->n / ((double)key->m * (double)key->n);
+}
+
+/* The tile that wastes least; NULL where all waste much, as of small results. */
+static const struct tile *tile_choose(const struct matmul_cache *cache, const struct key *key) {
+    const struct tile *best = NULL;
+    double least = 1.25;
+    const bool is_16_bit = key->in_type == CUDA_R_16BF || key->in_type == CUDA_R_16F;
+    const bool sums_rows = key->transpose_a == CUBLAS_OP_N && key->transpose_b == CUBLAS_OP_T;
+    if (cache->capability / 10 != 9 || !is_16_bit || key->batch != 1 || sums_rows) return NULL;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        if (tiles[i].is_for_short_k != (key->k <= SHORT_K)) continue;
+        const double waste = tile_waste(&tiles[i], key, cache->n_multiprocessors);
+        if (waste >= least) continue;
+        least = waste;
+        best = &tiles[i];
+    }
+    return best;
+}
+
+/* The algorithm with that tile; false if this cuBLASLt does not have it, or not for these operands. */
+static bool tile_algorithm(const struct matmul_cache *cache, const struct plan *plan, const struct tile *t,
+                           cublasLtMatmulHeuristicResult_t *result) {
+    const cudaDataType in = (cudaDataType)plan->key.in_type, out = (cudaDataType)plan->key.out_type;
+    const int stages = CUBLASLT_MATMUL_STAGES_64xAUTO, n_splits = 1;
+    cublasLtMatmulAlgo_t algo;
+    if (cublasLtMatmulAlgoInit(cache->handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out, out, HOPPER_ALGORITHM,
+                               &algo) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    const struct {
+        cublasLtMatmulAlgoConfigAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } list[] = {
+        {CUBLASLT_ALGO_CONFIG_TILE_ID, &t->id, sizeof t->id},
+        {CUBLASLT_ALGO_CONFIG_STAGES_ID, &stages, sizeof stages},
+        {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &n_splits, sizeof n_splits},
+        {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &t->custom_option, sizeof t->custom_option},
+        {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &t->cluster, sizeof t->cluster},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (cublasLtMatmulAlgoConfigSetAttribute(&algo, list[i].name, list[i].value, list[i].bytes) !=
+            CUBLAS_STATUS_SUCCESS)
+            return false;
+    memset(result, 0, sizeof *result);
+    if (cublasLtMatmulAlgoCheck(cache->handle, plan->operation, plan->a, plan->b, plan->c, plan->c, &algo, result) !=
+        CUBLAS_STATUS_SUCCESS)
+        return false;
+    result->algo = algo;
+    return result->workspaceSize <= plan->key.workspace_bytes;
+}
+
+/* The algorithm with the tile of our choice, if there is one, before the heuristic's. */
+static int candidates_list(const struct matmul_cache *cache, const struct plan *plan,
+                           cublasLtMatmulHeuristicResult_t *candidates, char *error) {
+    const struct tile *t = tile_choose(cache, &plan->key);
+    const bool is_ours = t && tile_algorithm(cache, plan, t, candidates);
+    if (is_ours && !plan->key.is_timed) return 1;
+    const int n = candidates_find(cache, plan, candidates + is_ours, error);
+    return n < 0 ? n : n + is_ours;
+}
+
 /* The same product without adding, if it was timed; NULL otherwise. */
 static const struct plan *plan_without_adding(const struct matmul_cache *cache, const struct key *key) {
     struct key plain = *key;
@@ -306,14 +402,14 @@ static const struct plan *plan_without_adding(const struct matmul_cache *cache, 
 }
 
 static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, const struct operands *o, char *error) {
-    cublasLtMatmulHeuristicResult_t candidates[CANDIDATES];
+    cublasLtMatmulHeuristicResult_t candidates[CANDIDATES + 1];
     const struct key *key = &plan->key;
     const struct plan *same = key->is_timed && key->accumulate ? plan_without_adding(cache, key) : NULL;
     if (same) {
         plan->algorithm = same->algorithm;
         return true;
     }
-    const int n = candidates_find(cache, plan, candidates, error);
+    const int n = candidates_list(cache, plan, candidates, error);
     if (n < 0) return false;
     if (n == 0) {
         snprintf(error, CUDA_ERROR_BYTES,

@@ -68,7 +68,7 @@ struct cuda_state {
     struct cuda_fault *fault;        /* host address */
     struct cuda_fault *fault_device; /* the same cell as kernels see it */
     int n_multiprocessors;
-    int warpgroups; /* whether this GPU runs attention_hopper.cu: 1, -1, or 0 until it is known */
+    int warpgroups; /* whether this GPU runs kernels of hopper.cuh: 1, -1, or 0 until it is known */
     struct cuda_slot staging[STAGING_SLOTS], fetch[STAGING_SLOTS]; /* towards the GPU, and back */
     int next_staging, next_fetch;
     struct matmul_cache *matmul;       /* matmul.c */
@@ -124,7 +124,7 @@ struct link_functions;
 extern const struct link_functions cuda_link;
 
 /* The caches of matmul.c; made when the device is opened. */
-struct matmul_cache *matmul_cache_new(char *error);
+struct matmul_cache *matmul_cache_new(int capability, int n_multiprocessors, char *error);
 
 /* An error that names the dtype; returns false, as kernels do. */
 bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype);
