@@ -421,3 +421,22 @@ def test_presets_have_as_many_parameters_as_transformers_counts(tmp_path):
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(theirs)
         assert tl.model_config_parameters(config) == sum(p.numel() for p in model.parameters()), name
+
+
+def test_what_a_file_leaves_out_is_what_transformers_takes(tmp_path):
+    """Heads of keys and values, the size of a head, tied heads and epsilon: each family has its own."""
+    least = {"hidden_size": 2048, "num_attention_heads": 32, "num_hidden_layers": 2, "vocab_size": 96,
+             "intermediate_size": 64, "pad_token_id": None}
+    experts = {"mixtral": {"num_local_experts": 8}, "gpt_oss": {"num_local_experts": 8},
+               "qwen3_moe": {"num_experts": 8, "moe_intermediate_size": 64}, "olmoe": {"num_experts": 8}}
+    for family in ("llama", "qwen2", "qwen3", "mistral", "olmo2", "phi3", "gemma", "gemma2", "gemma3_text",
+                   "smollm3", *experts):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({**least, **experts.get(family, {}), "model_type": family}))
+        config = tl.model_config()
+        tl.model_config_read(str(path), config)
+        theirs = transformers.AutoConfig.from_pretrained(tmp_path)
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(theirs)
+        assert tl.model_config_parameters(config) == sum(p.numel() for p in model.parameters()), family
+        assert config.norm_eps == theirs.rms_norm_eps, family
