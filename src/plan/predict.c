@@ -53,7 +53,8 @@ static double roof(const struct predict_machine *m, int dtype, double flops, dou
 bool predict_knows(const struct predict_machine *m, const struct ledger_row *row) {
     if (!row->flops) return true;
     if (row->key.dtype >= TL_DTYPE_COUNT) return false;
-    return m->peak[dtype_is_float(row->key.dtype) ? row->key.dtype : TL_F32] > 0;
+    const bool has_own = dtype_is_float(row->key.dtype) && predict_is_product(row->key.op); /* the rest is as f32's */
+    return m->peak[has_own ? row->key.dtype : TL_F32] > 0;
 }
 
 double predict_roof(const struct predict_machine *m, const struct ledger_row *row) {
