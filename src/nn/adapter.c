@@ -27,9 +27,9 @@ static tl_tensor *plain_sum(const struct adapter *a, tl_tensor *weight) {
     return product ? tl_add(tl_cast(weight, TL_F32), product) : NULL;
 }
 
-static tl_tensor *row_norms(tl_tensor *x) {
+tl_tensor *adapter_norms(tl_tensor *weight) {
     static const int columns = 1;
-    return x ? tl_norm(x, 2, &columns, 1, false) : NULL;
+    return weight ? tl_norm(weight, 2, &columns, 1, false) : NULL;
 }
 
 tl_tensor *adapter_factor(const struct adapter *a, tl_tensor *weight, tl_tensor *magnitude, tl_dtype dtype) {
@@ -37,7 +37,7 @@ tl_tensor *adapter_factor(const struct adapter *a, tl_tensor *weight, tl_tensor 
     if (!scope.depth) return NULL;
     bool grad = tl_set_grad_mode(false);
     tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT); /* norms are f32's whatever products are */
-    tl_tensor *norms = row_norms(plain_sum(a, weight));
+    tl_tensor *norms = adapter_norms(plain_sum(a, weight));
     tl_set_grad_mode(grad);
     tl_tensor *factor = norms ? tl_div(tl_cast(magnitude, TL_F32), norms) : NULL;
     factor = factor ? tl_cast(factor, dtype) : NULL;
@@ -46,7 +46,7 @@ tl_tensor *adapter_factor(const struct adapter *a, tl_tensor *weight, tl_tensor 
 }
 
 tl_tensor *adapter_sum(const struct adapter *a, tl_tensor *weight, tl_tensor *magnitude) {
-    tl_tensor *sum = plain_sum(a, weight), *norms = sum && magnitude ? row_norms(sum) : NULL;
+    tl_tensor *sum = plain_sum(a, weight), *norms = sum && magnitude ? adapter_norms(sum) : NULL;
     if (!magnitude || !norms) return magnitude ? NULL : sum;
     return tl_mul(sum, tl_unsqueeze(tl_div(tl_cast(magnitude, TL_F32), norms), 1));
 }

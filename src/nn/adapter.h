@@ -20,6 +20,8 @@ struct adapter {      /* of a linear layer */
 
 /* s B A x */
 tl_tensor *adapter_product(const struct adapter *a, tl_tensor *x);
+/* The length (out) of each row. */
+tl_tensor *adapter_norms(tl_tensor *weight);
 /* f (out) in a dtype. */
 tl_tensor *adapter_factor(const struct adapter *a, tl_tensor *weight, tl_tensor *magnitude, tl_dtype dtype);
 /* The weight with its adapter in it, f32 (out,in); magnitude NULL: LoRA. */

@@ -165,10 +165,8 @@ struct adapter *linear_adapter(tl_module *m) {
 
 /* Norms of the rows of the weight, in its dtype. */
 static bool magnitude_add(tl_module *m) {
-    static const int columns = 1;
     bool grad = tl_set_grad_mode(false);
-    tl_tensor *weight = linear_weight(m);
-    tl_tensor *norms = weight ? tl_norm(tl_cast(weight, TL_F32), 2, &columns, 1, false) : NULL;
+    tl_tensor *weight = linear_weight(m), *norms = weight ? adapter_norms(tl_cast(weight, TL_F32)) : NULL;
     norms = norms ? tl_cast(norms, tl_dtype_of(weight)) : NULL;
     tl_set_grad_mode(grad);
     return norms && tl_module_add_parameter(m, "lora_magnitude_vector", norms);
