@@ -1,0 +1,244 @@
+/* trainer_step.c: one step: micro-batches, gradients, the update, and what the host reads of it. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "account/ledger.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "ops/draw.h"
+#include "step/rounds.h"
+#include "step/stages.h"
+#include "step/trainer_inner.h"
+#include "tensor/pool.h"
+
+/* Of the mean over micro-batches, and over ranks with equal parts of each. */
+static int64_t loss_parts(const struct trainer *t) { return t->settings.accum * t->dp.size; }
+
+/* Of a micro-batch's loss in the gradients. */
+static double loss_weight(const struct trainer *t) {
+    return (t->recipe->has_scaler ? t->scaler.scale : 1) / (double)loss_parts(t);
+}
+
+/* Forward and backward of one micro-batch. The loss is added to `total` (the first one replaces it), and the pairs that
+ * attention uses to `pairs`. */
+static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, int64_t *pairs, bool is_first) {
+    bool needs_seed = t->recipe->has_scaler || loss_parts(t) > 1;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
+    bool ok = scope.depth && tl_loader_next_documents(t->loader, position, &tokens, &targets, &begin) &&
+              buckets_enter(&t->buckets);
+    if (begin && device_has_data(t->device)) *pairs += tl_loader_pairs(t->loader);
+    tl_dtype before = tl_set_autocast(t->recipe->autocast);
+    tl_tensor *loss = ok ? tl_model_document_loss(t->model, tokens, targets, begin) : NULL; /* () f32 */
+    tl_set_autocast(before);
+    tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, loss_weight(t), TL_F32, t->device) : NULL;
+    ok = loss && (seed || !needs_seed) && tl_backward(loss, seed, 0);
+    if (ok && t->buckets.mode >= SHARDING_ZERO2) ok = buckets_finish(&t->buckets);
+    buckets_leave(&t->buckets);
+    bool grad = tl_set_grad_mode(false);
+    ok = ok && (is_first ? tl_copy_(total, loss) : tl_add_(total, loss));
+    tl_set_grad_mode(grad);
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+/* Called when a narrow gradient is complete: adds it to its f32 sum and drops it, so that the narrow gradients of the
+ * whole model never exist at once. A failure here shows as a recorded error. */
+static void sum_add(tl_tensor *parameter, tl_tensor *g, void *context) {
+    tl_tensor **sum = context;
+    bool grad = tl_set_grad_mode(false);
+    if (*sum) tl_add_(*sum, g);
+    else *sum = tl_keep(tl_set_purpose(tl_cast(g, TL_F32), TL_GRADIENT));
+    tl_zero_grad(parameter, false);
+    tl_set_grad_mode(grad);
+}
+
+bool trainer_sums_make(struct trainer *t) {
+    size_t bytes = (size_t)t->n_parameters * sizeof *t->sums;
+    if (t->settings.accum == 1 || !recipe_sums_in_f32(t->recipe) || t->dp.size > 1) return true; /* buckets have them */
+    t->sums = memory_new(bytes);
+    if (!t->sums) return error_memory(bytes, "sums of gradients");
+    memset(t->sums, 0, bytes);
+    bool ok = true;
+    for (int i = 0; ok && i < t->n_parameters; i++) ok = tl_set_grad_hook(t->parameters[i], sum_add, &t->sums[i], NULL);
+    return ok;
+}
+
+/* The sums become the gradients; without `ok` they are only dropped. */
+static bool sums_give(struct trainer *t, bool ok) {
+    for (int i = 0; t->sums && i < t->n_parameters; i++) {
+        if (!t->sums[i]) continue;
+        ok = ok && tl_set_grad(t->parameters[i], t->sums[i]);
+        tl_drop(t->sums[i]);
+        t->sums[i] = NULL;
+    }
+    return ok;
+}
+
+struct micro_batches {
+    int64_t position; /* of the first */
+    tl_tensor *total;
+    int64_t *pairs;
+};
+
+bool trainer_leaves(struct trainer *t, int64_t k) {
+    t->is_left = k > 0 && t->stop && *t->stop;
+    return t->is_left;
+}
+
+static bool micro_batch(struct trainer *t, int64_t k, void *context) {
+    const struct micro_batches *m = context;
+    return !trainer_leaves(t, k) && micro_step(t, m->position + k, m->total, m->pairs, k == 0) && tl_error() == TL_OK;
+}
+
+/* All micro-batches of a step through the stages of pp. */
+static bool stages_step(struct trainer *t, const struct micro_batches *m) {
+    tl_dtype before = tl_set_autocast(t->recipe->autocast);
+    tl_tensor *sum = stages_run(t, t->loader, m->position, t->settings.accum, loss_weight(t), m->pairs);
+    tl_set_autocast(before);
+    bool grad = tl_set_grad_mode(false), ok = sum && tl_copy_(m->total, sum);
+    tl_set_grad_mode(grad);
+    return ok;
+}
+
+/* Over the ranks that see other tokens, and over the stages that share a parameter. */
+static bool gradients_sum(struct trainer *t) {
+    if (t->dp.size == 1) return tl_model_share_tied(t->model);
+    return buckets_reduce(&t->buckets) && (!t->shared || buckets_share(&t->buckets, HOLDS_SHARED, t->sharers));
+}
+
+/* The last micro-batch is not like the others: gradients are sent. */
+static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
+    int64_t accum = t->settings.accum, last = accum - 1;
+    struct micro_batches batches = {(step + t->data_shift) * accum, total, &t->step_pairs[step % 2]};
+    *batches.pairs = 0;
+    bool is_piped = stages_are_several(t);
+    buckets_expect(&t->buckets, false);
+    bool ok = is_piped ? stages_step(t, &batches) : rounds_run(t, last, micro_batch, &batches);
+    buckets_expect(&t->buckets, true);
+    ok = ok && (is_piped || micro_batch(t, last, &batches));
+    ok = sums_give(t, ok);
+    return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0)) && gradients_sum(t);
+}
+
+bool trainer_sum(const struct trainer *t, tl_tensor *values) {
+    if (t->mesh.size == 1) return true;
+    tl_tensor *all = tl_all_gather(values, t->mesh.world);
+    all = all ? tl_reshape(all, TL_SHAPE(t->mesh.size, values->numel)) : NULL;
+    tl_tensor *sum = all ? tl_sum(all, (int[]){0}, 1, false) : NULL;
+    return sum && tl_copy_(values, sum);
+}
+
+/* The sum of squares of the gradients that this rank counts: () f32. */
+static tl_tensor *squares(struct trainer *t) {
+    unsigned counted = trainer_holdings_counted(t);
+    if (t->dp.size > 1) return buckets_squares(&t->buckets, counted);
+    tl_tensor **grads = memory_new(((size_t)t->n_parameters + 1) * sizeof *grads);
+    int n = 0;
+    if (!grads) return error_memory((size_t)t->n_parameters * sizeof *grads, "a list of gradients"), NULL;
+    for (int i = 0; i < t->n_parameters; i++)
+        if (counted >> trainer_holding(t, t->parameters[i], t->shards[i]) & 1 && tl_grad_of(t->parameters[i]))
+            grads[n++] = tl_grad_of(t->parameters[i]);
+    tl_tensor *sum = tl_sum_squares(grads, n);
+    memory_free(grads);
+    return sum;
+}
+
+/* The norm over all ranks' parts: their squares and their losses are exchanged together. Ranks of tp have the same
+ * loss. Every rank has the same bits, and so does what ranks decide by them: a gradient of one rank that is not
+ * finite is so on all. */
+static tl_tensor *norm_of_all(struct trainer *t, tl_tensor *both) {
+    tl_phase phase = tl_set_phase(TL_UPDATE);
+    tl_tensor *total = tl_select(both, 0, 0), *norm = tl_select(both, 0, 1);
+    bool ok = total && norm && tl_copy_(norm, squares(t)) && trainer_sum(t, both) &&
+              tl_affine_(total, 1 / (double)t->mesh.size, 0);
+    int n_groups = t->mesh.across.size; /* that hold the same parts, and have counted them */
+    ok = ok && (n_groups == 1 || tl_affine_(norm, 1 / (double)n_groups, 0)) && tl_sqrt_(norm);
+    tl_set_phase(phase);
+    return ok ? norm : NULL;
+}
+
+/* Norm, clipping, unscaling and the check for non-finite gradients are one number on the device. */
+static bool update(struct trainer *t, int64_t step, tl_tensor *both) {
+    const struct settings *s = &t->settings;
+    double divisor = t->recipe->has_scaler ? t->scaler.scale : 1;
+    bool is_alone = t->dp.size == 1;
+    bool is_one = t->mesh.size == 1;
+    tl_tensor *norm = is_one ? tl_grad_norm(t->parameters, t->n_parameters) : norm_of_all(t, both);
+    tl_tensor *scale = tl_clip_scale(norm, s->clip > 0 ? s->clip : INFINITY, divisor);
+    bool ok = scale && (is_alone || buckets_give(&t->buckets, trainer_is_by_member(t))) &&
+              tl_optimizer_step(t->optimizer, tl_schedule_factor(&t->schedule, step), scale);
+    if (!is_alone) buckets_take(&t->buckets);
+    if (is_one) return ok && tl_copy_(tl_select(both, 0, 1), norm);
+    return ok && (is_alone || buckets_gather(&t->buckets));
+}
+
+/* A device that runs behind the host can send results while the next step is already queued. */
+static bool results_send(struct trainer *t, int64_t step) {
+    char error[200] = "";
+    t->fetch[step % 2] = NULL;
+    if (!device_runs_ahead(t->device)) return true;
+    t->fetch[step % 2] =
+        t->device->functions->fetch_begin(t->device, tensor_data(t->results), tl_bytes(t->results), error);
+    return t->fetch[step % 2] || error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
+}
+
+static bool results_take(struct trainer *t, int64_t step, float values[5]) {
+    char error[200] = "";
+    void *fetch = t->fetch[step % 2];
+    t->fetch[step % 2] = NULL;
+    if (!fetch) return tl_to_data(t->results, values, 5 * sizeof *values);
+    return t->device->functions->fetch_end(t->device, fetch, values, 5 * sizeof *values, error) ||
+           error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
+}
+
+/* Steps repeat, and a device may make use of it. Not where each call is timed: it is queued by itself then. */
+static bool repeat_begin(const struct trainer *t) {
+    const struct device_functions *f = t->device->functions;
+    bool begins = f->repeat_begin && !t->settings.graphs && !ledger_is_profiling;
+    if (begins) f->repeat_begin(t->device);
+    return begins;
+}
+
+static bool repeat_end(struct trainer *t, bool has_begun, int64_t step) {
+    char error[200] = "";
+    struct device_repeat report;
+    if (!has_begun) return true;
+    bool ok = t->device->functions->repeat_end(t->device, &report, error);
+    t->repeat.n_calls += report.n_calls;
+    t->repeat.n_in_graphs += report.n_in_graphs;
+    if (*report.why) memcpy(t->repeat.why, report.why, sizeof report.why);
+    return ok || error_set(TL_ERROR_DEVICE, "step %" PRId64 ": %s", step, error);
+}
+
+bool trainer_step(struct trainer *t, int64_t step) {
+    pool_order(t->device->pool);
+    bool is_repeated = repeat_begin(t);
+    tl_generator before = tl_generator_get();
+    tl_generator_set(t->noise);
+    tl_scope scope = tl_scope_begin();
+    draw_set_part(t->mesh.axis[MESH_DP].rank, t->mesh.axis[MESH_DP].size);
+    int64_t at = step % 2 * 2;
+    tl_tensor *total = tl_select(t->results, 0, at), *both = tl_slice(t->results, 0, at, at + 2, 1);
+    t->scale_used[step % 2] = t->recipe->has_scaler ? t->scaler.scale : 1;
+    bool ok = total && both && gradients_make(t, step, total);
+    bool grad = tl_set_grad_mode(false);
+    ok = ok && update(t, step, both) && results_send(t, step);
+    tl_set_grad_mode(grad);
+    draw_set_part(0, 1);
+    tl_module_zero_grad(t->model, false);
+    if (scope.depth) ok = tl_scope_end(scope) && ok;
+    ok = repeat_end(t, is_repeated, step) && ok;
+    if (!t->is_left) t->noise = tl_generator_get();
+    tl_generator_set(before);
+    return ok;
+}
+
+bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
+    float values[5];
+    if (!results_take(t, step, values)) return false;
+    *loss = (double)values[step % 2 * 2];
+    *norm = (double)values[step % 2 * 2 + 1] / t->scale_used[step % 2];
+    if (t->recipe->has_scaler) tl_scaler_update(&t->scaler, *norm, t->scale_used[step % 2]);
+    return true;
+}
