@@ -1111,6 +1111,7 @@ typedef struct tl_optimizer_options {
     int ns_steps;
     bool matches_adamw, adamw;
     bool narrow; /* Adam, AdamW: moments are bf16; no effect on f64 parameters */
+    double ema;  /* decay of a moving average of the parameter, in f32 (f64): see tl_optimizer_average; 0: none */
 } tl_optimizer_options;
 TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's; Lion's paper's */
 
@@ -1128,6 +1129,10 @@ TL_API bool tl_optimizer_add(tl_optimizer *optimizer, const char *name, tl_tenso
  * skipped counts too, because the host does not know of it. */
 TL_API bool tl_optimizer_step(tl_optimizer *optimizer, double lr_factor, tl_tensor *grad_scale);
 TL_API int64_t tl_optimizer_steps(const tl_optimizer *optimizer); /* made so far */
+/* Puts the averages of parameters that have one into the parameters, for an evaluation; false: puts back what they
+ * were, bit for bit. In between the optimizer keeps a copy of them, and makes no step. After step 1 the average is the
+ * parameter (its master copy, where it has one); later ema' = ema + (1 - decay) (p - ema). */
+TL_API bool tl_optimizer_average(tl_optimizer *optimizer, bool is_averaged);
 TL_API void tl_optimizer_set_steps(tl_optimizer *optimizer, int64_t n_steps);
 
 /* The norm of all .grad together, on their device, an f32 scalar (f64 if a gradient is f64). Parameters without .grad
@@ -1245,6 +1250,10 @@ TL_API tl_muon_options tl_muon_defaults(void);
 /* buffer += (1-momentum) (g - buffer); u = nesterov: g + momentum (buffer - g), or buffer; p = p (1 - lr
  * weight_decay) - lr' NewtonSchulz(u). */
 TL_API bool tl_muon_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_muon_options *options);
+
+/* An exponential moving average: average += weight (x - average), exactly x with weight 1. Any float dtypes, of one
+ * shape; billed to the update phase. */
+TL_API bool tl_ema_(tl_tensor *average, tl_tensor *x, double weight);
 
 /* ---- Several processes ------------------------------------------------------------------------------------------- */
 

@@ -908,7 +908,8 @@ static void optimizers_count_their_options(void **state) {
     STEP(tl_lion_(p, g, a, &lion), "lion", 9 * 12, 3 * 48, 2 * 48);
     lion.weight_decay = 0.1;
     STEP(tl_lion_(p, g, a, &lion), "lion", 10 * 12, 3 * 48, 2 * 48);
-    tl_muon_options muon = tl_muon_defaults(); /* of which the update, in bf16, is read and written */
+    STEP(tl_ema_(p, g, 0.1), "ema", 3 * 12, 2 * 48, 48); /* difference, product, sum */
+    tl_muon_options muon = tl_muon_defaults();           /* of which the update, in bf16, is read and written */
     STEP(tl_muon_(p, g, a, &muon), "muon_momentum", 6 * 12, 24 + 2 * 48, 24 + 48);
     /* X X^T 2 3 3 4, A A 2 3 3 3, B X 2 3 3 4; five times */
     begin();

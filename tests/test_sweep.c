@@ -184,6 +184,7 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     SET_ONE_OF(&s, "moments", "f32", "bf16");
     SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion", "muon");
     if (one_in(3)) set(&s, "momentum", "0.9");
+    if (one_in(4)) set(&s, "ema", "0.9");
     SET_ONE_OF(&s, "checkpointing", "none", "every-k", "sqrt", "full", "nothing", "selective");
     set_number(&s, "checkpoint_k", draw(1, 4));
     set_number(&s, "batch", draw(1, m->batch));

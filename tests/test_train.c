@@ -80,6 +80,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
     if (has_experts) set(&whole, "router_aux_loss", "0.01"), set(&whole, "router_z_loss", "0.001");
     set(&whole, "label_smoothing", "0.1"), set(&whole, "z_loss", "0.001");
     set(&whole, "accum", "2");
+    set(&whole, "ema", "0.75");
     set(&whole, "dropout", "0.1");
     set(&whole, "checkpointing", "sqrt");
     set(&whole, "val_share", "0.2");

@@ -4,6 +4,7 @@
  * a scale of the gradients, if any. All but the gradients and the scale are updated in place: there are no results.
  * With a master the old parameter is not read.
  */
+#include <math.h>
 #include <string.h>
 
 #include "ops/ops.h"
@@ -92,6 +93,9 @@ static void muon_momentum_cost(const tl_call *c, struct cost *cost) {
     update_cost(c, cost, 3 + 3 * o->nesterov);
 }
 
+/* difference, times weight, sum: 3 */
+static void ema_cost(const tl_call *c, struct cost *cost) { update_cost(c, cost, 3); }
+
 #define UPDATE_RULES .dtypes = "floats; states f32 (f64 for f64 p)", .shape = update_shape, .changes = update_changes
 
 const tl_op op_sgd_momentum = {RECORD(KERNEL, sgd_momentum, 0), UPDATE_RULES, .cost = sgd_momentum_cost,
@@ -113,6 +117,10 @@ const tl_op op_lion = {RECORD(KERNEL, lion, 0), UPDATE_RULES, .cost = lion_cost,
 const tl_op op_muon_momentum = {RECORD(KERNEL, muon_momentum, 0), UPDATE_RULES, .cost = muon_momentum_cost,
                                 .shapes = "u, g, buffer, all alike, for each parameter [, scale]",
                                 .flops = "3n; nesterov 3n, scale n"};
+const tl_op op_ema = {RECORD(KERNEL, ema, 0), .dtypes = "floats",
+                      .shape = update_shape,  .changes = update_changes,
+                      .cost = ema_cost,       .shapes = "average, x, alike, for each pair",
+                      .flops = "3n"};
 
 /* The tensors of one call: those of as many parameters as fit. */
 struct batch {
@@ -341,4 +349,19 @@ bool update_muon_momentum(const struct update_tensors *list, int n, const tl_muo
     memset(&a, 0, sizeof a);
     a.options = *options;
     return list_apply(&op_muon_momentum, list, n, &options->update, ATTR(a));
+}
+
+/* ---- Averages ---- */
+
+bool update_ema(const struct update_tensors *list, int n, double weight) {
+    if (!isfinite(weight)) return error_set(TL_ERROR_USE, "ema: weight is %g (need a number)", weight);
+    struct attr_ema a;
+    memset(&a, 0, sizeof a);
+    a.weight = weight;
+    return list_apply(&op_ema, list, n, &(tl_update_options){.master = NULL}, ATTR(a));
+}
+
+bool tl_ema_(tl_tensor *average, tl_tensor *x, double weight) {
+    if (!tensor_check(average, "ema") || !tensor_check(x, "ema")) return false;
+    return update_ema(&(struct update_tensors){.parameter = average, .grad = x}, 1, weight);
 }

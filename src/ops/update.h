@@ -32,5 +32,7 @@ bool update_lion(const struct update_tensors *list, int n, const tl_lion_options
 bool update_muon(const struct update_tensors *list, int n, const tl_muon_options *options);
 /* Its first part. What is listed as parameters are the updates, which are overwritten. */
 bool update_muon_momentum(const struct update_tensors *list, int n, const tl_muon_options *options);
+/* Of averages, each listed as a parameter, with what it is an average of as its gradient. */
+bool update_ema(const struct update_tensors *list, int n, double weight);
 
 #endif

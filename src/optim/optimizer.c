@@ -19,7 +19,7 @@
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
 
-enum { MAX_STATES = UPDATE_STATES, MAX_LISTED = MAX_STATES + 1 };
+enum { MAX_STATES = UPDATE_STATES, MAX_LISTED = MAX_STATES + 2 };
 
 struct parameter {
     char *name;
@@ -28,6 +28,8 @@ struct parameter {
     tl_optimizer_options options;
     tl_tensor *state[MAX_STATES]; /* in the order of the op's arguments; NULL: the options need none */
     tl_tensor *master;            /* NULL: none */
+    tl_tensor *ema;               /* its average; NULL: none */
+    tl_tensor *kept;              /* its values while it has those of its average; NULL: it has its own */
     bool is_stepped;              /* within a step */
     uint64_t words_before, words_after;
 };
@@ -35,6 +37,7 @@ struct parameter {
 struct tl_optimizer {
     tl_optimizer_kind kind;
     int64_t n_steps;
+    bool is_averaged;
     struct parameter *parameters;
     size_t n_parameters, capacity;
     struct update_tensors *updates; /* room for a list of all */
@@ -113,7 +116,8 @@ static bool options_check(tl_optimizer_kind kind, const char *name, const tl_opt
                 {"beta2", o->beta2, is_adam, true},
                 {"momentum", o->momentum, has_momentum, false},
                 {"alpha", o->alpha, kind == TL_RMSPROP, false},
-                {"lr_decay", o->lr_decay, kind == TL_ADAGRAD, false}};
+                {"lr_decay", o->lr_decay, kind == TL_ADAGRAD, false},
+                {"ema", o->ema, true, true}};
     for (size_t i = 0; i < sizeof rule / sizeof *rule; i++)
         if (rule[i].is_read &&
             !(rule[i].value >= 0 && isfinite(rule[i].value) && (rule[i].value < 1 || !rule[i].is_below_1)))
@@ -156,6 +160,7 @@ tl_optimizer *tl_optimizer_new(tl_optimizer_kind kind) {
 void tl_optimizer_free(tl_optimizer *o) {
     if (!o) return;
     for (size_t i = 0; i < o->n_parameters; i++) {
+        if (o->parameters[i].kept) tl_drop(o->parameters[i].kept);
         tl_drop(o->parameters[i].tensor);
         memory_free(o->parameters[i].name);
     }
@@ -273,8 +278,9 @@ static bool states_new(tl_optimizer *o, struct parameter *to) {
     state_names(to->kind, &to->options, what);
     for (int i = 0; i < MAX_STATES; i++)
         if (what[i] && !(to->state[i] = state_new(o, what[i], to->name, to->tensor, own, false))) return false;
-    if (!to->options.has_master || dtype_info(to->tensor->dtype)->bits >= 32) return true;
-    return (to->master = state_new(o, "master", to->name, to->tensor, wide, true)) != NULL;
+    const bool has_master = to->options.has_master && dtype_info(to->tensor->dtype)->bits < 32;
+    if (has_master && !(to->master = state_new(o, "master", to->name, to->tensor, wide, true))) return false;
+    return to->options.ema == 0 || (to->ema = state_new(o, "ema", to->name, to->tensor, wide, false));
 }
 
 bool optimizer_add_part(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options,
@@ -372,7 +378,7 @@ static bool options_equal(const tl_optimizer_options *a, const tl_optimizer_opti
            a->alpha == b->alpha && a->lr_decay == b->lr_decay && a->nesterov == b->nesterov &&
            a->centered == b->centered && a->amsgrad == b->amsgrad && a->has_master == b->has_master &&
            a->stochastic == b->stochastic && a->ns_steps == b->ns_steps && a->matches_adamw == b->matches_adamw &&
-           a->narrow == b->narrow;
+           a->narrow == b->narrow && a->ema == b->ema;
 }
 
 /* Whether one call may step both. */
@@ -402,11 +408,76 @@ static int group_list(tl_optimizer *o, size_t first) {
     return n;
 }
 
+/* ---- Averages ---- */
+
+/* Lists the averages that one call may update with that of `first`, in order. Returns how many. */
+static int emas_list(tl_optimizer *o, size_t first) {
+    const struct parameter *own = &o->parameters[first];
+    int n = 0;
+    for (size_t i = first; i < o->n_parameters; i++) {
+        struct parameter *p = &o->parameters[i];
+        if (p->is_stepped || !p->ema || p->options.ema != own->options.ema || p->ema->dtype != own->ema->dtype ||
+            p->ema->storage->device != own->ema->storage->device)
+            continue;
+        p->is_stepped = true;
+        o->updates[n++] = (struct update_tensors){.parameter = p->ema, .grad = p->master ? p->master : p->tensor};
+    }
+    return n;
+}
+
+/* After a step. The first one's average is the parameter itself. */
+static bool emas_step(tl_optimizer *o) {
+    bool ok = true;
+    for (size_t i = 0; i < o->n_parameters; i++) o->parameters[i].is_stepped = false;
+    for (size_t i = 0; ok && i < o->n_parameters; i++) {
+        const struct parameter *p = &o->parameters[i];
+        if (!p->ema || p->is_stepped) continue;
+        const double weight = o->n_steps == 1 ? 1 : 1 - p->options.ema;
+        const int n = emas_list(o, i);
+        ok = update_ema(o->updates, n, weight);
+    }
+    return ok;
+}
+
+static bool average_enter(struct parameter *p) {
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *kept = scope.depth ? tl_clone(p->tensor) : NULL;
+    bool ok = kept && tl_keep(tl_set_purpose(kept, TL_PARAMETER));
+    if (ok) p->kept = kept;
+    ok = ok && tl_copy_(p->tensor, p->ema);
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+static bool average_leave(struct parameter *p) {
+    bool ok = tl_copy_(p->tensor, p->kept) != NULL;
+    tl_drop(p->kept);
+    p->kept = NULL;
+    return ok;
+}
+
+bool tl_optimizer_average(tl_optimizer *o, bool is_averaged) {
+    if (!optimizer_check(o, "tl_optimizer_average")) return false;
+    if (is_averaged && o->n_steps == 0) return error_set(TL_ERROR_USE, "tl_optimizer_average: no step was made");
+    bool ok = true, mode = tl_set_grad_mode(false);
+    for (size_t i = 0; ok && is_averaged && i < o->n_parameters; i++)
+        ok = !o->parameters[i].ema || o->parameters[i].kept || average_enter(&o->parameters[i]);
+    o->is_averaged = is_averaged && ok;
+    for (size_t i = 0; !o->is_averaged && i < o->n_parameters; i++)
+        if (o->parameters[i].kept && !average_leave(&o->parameters[i])) ok = false;
+    tl_set_grad_mode(mode);
+    return ok;
+}
+
+/* ---- A step ---- */
+
 bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale) {
     if (tl_error() != TL_OK) return false; /* grad_scale may be NULL because it failed */
     if (!optimizer_check(o, "tl_optimizer_step")) return false;
     if (!(lr_factor >= 0) || !isfinite(lr_factor))
         return error_set(TL_ERROR_USE, "tl_optimizer_step: lr_factor is %g (need a number, 0 or more)", lr_factor);
+    if (o->is_averaged)
+        return error_set(TL_ERROR_USE, "tl_optimizer_step: the parameters have the values of their averages "
+                                       "(tl_optimizer_average puts them back)");
     for (size_t i = 0; i < o->n_parameters; i++) o->parameters[i].is_stepped = false;
     for (size_t i = 0; i < o->n_parameters; i++) {
         const tl_optimizer_options *options = &o->parameters[i].options;
@@ -417,5 +488,5 @@ bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale)
             return false;
     }
     o->n_steps++;
-    return true;
+    return emas_step(o);
 }

@@ -431,7 +431,8 @@ struct attr_linear_cross_entropy {
 /* sgd_momentum (p, g [, buffer] [, master], of each of n_parameters [, scale]) changes all of them but g and scale;
  * adagrad (p, g, sum [, master] ... [, scale]) likewise; rmsprop (p, g, square [, mean] [, buffer] [, master] ... [,
  * scale]); adam (p, g, m, v [, max] [, master] ... [, scale]); lion (p, g, m [, master] ... [, scale]);
- * muon_momentum (p, g, buffer ... [, scale]), where p is no parameter but what its update is made from. All any, of
+ * muon_momentum (p, g, buffer ... [, scale]), where p is no parameter but what its update is made from; ema (p, g ...),
+ * where p is an average and g a parameter. All any, of
  * the parameter's shape; parameters of one dtype; states and master f32 (f64 for f64 p). The parameter is read from
  * the master where there is one, and written to both, to p rounded. Formulas: device/cpu/ops/update_template.h.
  * scale: one f32 number that g is multiplied by; when it is not finite, nothing is changed. is_stochastic: p,
@@ -467,6 +468,10 @@ struct attr_lion {
 struct attr_muon_momentum {
     struct attr_update update;
     tl_muon_options options;
+};
+struct attr_ema {
+    struct attr_update update;
+    double weight;
 };
 
 /* sum_squares ([start,] x1 any, x2 any, ...) -> a scalar of attr.dtype (f32 or f64), in whose type the arithmetic is

@@ -155,6 +155,7 @@ OP(KERNEL, rmsprop)
 OP(KERNEL, adam)
 OP(KERNEL, lion)
 OP(KERNEL, muon_momentum)
+OP(KERNEL, ema)
 
 /* clip.c */
 OP(KERNEL, sum_squares)

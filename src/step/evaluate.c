@@ -31,7 +31,8 @@ bool trainer_evaluate(struct trainer *t) {
     tl_tensor *total = tl_select(t->results, 0, 4);
     tl_module_train(t->model, false);
     bool ok = total != NULL;
-    ok = ok && batches_add(t, n, total);
+    ok = ok && trainer_average(t, true) && batches_add(t, n, total);
+    ok = trainer_average(t, false) && ok;
     ok = ok && trainer_sum(t, tl_slice(t->results, 0, 4, 5, 1)) && tl_affine_(total, 1 / (double)(n * t->mesh.size), 0);
     tl_module_train(t->model, true);
     ok = scope.depth && tl_scope_end(scope) && ok;

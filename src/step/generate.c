@@ -202,8 +202,9 @@ bool trainer_sample(struct trainer *t) {
         .options = {.temperature = t->settings.temperature, .top_k = t->settings.top_k, .top_p = t->settings.top_p},
         .is_sketch = t->is_sketch,
         .is_total = true};
-    bool ok = buckets_enter(&t->buckets) && generate(t->model, t->text, t->n_prompt, &r);
+    bool ok = trainer_average(t, true) && buckets_enter(&t->buckets) && generate(t->model, t->text, t->n_prompt, &r);
     buckets_leave(&t->buckets);
+    ok = trainer_average(t, false) && ok;
     t->dice = tl_generator_get();
     tl_generator_set(before);
     tl_set_autocast(autocast);

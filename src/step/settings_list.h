@@ -63,6 +63,7 @@ INTEGER(mup_channels, IDENTITY, 0, 0, 1099511627776, "width scaling (muP): chann
 REAL(muon_momentum, IDENTITY, 0.95, 0, 1, "muon: momentum, in Nesterov's form")
 INTEGER(muon_steps, IDENTITY, 5, 1, 99, "muon: Newton-Schulz iterations in a step")
 CHOICE(muon_scale, IDENTITY, "rms", "rms|shape", "muon: learning rate of a matrix; rms: 0.2 sqrt(larger side) lr, so that updates are as large as AdamW's; shape: sqrt(max(1, rows / columns)) lr")
+REAL(ema, IDENTITY, 0, 0, 0.9999999, "decay of a moving average of the weights (0.999, for example), in f32, which evaluations, samples, final/ and the commands that open the run use in their place; 0: none")
 REAL(clip, IDENTITY, 1, 0, 1e9, "largest global norm of the gradient; 0: no clipping")
 REAL(router_aux_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of how unevenly tokens choose them, as Hugging Face's router_aux_loss_coef; 0: none")
 REAL(router_z_loss, IDENTITY, 0, 0, 1e6, "experts: weight in the loss of the routers' squared log-sum-exp, which keeps their logits small; 0: none")

@@ -94,6 +94,9 @@ int64_t trainer_causal_pairs(const struct trainer *t);
 /* The sum over ranks of a vector of f32, in place and with the same bits on all. */
 bool trainer_sum(const struct trainer *t, tl_tensor *values);
 
+/* Gives the model the averages of its weights (ema), and its own weights back; nothing without averages. All ranks
+ * call it. False: recorded; the model has its own weights. */
+bool trainer_average(struct trainer *t, bool is_averaged);
 /* Held-out loss over eval_batches (evaluate.c), and text that follows the prompt (generate.c). */
 bool trainer_evaluate(struct trainer *t);
 bool trainer_read_evaluation(struct trainer *t, double *loss);
@@ -120,6 +123,7 @@ struct trainer_part {
     bool is_portions;           /* the ranks of dp have parts of the tensors */
     bool is_joined;             /* ranks of tp hold parts of the tensors, which are saved whole */
     const char *shared;         /* the parameter that another stage of pp saves; NULL: none */
+    bool may_lack;              /* tensors that the checkpoint does not have stay as they are */
 };
 bool trainer_part_saves(const struct trainer_part *part, int tensor); /* whether this rank does */
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]);

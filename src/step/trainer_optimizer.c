@@ -87,6 +87,7 @@ static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_
     o.matches_adamw = !strcmp(settings_choice(s, "muon_scale"), "rms");
     o.adamw = is_muon && !groups_has_muon(t->model, parameter);
     o.weight_decay = group.decay >= 0 ? group.decay : tl_rank(parameter) >= 2 ? s->weight_decay : 0;
+    o.ema = s->ema;
     o.has_master = t->recipe->has_master;
     o.stochastic = t->recipe->is_stochastic;
     return o;

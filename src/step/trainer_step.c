@@ -242,3 +242,16 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
     if (t->recipe->has_scaler) tl_scaler_update(&t->scaler, *norm, t->scale_used[step % 2]);
     return true;
 }
+
+/* Ranks that hold parts of parameters exchange them, as after an update. */
+bool trainer_average(struct trainer *t, bool is_averaged) {
+    if (t->settings.ema == 0) return true;
+    const bool has_buckets = t->dp.size > 1 && !trainer_is_by_member(t);
+    tl_phase phase = tl_set_phase(TL_OTHER);
+    tl_scope scope = tl_scope_enter("average");
+    bool ok = scope.depth && (!has_buckets || buckets_settle(&t->buckets)) &&
+              tl_optimizer_average(t->optimizer, is_averaged) && (!has_buckets || buckets_gather(&t->buckets));
+    if (scope.depth) ok = tl_scope_end(scope) && ok;
+    tl_set_phase(phase);
+    return ok;
+}

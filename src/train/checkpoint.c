@@ -523,10 +523,11 @@ static bool piece_load(const struct piece *from, const char *path, const struct 
 }
 
 /* From whatever pieces there are. */
-static bool own_load(const struct pieces *p, const char *folder, const tl_named_tensor *to) {
+static bool own_load(const struct pieces *p, const char *folder, const tl_named_tensor *to, bool may_lack) {
     struct piece wanted = piece_of(to->name, tl_numel(to->tensor));
     size_t first = pieces_find(p, &wanted), end = first;
     while (end < p->n && base_compare(&p->at[end], &wanted) == 0) end++;
+    if (first == end && may_lack) return true;
     if (first == end) return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", folder, to->name);
     const struct piece *only = &p->at[first];
     if (end == first + 1 && !only->is_part && !wanted.is_part) return whole_load(only, p->paths[only->index], to);
@@ -551,8 +552,9 @@ static tl_tensor *host_new(int rank, const int64_t *shape, tl_dtype dtype) {
 
 /* The whole tensor, on the host, of which this process takes its part: `to` is divided as `of` is, and may be a piece
  * of such a part. */
-static bool tensor_load(const struct pieces *p, const char *folder, const tl_named_tensor *to, const tl_tensor *of) {
-    if (!to->shard) return own_load(p, folder, to);
+static bool tensor_load(const struct pieces *p, const char *folder, const tl_named_tensor *to, const tl_tensor *of,
+                        bool may_lack) {
+    if (!to->shard) return own_load(p, folder, to, may_lack);
     int64_t shape[TL_MAX_RANK];
     tl_dtype dtype = tl_dtype_of(to->tensor);
     struct piece wanted = piece_of(to->name, tl_numel(to->tensor));
@@ -560,7 +562,7 @@ static bool tensor_load(const struct pieces *p, const char *folder, const tl_nam
     snprintf(name, sizeof name, "%.*s", (int)wanted.base, to->name);
     shard_whole_shape(to->shard, of, shape);
     tl_named_tensor whole = {.name = name, .tensor = host_new(tl_rank(of), shape, dtype)};
-    if (!whole.tensor || !own_load(p, folder, &whole)) return false;
+    if (!whole.tensor || !own_load(p, folder, &whole, false)) return false;
     if (!wanted.is_part) return shard_fill(to->shard, to->tensor, whole.tensor);
     tl_tensor *part = host_new(tl_rank(of), of->shape, dtype);
     if (!part || !shard_fill(to->shard, part, whole.tensor)) return false;
@@ -584,7 +586,7 @@ bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part
     for (int i = 0; ok && i < part->n; i++) {
         tl_scope scope = tl_scope_begin();
         ok = tensor_load(&pieces, pieces.n_files == 1 ? pieces.paths[0] : c->folder->path, &part->tensors[i],
-                         part->of ? part->of[i] : part->tensors[i].tensor);
+                         part->of ? part->of[i] : part->tensors[i].tensor, part->may_lack);
         ok = tl_scope_end(scope) && ok;
     }
     tl_set_grad_mode(mode);

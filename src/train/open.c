@@ -14,6 +14,7 @@
 #include "nn/model.h"
 #include "step/tokens.h"
 #include "step/tuning.h"
+#include "tensor/dtype.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/folder.h"
@@ -65,12 +66,32 @@ static bool has_bytes(const struct checkpoint *c, int64_t vocabulary) {
     return is_bytes;
 }
 
+/* The averages of weights, as the optimizer has them, where it has some: "ema.NAME", f32. Frozen weights have none. */
+static bool averages_load(const struct checkpoint *c, const tl_named_tensor *list, int n) {
+    enum { NAME = 512 };
+    bool ok = true, grad = tl_set_grad_mode(false);
+    for (int i = 0; ok && i < n; i++) {
+        char name[NAME];
+        const tl_dtype dtype = tl_dtype_of(list[i].tensor);
+        const bool may_train = !list[i].is_buffer && dtype_is_float(dtype) && !dtype_info(dtype)->is_storage_only;
+        if (!may_train || snprintf(name, sizeof name, "ema.%s", list[i].name) >= NAME) continue;
+        tl_scope scope = tl_scope_begin();
+        const tl_named_tensor one = {.name = name, .tensor = scope.depth ? tl_cast(list[i].tensor, TL_F32) : NULL};
+        const struct trainer_part part = {.file = "optimizer.safetensors", .tensors = &one, .n = 1, .may_lack = true};
+        ok = one.tensor && checkpoint_load(c, &part) && tl_copy_(list[i].tensor, one.tensor);
+        if (scope.depth) ok = tl_scope_end(scope) && ok;
+    }
+    tl_set_grad_mode(grad);
+    return ok;
+}
+
 static bool weights_load(struct opened *o, const struct checkpoint *c) {
     struct trainer_part part = {.file = "model.safetensors"};
     part.tensors = tl_module_list(o->model, &part.n);
     o->is_bytes = has_bytes(c, tl_model_config_of(o->model)->vocabulary);
     o->step = checkpoint_step(c);
-    return part.tensors && checkpoint_load(c, &part);
+    return part.tensors && checkpoint_load(c, &part) &&
+           (o->settings.ema == 0 || averages_load(c, part.tensors, part.n));
 }
 
 /* Settings and model from the checkpoint: the run's files may be missing or different by now. For older checkpoints

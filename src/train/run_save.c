@@ -299,8 +299,9 @@ bool run_complete(struct run *r) {
     run_ranks_patience(r, PHASE_OTHER);
     bool was_done = r->step == r->summary->first_step;
     struct joined whole = {0};
-    bool ok = weights_gather(r, &whole);
+    bool ok = run_agree(r, trainer_average(r->trainer, true)) && weights_gather(r, &whole);
     if (ok && run_is_first(r)) ok = was_done ? run_repair(r, &whole) : final_write(r, &whole) && receipt_write(r);
     joined_free(&whole);
+    ok = trainer_average(r->trainer, false) && ok;
     return run_agree(r, ok && run_verdict(r));
 }

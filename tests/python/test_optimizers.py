@@ -169,3 +169,66 @@ def test_narrow_moments_are_adams_rounded_to_bf16(kind, decay):
         for name, state in states_of(optimizer).items():
             got = np.empty((7, 5), NUMPY["bfloat16"])
             assert tl.to_data(state, got.ctypes.data, got.nbytes), name
+
+
+# ---- The average of weights
+
+def numbers(state, shape, name):
+    got = np.empty(shape, name)
+    assert tl.to_data(state, got.ctypes.data, got.nbytes)
+    return got
+
+
+@pytest.mark.parametrize("name,relative", [("float64", 1e-12), ("float32", 3e-6), ("bfloat16", 3e-6)])
+def test_the_average_is_that_of_torchs_averaged_model(name, relative):
+    """AveragedModel with get_ema_multi_avg_fn, of the same weights (of a narrow one: of its master copy)."""
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+    rng = np.random.default_rng(8)
+    start = normal(rng, 6, 5).astype(NUMPY[name])
+    ours = tl.requires_grad(tl.tensor(start), True)
+    wide = torch.float64 if name == "float64" else torch.float32
+    theirs = torch.nn.Linear(5, 6, bias=False, dtype=wide)
+    average = AveragedModel(theirs, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    options = options_of("adamw", dict(lr=0.01, ema=0.9, has_master=True))
+    with optimizer_of("adamw", [ours], options) as optimizer:
+        for step, grad in enumerate(grads_of(rng, (6, 5), name)):
+            tl.set_grad(ours, tl.tensor(grad))
+            assert tl.optimizer_step(optimizer, 1.0, None)
+            states = states_of(optimizer)
+            own = numbers(states["master.p0"], (6, 5), "float32") if name == "bfloat16" else ours.numpy().copy()
+            with torch.no_grad():
+                theirs.weight.copy_(torch.from_numpy(own))
+            average.update_parameters(theirs)
+            expected = average.module.weight.detach().numpy()
+            mean = numbers(states["ema.p0"], (6, 5), expected.dtype)
+            np.testing.assert_allclose(mean, expected, rtol=relative, atol=relative,
+                                       err_msg=f"step {step}")
+        before = ours.numpy().copy()
+        assert tl.optimizer_average(optimizer, True)
+        assert np.array_equal(ours.numpy(), mean.astype(NUMPY[name]))
+        with pytest.raises(TallyError, match="have the values of their averages"):
+            tl.optimizer_step(optimizer, 1.0, None)
+        assert tl.optimizer_average(optimizer, False)
+        assert np.array_equal(ours.numpy(), before)
+        assert tl.optimizer_step(optimizer, 1.0, None)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.1, 0.75, 1.0])
+def test_one_step_of_an_average_is_torchs_lerp(weight):
+    rng = np.random.default_rng(9)
+    average, x = normal(rng, 4, 3), normal(rng, 4, 3)
+    ours = tl.tensor(average)
+    assert tl.ema_(ours, tl.tensor(x), weight)
+    expected = torch.from_numpy(average.copy()).lerp(torch.from_numpy(x), weight)
+    np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-6, atol=1e-7)
+
+
+def test_an_average_needs_a_step_and_a_decay_below_1():
+    ours = tl.requires_grad(tl.tensor(np.ones(3, np.float32)), True)
+    with optimizer_of("sgd", [ours], options_of("sgd", dict(ema=0.5))) as optimizer:
+        with pytest.raises(TallyError, match="no step was made"):
+            tl.optimizer_average(optimizer, True)
+    optimizer = tl.optimizer_new(tl.SGD)
+    with pytest.raises(TallyError, match="ema is 1 "):
+        tl.optimizer_add(optimizer, "p", ours, options_of("sgd", dict(ema=1.0)))
+    tl.optimizer_free(optimizer)

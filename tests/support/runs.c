@@ -124,6 +124,7 @@ struct settings configuration(int i) {
     set(&s, "batch", batches[i / 7 % 3]);
     set(&s, "seq", seqs[i / 11 % 3]);
     set(&s, "lr", "1e-3");
+    if (i % 4 == 3) set(&s, "ema", "0.9");
     set(&s, "clip", i % 5 ? "1" : "0");
     if (i % 4 == 1 || i % 4 == 2) set(&s, "dropout", "0.1"); /* both families */
     set(&s, "top_k", i % 6 ? "0" : "5");

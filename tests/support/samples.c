@@ -2572,6 +2572,9 @@ CALL(lion_call) { /* d: weight decay. The mean of m and g has a sign that no rou
     tl_lion_options o = {.lr = 0.0625, .beta1 = 0.875, .beta2 = 0.9375, .weight_decay = s->d[0], .update = update_options(s, in)};
     return tl_lion_(in[0], in[1], in[2], &o) ? changed(in, 1, out) : 0;
 }
+CALL(ema_call) { /* d: the weight */
+    return tl_ema_(in[0], in[1], s->d[0]) ? one(out, in[0]) : 0;
+}
 CALL(muon_momentum_call) { /* d: nesterov */
     tl_muon_options o = {.momentum = 0.875, .nesterov = s->d[0] != 0, .update = update_options(s, in)};
     const struct update_tensors list = {.parameter = in[0], .grad = in[1], .state = {in[2]}};
@@ -2660,6 +2663,17 @@ const struct sample samples_muon_momentum[] = {
     {"in packs", WRITES | LARGE, .call = muon_momentum_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000)}, .d = {1}, .roundings = 2},
     {"void", WRITES, .call = muon_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {0, false, false, VOID}, .d = {1}},
     {"state of another shape", 0, .call = muon_momentum_call, .in = {K(3), K(3), STATE(4)}, .error = "must have the parameter's shape"},
+    END};
+
+const struct sample samples_ema[] = {
+    {"small weight", WRITES, .call = ema_call, .in = {K(3, 4), K(3, 4)}, .d = {0.125}, .roundings = 2},
+    {"large weight", WRITES, .call = ema_call, .in = {K(3, 4), K(3, 4)}, .d = {0.75}, .roundings = 2},
+    {"weight 1", WRITES, .call = ema_call, .in = {K(3, 4), K(3, 4)}, .d = {1}},
+    {"strided", WRITES, .call = ema_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4)}, .d = {0.25}, .roundings = 2},
+    {"in packs", WRITES | LARGE, .call = ema_call, .in = {K(40, 1000), K(40, 1000)}, .d = {0.25}, .roundings = 2},
+    {"nothing", WRITES, .call = ema_call, .in = {K(0), K(0)}, .d = {0.25}},
+    {"another shape", 0, .call = ema_call, .in = {K(3), K(4)}, .d = {0.25}, .error = "must have the parameter's shape"},
+    {"weight that is no number", 0, .call = ema_call, .in = {K(3), K(3)}, .d = {INFINITY}, .error = "ema: weight is inf (need a number)"},
     END};
 
 /* ---- clip.c ---- */

@@ -1,5 +1,5 @@
 /* update.c: one step of SGD with momentum, Adagrad, RMSprop, Adam or Lion, or of Muon's momentum, on each parameter
- * of a call, in place.
+ * of a call, in place; and one of an average of each.
  *
  * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend
  * on the step alone are computed once, in f64. One pass: the step is bound by memory, and every further pass would
@@ -23,7 +23,7 @@ enum { UPDATE_OPERANDS = 6 }; /* p, g, up to three states, master */
 /* Constants of a step; each optimizer reads its own. */
 struct factors {
     double lr, weight_decay, keep;          /* keep: decoupled decay's factor of p */
-    double momentum, take;                  /* buffer = momentum buffer + take g */
+    double momentum, take;                  /* buffer = momentum buffer + take g; of an average, the weight of x */
     double beta1, beta2, eps, inverse_root; /* beta2 is RMSprop's alpha */
     double scale;                           /* of the gradient; 1 without one */
     bool is_first, nesterov, centered;      /* is_first: the buffer starts as g */
@@ -158,6 +158,16 @@ bool cpu_muon_momentum(const tl_kernel_args *args) {
         .factors = {.momentum = options->momentum, .nesterov = options->nesterov},
         .step_f32 = muon_momentum_step_f32,
         .step_f64 = muon_momentum_step_f64,
+    };
+    return run(args, &o);
+}
+
+bool cpu_ema(const tl_kernel_args *args) {
+    const struct attr_ema *attr = args->attr;
+    struct optimizer o = {
+        .factors = {.take = attr->weight},
+        .step_f32 = ema_step_f32,
+        .step_f64 = ema_step_f64,
     };
     return run(args, &o);
 }

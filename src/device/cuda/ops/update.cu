@@ -90,6 +90,14 @@ template <class C> struct muon_momentum_step {
     }
 };
 
+/* p is the average, g what it follows. */
+template <class C> struct ema_step {
+    static const int n_states = 0;
+    C weight, rest;
+    bool is_small;
+    __device__ void operator()(C &p, C g, C *) const { p = is_small ? p + weight * (g - p) : g - (g - p) * rest; }
+};
+
 /* ---- Rounding at random, as tensor/convert.c does it -------------------------------------------------- */
 
 __device__ inline bf16 bf16_of_bits(uint32_t bits) {
@@ -381,6 +389,8 @@ template <class C> static muon_momentum_step<C> muon_momentum_of(const tl_muon_o
     return {(C)(1 - o->momentum), (C)(o->nesterov ? o->momentum : 1)};
 }
 
+template <class C> static ema_step<C> ema_of(double weight) { return {(C)weight, (C)(1 - weight), weight < 0.5}; }
+
 extern "C" {
 
 bool cuda_sgd_momentum(const tl_kernel_args *args) {
@@ -416,6 +426,11 @@ bool cuda_lion(const tl_kernel_args *args) {
 bool cuda_muon_momentum(const tl_kernel_args *args) {
     const tl_muon_options *o = &((const struct attr_muon_momentum *)args->attr)->options;
     return run(args, 0, muon_momentum_of<float>(o), muon_momentum_of<double>(o));
+}
+
+bool cuda_ema(const tl_kernel_args *args) {
+    const double weight = ((const struct attr_ema *)args->attr)->weight;
+    return run(args, 0, ema_of<float>(weight), ema_of<double>(weight));
 }
 
 } /* extern "C" */
