@@ -25,7 +25,7 @@ RUN make -j"$(nproc)" CUDA=${CUDA} && make CUDA=${CUDA} DESTDIR=/staged PREFIX=/
 FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends \
         libgomp1 libjansson4 libpcre2-8-0 zlib1g libzstd1 libmicrohttpd12 python3 python3-numpy \
-        "$(test "$(uname -m)" = aarch64 && echo libblis4-openmp || echo libopenblas0-openmp)" && \
+        $(test "$(uname -m)" = aarch64 && echo libblis4-openmp liblapack3 || echo libopenblas0-openmp) && \
     rm -rf /var/lib/apt/lists/*
 COPY --from=build /staged/ /
 ENV PYTHONPATH=/usr/local/lib/python3/dist-packages

@@ -239,6 +239,20 @@ $(info note: this OpenBLAS has its own thread pool besides OpenMP's; libopenblas
 endif
 endif
 
+# LAPACK (matrix factorisations): OpenBLAS contains it; beside another BLAS it is a library of its own. A build without
+# it refuses these ops.
+links_lapack = $(shell echo 'void dpotrf_(void); int main(void) { dpotrf_(); return 0; }' | \
+                 $(CC) -x c -o /dev/null - $(1) 2>/dev/null && echo yes)
+ifneq ($(call links_lapack,$(BLAS_LIBS)),)
+BLAS_CFLAGS += -DTALLY_LAPACK=1
+else ifneq ($(call links_lapack,$(BLAS_LIBS) -llapack),)
+BLAS_CFLAGS += -DTALLY_LAPACK=1
+BLAS_LIBS   += -llapack
+else
+$(info note: no LAPACK was found, so this build refuses matrix factorisations. \
+    Debian, Ubuntu: apt install liblapack-dev)
+endif
+
 # The code asks TALLY_BLAS_BLIS or TALLY_BLAS_OPENBLAS when it must know (setting the number of threads).
 BLAS_CFLAGS += -DTALLY_BLAS_$(if $(filter blis,$(BLAS)),BLIS,OPENBLAS)=1
 NEEDED      := jansson libpcre2-8 zlib libzstd

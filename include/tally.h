@@ -735,6 +735,39 @@ TL_API tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
  * device alone. Rows behind the last group give zeros. At most 1024 groups. */
 TL_API tl_tensor *tl_grouped_matmul(tl_tensor *a, tl_tensor *b, tl_tensor *ends, bool transpose_b);
 
+/* ---- Linear algebra ---------------------------------------------------------------------------------------------- */
+
+/* Factorisations and solutions of the matrices in the last two axes, f32 or f64, on cpu (through LAPACK) and meta;
+ * there are no cuda kernels. Leading axes of two operands broadcast. A matrix that cannot be factored is an error;
+ * for the functions that end in _ex it is not, and `info` (...) i32 is 0 or the column at which the work ended. */
+TL_API tl_tensor *tl_cholesky(tl_tensor *a); /* l, a = l l^T; the lower triangle is read */
+TL_API bool tl_cholesky_ex(tl_tensor *a, tl_tensor **l, tl_tensor **info);
+/* a = P L U: L below the diagonal of lu, with ones on its own, and U; row i was swapped with pivots[i] - 1 (i32). */
+TL_API bool tl_lu(tl_tensor *a, tl_tensor **lu, tl_tensor **pivots);
+TL_API bool tl_lu_ex(tl_tensor *a, tl_tensor **lu, tl_tensor **pivots, tl_tensor **info);
+TL_API tl_tensor *tl_swap_rows(tl_tensor *x, tl_tensor *pivots, bool inverse); /* P x, or P^T x */
+/* x with a x = b, or a^T x = b, from the results of tl_lu. */
+TL_API tl_tensor *tl_lu_solve(tl_tensor *lu, tl_tensor *pivots, tl_tensor *b, bool transposed);
+TL_API tl_tensor *tl_solve(tl_tensor *a, tl_tensor *b); /* a (...,n,n), b (...,n,k) -> a^-1 b */
+TL_API bool tl_solve_ex(tl_tensor *a, tl_tensor *b, tl_tensor **x, tl_tensor **info);
+/* The same for a triangular a, of which one triangle is read; is_unit: its diagonal is ones and not read. */
+TL_API tl_tensor *tl_solve_triangular(tl_tensor *a, tl_tensor *b, bool upper, bool is_unit);
+TL_API tl_tensor *tl_inv(tl_tensor *a);
+TL_API bool tl_inv_ex(tl_tensor *a, tl_tensor **x, tl_tensor **info);
+TL_API tl_tensor *tl_det(tl_tensor *a);                                        /* (...) */
+TL_API bool tl_slogdet(tl_tensor *a, tl_tensor **sign, tl_tensor **logarithm); /* log |det|; (...) both */
+/* a (...,m,n) = q r with k = min(m,n) columns in q, or m if complete; and r (k rows) alone. */
+TL_API bool tl_qr(tl_tensor *a, bool complete, tl_tensor **q, tl_tensor **r);
+TL_API tl_tensor *tl_qr_r(tl_tensor *a);
+/* Of symmetric matrices, of which one triangle is read: values (...,n), rising, and vectors in the columns of
+ * (...,n,n); and the values alone. */
+TL_API bool tl_eigh(tl_tensor *a, bool upper, tl_tensor **values, tl_tensor **vectors);
+TL_API tl_tensor *tl_eigvalsh(tl_tensor *a, bool upper);
+/* a (...,m,n) = u diag(s) vh: (...,m,k), (...,k), (...,k,n) with k = min(m,n); full: u (...,m,m), vh (...,n,n). And s
+ * alone. */
+TL_API bool tl_svd(tl_tensor *a, bool full, tl_tensor **u, tl_tensor **s, tl_tensor **vh);
+TL_API tl_tensor *tl_svdvals(tl_tensor *a);
+
 /* ---- Einops and einsum ------------------------------------------------------------------------------------------- */
 
 /* Axes by name; see docs/einops.md. A pattern names the axes of the input and those of the result:

@@ -1071,6 +1071,28 @@ static void joining_moves_bytes(void **state) {
     COST(tl_tile(x, TL_SHAPE(4, 1)), "copy", 0, 24, 96); /* 6 f32 in, 24 out */
 }
 
+static void factorisations_count_the_nominal_flops(void **state) {
+    (void)state;
+    tl_tensor *a = tl_empty(TL_SHAPE(2, 6, 6), TL_F32, meta), *b = tl_empty(TL_SHAPE(2, 6, 5), TL_F32, meta), *x[3];
+    tl_tensor *tall = tl_empty(TL_SHAPE(6, 3), TL_F64, meta), *pivots = tl_empty(TL_SHAPE(2, 6), TL_I32, meta);
+    const int matrix = 2 * 36 * 4;                                        /* bytes of two matrices */
+    COST(tl_cholesky(a), "cholesky", 2 * 72, matrix, matrix + 8);         /* 216 / 3; two i32 */
+    COST(tl_lu(a, &x[0], &x[1]), "lu", 2 * 144, matrix, matrix + 48 + 8); /* 2/3 216; 12 pivots */
+    COST(tl_swap_rows(b, pivots, false), "swap_rows", 0, 240 + 48, 240);  /* 60 f32, 12 i32 */
+    COST(tl_solve_triangular(a, b, true, false), "solve_triangular", 2 * 36 * 5, matrix + 240, 240);
+    COST(tl_solve(a, b), "solve", 2 * (144 + 2 * 36 * 5), matrix + 240, 240 + matrix + 48 + 8);
+    COST(tl_inv(a), "inv", 2 * 2 * 216, matrix, matrix + 8);
+    COST(tl_det(a), "det", 2 * 144, matrix, 3 * 8 + matrix + 48); /* three f32 each */
+    COST(tl_qr_r(tall), "qr", 2 * 6 * 9 - 18, 144, 72);           /* 2mn^2 - 2/3 n^3 */
+    COST(tl_qr(tall, false, &x[0], &x[1]), "qr", 2 * (2 * 6 * 9 - 18), 144, 144 + 72);
+    COST(tl_qr(tall, true, &x[0], &x[1]), "qr", 90 + 4 * 36 * 3 - 2 * 12 * 9 + 36, 144, 288 + 144); /* Q is 6 x 6 */
+    COST(tl_eigvalsh(a, false), "eigh", 2 * 288, matrix, 48);                                       /* 4/3 216 */
+    COST(tl_eigh(a, false, &x[0], &x[1]), "eigh", 2 * 9 * 216, matrix, 48 + matrix);
+    COST(tl_svdvals(tall), "svd", 4 * 6 * 9 - 36, 144, 24); /* 4mn^2 - 4/3 n^3 */
+    COST(tl_svd(tall, false, &x[0], &x[1], &x[2]), "svd", 14 * 6 * 9 + 8 * 27, 144, 144 + 24 + 72);
+    COST(tl_svd(tall, true, &x[0], &x[1], &x[2]), "svd", 4 * 36 * 3 + 8 * 6 * 9 + 9 * 27, 144, 288 + 24 + 72);
+}
+
 static void sorting_counts_comparisons(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 6)), *values, *indices;
@@ -1295,6 +1317,7 @@ int main(void) {
         TEST(gathers_count_what_they_fetch),
         TEST(scatters_count_the_target_when_it_is_fresh),
         TEST(joining_moves_bytes),
+        TEST(factorisations_count_the_nominal_flops),
         TEST(sorting_counts_comparisons),
         TEST(inner_ledgers_count_for_outer_ones),
         TEST(functions_of_shared_and_narrow_operands),

@@ -19,6 +19,13 @@ class OutOfMemoryError(RuntimeError):
     """A device's pool ran out of memory; the message has the bytes requested and the bytes in use."""
 
 
+class LinAlgError(RuntimeError):
+    """A matrix that cannot be factored: singular, not positive-definite, or not finite."""
+
+
+_LINALG = re.compile(r"not positive-definite|is singular|failed to converge")
+
+
 def from_status(status, message):
     """The exception for an error of the library."""
     raised = getattr(state, "raised", None)
@@ -31,6 +38,8 @@ def from_status(status, message):
         return OSError(message)
     if "got NULL instead of a tensor" in message:
         return TypeError(message)
+    if _LINALG.search(message):
+        return LinAlgError(message)
     if _PLAIN.search(message):
         return RuntimeError(message)
     if any(phrase in message for phrase in _INDEX):

@@ -15,6 +15,8 @@ FUNCTIONS = {
     "_tensor": "UntypedStorage",
     "_special": """acos acosh asin asinh atanh arccos arccosh arcsin arcsinh arctan arctan2 arctanh sinc copysign ldexp
         frexp heaviside nextafter gcd lcm digamma lgamma polygamma mvlgamma erfinv i0""",
+    "_factors": """cholesky cholesky_inverse cholesky_solve det inverse logdet lu lu_solve lu_unpack matrix_exp pinverse
+        qr slogdet svd triangular_solve""",
     "_ordered": """cummax cummin logcumsumexp quantile nanquantile nanmedian mode unique_consecutive histc histogram
         cdist pdist cross cov corrcoef trapezoid trapz cumulative_trapezoid gradient combinations renorm vander
         chain_matmul matrix_power index_reduce put nonzero_static unravel_index as_strided_scatter constant_pad_nd
@@ -27,6 +29,8 @@ random signal special testing types version""".split()
 
 METHODS = {
     "_special": FUNCTIONS["_special"],
+    "_factors": """cholesky cholesky_inverse cholesky_solve det inverse logdet lu lu_solve matrix_exp pinverse qr
+        slogdet svd triangular_solve""",
     "_ordered": """cummax cummin logcumsumexp quantile nanquantile nanmedian mode unique_consecutive histc histogram
     cross
         cov corrcoef renorm matrix_power index_reduce put nonzero_static as_strided_scatter cauchy_ log_normal_

@@ -97,6 +97,36 @@ struct attr_grouped {
     bool is_fast; /* as in attr_matmul */
 };
 
+/* Factorisations and solutions of matrices in the last two axes; all inputs are "any", have the same leading axes, and
+ * are f32 or f64, all alike. `info` (...) i32 is 0, or the column or order at which LAPACK found that it cannot go on.
+ *   cholesky (a (...,n,n), of which the lower triangle is read) -> l, zero above the diagonal, info
+ *   lu (a (...,m,n)) -> lu (...,m,n): L below the diagonal, whose own is ones, and U; pivots (...,min(m,n)) i32 from 1;
+ *     info
+ *   solve (a (...,n,n), b (...,n,k)) -> x, lu, pivots, info
+ *   inv (a (...,n,n)) -> x, info */
+struct attr_factor { bool checks; }; /* an info other than 0 is an error */
+
+/* det (a (...,n,n)) -> det (...), sign (...), log |det| (...), lu, pivots */
+
+/* swap_rows (x (...,m,k), pivots (...,p) i32, p <= m, each from 1 to m) -> P x, where A = P L U; inverse: P^T x */
+struct attr_swap { bool inverse; };
+
+/* solve_triangular (a (...,n,n), of which one triangle is read, b (...,n,k)) -> x with a x = b */
+struct attr_triangular {
+    bool upper;
+    bool is_unit; /* the diagonal is ones, and not read */
+};
+
+/* qr (a (...,m,n)) -> r (...,q,n), zero below the diagonal [, q (...,m,q)]; q is min(m,n), or m if complete */
+struct attr_qr { bool complete, vectors; };
+
+/* eigh (a (...,n,n), of which one triangle is read) -> values (...,n), rising [, vectors (...,n,n), in columns] */
+struct attr_eigh { bool upper, vectors; };
+
+/* svd (a (...,m,n)) -> s (...,k), falling [, u (...,m,k), vh (...,k,n)], k = min(m,n); full: u (...,m,m), vh
+ * (...,n,n) */
+struct attr_svd { bool full, vectors; };
+
 /* narrow (x dense (...,C) [, scale f32 ()]) -> [rows] [, transposed] [, scale]: x over a scale, rounded to
  * attr.dtype (f8e4m3, f8e5m2) and held to its range, in f32:
  *      scale = amax(x) / largest + 1e-30, unless it is given,     q = round(x / scale)

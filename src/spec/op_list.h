@@ -78,6 +78,18 @@ OP(KERNEL, grouped_matmul_acc)
 OP(KERNEL, grouped_outer)
 OP(KERNEL, grouped_outer_acc)
 
+/* linalg.c */
+OP(KERNEL, cholesky)
+OP(KERNEL, lu)
+OP(KERNEL, swap_rows)
+OP(KERNEL, solve_triangular)
+OP(KERNEL, solve)
+OP(KERNEL, inv)
+OP(KERNEL, det)
+OP(KERNEL, qr)
+OP(KERNEL, eigh)
+OP(KERNEL, svd)
+
 /* narrow.c */
 OP(KERNEL, narrow)
 OP(KERNEL, matmul_f8)

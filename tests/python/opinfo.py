@@ -190,6 +190,10 @@ def gradients(t, outputs, inputs):
     return t.autograd.grad(flowing, inputs, weights, allow_unused=True)
 
 
+# These call another function than their name says, made of torch's.
+OF_THEIR_OWN = {("linalg.lstsq", "grad_oriented"), ("linalg.pinv", "singular")}
+
+
 class Count:
     def __init__(self):
         self.right, self.refused, self.wrong, self.grads, self.wrong_grads = 0, {}, [], 0, []
@@ -274,7 +278,7 @@ def run(names=None, dtypes=("float32",), n_samples=3, grads=True):
     op_db, _ = database()
     found = collections.OrderedDict()
     for op in op_db:
-        if names and op.name not in names:
+        if names and op.name not in names or (op.name, op.variant_test_name) in OF_THEIR_OWN:
             continue
         function = ours_function(op.name)
         if function is None:

@@ -508,7 +508,8 @@ NOT_DRAWN = {
     "counts threads": "set_num_threads",
     "a form of what is drawn": "bitwise_and_ bitwise_left_shift",
     "by PyTorch's own samples, in test_opinfo.py": " ".join(f"{n} {n}_" for n in (
-        *tally._late.FUNCTIONS["_special"].split(), *tally._late.FUNCTIONS["_ordered"].split(), "scatter_reduce",
+        *tally._late.FUNCTIONS["_special"].split(), *tally._late.FUNCTIONS["_ordered"].split(),
+        *tally._late.FUNCTIONS["_factors"].split(), "scatter_reduce",
         "cauchy", "log_normal", "geometric")),
     "ours alone, in test_torch_scripts.py": "plan fit napkin eval generate priced assert_price",
     "in test_torch_scripts.py": tally._late.FUNCTIONS["_runtime"] + " vmap GradScaler is_anomaly_enabled "

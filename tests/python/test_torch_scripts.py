@@ -119,9 +119,8 @@ print(sys.argv)
 """, "x", "--y")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == ("ImportError torch.lobpcg is not in tally (linear algebra beyond products): use "
-                        "`numpy.linalg` on "
-                        "`x.numpy()`")
+    assert lines[0] == ("ImportError torch.lobpcg is not in tally (rarer linear algebra): use `tally.linalg`, or "
+                        "`numpy.linalg` on `x.numpy()`")
     assert lines[1].startswith("ModuleNotFoundError torch.onnx is not in tally")
     assert lines[2].startswith("ModuleNotFoundError torch.fx is not in tally (compilation, graphs, export")
     assert lines[3].startswith("AttributeError torch.export is not in tally (compilation, graphs, export")

@@ -1284,6 +1284,140 @@ const struct sample samples_grouped_outer_acc[] = {
     {"another shape", 0, .call = grouped_outer_acc_call, .in = {F(3, 5, 5), F(7, 4), F(7, 5), IDS(3, 7)}, .error = "the sum has another shape than the product"},
     END};
 
+/* ---- linalg.c ---- */
+
+#define LAPACK_DTYPES .dtypes = DT(TL_F32) | DT(TL_F64)
+/* x + shift on the diagonals, so that it is far from singular; and symmetric besides, so that it is positive-definite */
+static tl_tensor *shifted(tl_tensor *x, double shift) {
+    const int64_t n = tl_rank(x) < 2 ? 1 : tl_shape(x)[tl_rank(x) - 1];
+    tl_tensor *one = tl_eye(n, n, tl_dtype_of(x), tl_device_of(x));
+    return one ? tl_add(x, tl_scale(one, shift)) : NULL;
+}
+static tl_tensor *symmetric(tl_tensor *x, double shift) { return shifted(tl_add(x, tl_transpose(x, -2, -1)), shift); }
+
+static int results(const struct sample *s, int n, bool ok) { return ok ? n : ((void)s, 0); }
+
+static tl_tensor *cholesky_of(tl_tensor *x) { return tl_cholesky(symmetric(x, 40)); }
+CALL(cholesky_ex_call) { return tl_cholesky_ex(symmetric(in[0], s->d[0]), &out[0], &out[1]) ? 2 : 0; }
+static tl_tensor *cholesky_of_negative(tl_tensor *x) { return tl_cholesky(symmetric(x, -40)); }
+const struct sample samples_cholesky[] = {
+    {"matrix", GRAD, .unary = cholesky_of, .in = {F(4, 4)}, LAPACK_DTYPES, .total_flops = 21}, /* 64 / 3 */
+    {"batch", GRAD, .unary = cholesky_of, .in = {F(2, 1, 3, 3)}, LAPACK_DTYPES, .total_flops = 18},
+    {"size 0", GRAD, .unary = cholesky_of, .in = {F(2, 0, 0)}, LAPACK_DTYPES},
+    {"no matrices", GRAD, .unary = cholesky_of, .in = {F(0, 3, 3)}, LAPACK_DTYPES},
+    {"info", 0, .call = cholesky_ex_call, .in = {F(3, 3)}, .d = {-40}, LAPACK_DTYPES},
+    {"more matrices than slots", LARGE | GRAD, .unary = cholesky_of, .in = {F(37, 9, 9)}, LAPACK_DTYPES},
+    {"not square", 0, .unary = tl_cholesky, .in = {F(3, 4)}, LAPACK_DTYPES, .error = "but they are 3 by 4 matrices"},
+    {"vector", 0, .unary = tl_cholesky, .in = {F(3)}, LAPACK_DTYPES, .error = "at least 2 dimensions"},
+    {"integers", 0, .unary = tl_cholesky, .in = {IN(I32, DENSE, 3, 3)}, .error = "not implemented for int32"},
+    {"negative", CPU_ONLY, .unary = cholesky_of_negative, .in = {F(2, 3, 3)}, LAPACK_DTYPES, .error = "(Batch element 0): The factorization could not be completed because the input is not positive-definite"},
+    END};
+
+CALL(lu_call) { return results(s, 2, tl_lu(in[0], &out[0], &out[1])); }
+CALL(lu_ex_call) { return results(s, 3, tl_lu_ex(in[0], &out[0], &out[1], &out[2])); }
+const struct sample samples_lu[] = {
+    {"square", GRAD, .call = lu_call, .in = {F(3, 3)}, LAPACK_DTYPES},
+    {"wide", GRAD, .call = lu_call, .in = {IN(FLOAT, PERMUTED, 2, 4)}, LAPACK_DTYPES},
+    {"tall", GRAD, .call = lu_call, .in = {F(2, 4, 2)}, LAPACK_DTYPES},
+    {"info", 0, .call = lu_ex_call, .in = {IN(FLOAT, EXPANDED, 3, 3)}, LAPACK_DTYPES},
+    {"size 0", GRAD, .call = lu_ex_call, .in = {F(3, 0)}, LAPACK_DTYPES},
+    {"large", LARGE | GRAD, .call = lu_call, .in = {F(20, 11, 11)}, LAPACK_DTYPES},
+    {"singular", CPU_ONLY, .call = lu_call, .in = {IN(FLOAT, EXPANDED, 3, 3)}, LAPACK_DTYPES, .error = "element 2 of U"},
+    END};
+
+CALL(swap_call) { return one(out, tl_swap_rows(in[0], tl_full(TL_SHAPE(s->n[0]), (double)s->n[1], TL_I32, tl_device_of(in[0])), s->n[2])); }
+const struct sample samples_swap_rows[] = {
+    {"all with the last", GRAD, .call = swap_call, .in = {F(3, 2)}, .n = {3, 3, false}, LAPACK_DTYPES},
+    {"back", GRAD, .call = swap_call, .in = {IN(FLOAT, PERMUTED, 3, 4)}, .n = {2, 3, true}, LAPACK_DTYPES},
+    {"no columns", GRAD, .call = swap_call, .in = {F(3, 0)}, .n = {2, 3, true}, LAPACK_DTYPES},
+    {"too many", 0, .call = swap_call, .in = {F(3, 2)}, .n = {4, 3}, LAPACK_DTYPES, .error = "one row of pivots per matrix"},
+    {"no such row", CPU_ONLY, .call = swap_call, .in = {F(3, 2)}, .n = {3, 4}, LAPACK_DTYPES, .error = "pivot 1 is not a row"},
+    END};
+
+CALL(triangular_call) { return one(out, tl_solve_triangular(shifted(in[0], 5), in[1], s->n[0], s->n[1])); }
+const struct sample samples_solve_triangular[] = {
+    {"lower", GRAD, .call = triangular_call, .in = {F(3, 3), F(3, 2)}, LAPACK_DTYPES, .total_flops = 18}, /* 9 x 2 */
+    {"upper", GRAD, .call = triangular_call, .in = {IN(FLOAT, PERMUTED, 3, 3), IN(FLOAT, REVERSED, 3, 2)}, .n = {1}, LAPACK_DTYPES},
+    {"ones on the diagonal", GRAD, .call = triangular_call, .in = {F(3, 3), F(3, 2)}, .n = {0, 1}, LAPACK_DTYPES},
+    {"upper, ones", GRAD, .call = triangular_call, .in = {F(2, 3, 3), F(3, 1)}, .n = {1, 1}, LAPACK_DTYPES},
+    {"size 0", GRAD, .call = triangular_call, .in = {F(0, 0), F(0, 2)}, LAPACK_DTYPES},
+    {"large", LARGE | GRAD, .call = triangular_call, .in = {F(18, 4, 4), F(18, 4, 60)}, .n = {1}, LAPACK_DTYPES},
+    {"sizes differ", 0, .call = triangular_call, .in = {F(3, 3), F(2, 2)}, LAPACK_DTYPES, .error = "Incompatible shapes"},
+    END};
+
+static tl_tensor *solve_of(tl_tensor *a, tl_tensor *b) { return tl_solve(shifted(a, 9), b); }
+CALL(solve_ex_call) { return results(s, 2, tl_solve_ex(shifted(in[0], 9), in[1], &out[0], &out[1])); }
+CALL(lu_solve_call) {
+    tl_tensor *lu, *pivots;
+    return tl_lu(shifted(in[0], 9), &lu, &pivots) ? one(out, tl_add(tl_solve(lu, in[1]), tl_lu_solve(lu, pivots, in[1], s->n[0]))) : 0;
+}
+static tl_tensor *solve_zeros(tl_tensor *x) { return tl_solve(tl_zeros(TL_SHAPE(2, 2), tl_dtype_of(x), tl_device_of(x)), x); }
+const struct sample samples_solve[] = {
+    {"matrix", GRAD, .binary = solve_of, .in = {F(3, 3), F(3, 2)}, LAPACK_DTYPES, .total_flops = 54}, /* 18 + 2 x 9 x 2 */
+    {"one matrix, a batch of sides", GRAD, .binary = solve_of, .in = {IN(FLOAT, PERMUTED, 3, 3), F(2, 3, 2)}, LAPACK_DTYPES},
+    {"a batch of matrices", GRAD, .binary = solve_of, .in = {F(2, 3, 3), F(3, 1)}, LAPACK_DTYPES},
+    {"info", GRAD, .call = solve_ex_call, .in = {F(3, 3), F(3, 2)}, LAPACK_DTYPES},
+    {"by factors", GRAD, .call = lu_solve_call, .in = {F(3, 3), F(3, 2)}, LAPACK_DTYPES},
+    {"by factors, transposed", GRAD, .call = lu_solve_call, .in = {F(3, 3), F(3, 2)}, .n = {1}, LAPACK_DTYPES},
+    {"no sides", GRAD, .binary = solve_of, .in = {F(3, 3), F(3, 0)}, LAPACK_DTYPES},
+    {"large", LARGE | GRAD, .binary = solve_of, .in = {F(18, 7, 7), F(18, 7, 30)}, LAPACK_DTYPES},
+    {"singular", CPU_ONLY, .unary = solve_zeros, .in = {F(2, 1)}, LAPACK_DTYPES, .error = "the input matrix is singular"},
+    END};
+
+static tl_tensor *inv_of(tl_tensor *x) { return tl_inv(shifted(x, 9)); }
+CALL(inv_ex_call) { return results(s, 2, tl_inv_ex(in[0], &out[0], &out[1])); }
+const struct sample samples_inv[] = {
+    {"matrix", GRAD, .unary = inv_of, .in = {F(3, 3)}, LAPACK_DTYPES, .total_flops = 54}, /* 2 x 27 */
+    {"batch", GRAD, .unary = inv_of, .in = {F(2, 2, 2)}, LAPACK_DTYPES},
+    {"size 0", GRAD, .unary = inv_of, .in = {F(0, 0)}, LAPACK_DTYPES},
+    {"info of a singular one", 0, .call = inv_ex_call, .in = {IN(FLOAT, EXPANDED, 3, 3)}, LAPACK_DTYPES},
+    {"large", LARGE | GRAD, .unary = inv_of, .in = {F(40, 7, 7)}, LAPACK_DTYPES},
+    {"singular", CPU_ONLY, .unary = tl_inv, .in = {IN(FLOAT, EXPANDED, 3, 3)}, LAPACK_DTYPES, .error = "the input matrix is singular"},
+    END};
+
+static tl_tensor *det_of(tl_tensor *x) { return tl_det(shifted(x, 3)); }
+CALL(slogdet_call) { return results(s, 2, tl_slogdet(shifted(in[0], 3), &out[1], &out[0])); }
+const struct sample samples_det[] = {
+    {"matrix", GRAD, .unary = det_of, .in = {F(3, 3)}, LAPACK_DTYPES, .total_flops = 18},
+    {"batch", GRAD, .unary = det_of, .in = {IN(FLOAT, PERMUTED, 2, 3, 3)}, LAPACK_DTYPES},
+    {"sign and logarithm", GRAD, .call = slogdet_call, .in = {F(2, 3, 3)}, LAPACK_DTYPES},
+    {"singular", GRAD | ROUNDS, .unary = tl_det, .in = {IN(FLOAT, EXPANDED, 3, 3)}, LAPACK_DTYPES},
+    {"size 0", GRAD, .unary = det_of, .in = {F(2, 0, 0)}, LAPACK_DTYPES},
+    END};
+
+CALL(qr_call) { return tl_qr(in[0], s->n[0], &out[s->n[1]], &out[!s->n[1]]) ? 2 : 0; }
+const struct sample samples_qr[] = {
+    {"tall, Q", GRAD, .call = qr_call, .in = {F(4, 3)}, LAPACK_DTYPES},
+    {"tall, R", GRAD, .call = qr_call, .in = {F(4, 3)}, .n = {0, 1}, LAPACK_DTYPES},
+    {"wide", GRAD, .call = qr_call, .in = {IN(FLOAT, PERMUTED, 2, 4)}, LAPACK_DTYPES},
+    {"wide, R", GRAD, .call = qr_call, .in = {F(2, 2, 3)}, .n = {0, 1}, LAPACK_DTYPES},
+    {"complete", 0, .call = qr_call, .in = {F(4, 2)}, .n = {1}, LAPACK_DTYPES},
+    {"complete, no columns", 0, .call = qr_call, .in = {F(3, 0)}, .n = {1}, LAPACK_DTYPES},
+    {"R alone", GRAD, .unary = tl_qr_r, .in = {F(3, 3)}, LAPACK_DTYPES},
+    {"large", LARGE | GRAD, .call = qr_call, .in = {F(20, 12, 9)}, LAPACK_DTYPES},
+    END};
+
+CALL(eigh_call) { return tl_eigh(symmetric(in[0], 0), s->n[0], &out[s->n[1]], &out[!s->n[1]]) ? 2 : 0; }
+static tl_tensor *eigvalsh_of(tl_tensor *x) { return tl_eigvalsh(symmetric(x, 0), true); }
+const struct sample samples_eigh[] = {
+    {"values", GRAD, .call = eigh_call, .in = {F(3, 3)}, LAPACK_DTYPES, .total_flops = 243}, /* 9 x 27 */
+    {"vectors, upper", GRAD, .call = eigh_call, .in = {F(2, 3, 3)}, .n = {1, 1}, LAPACK_DTYPES},
+    {"values alone", GRAD, .unary = eigvalsh_of, .in = {F(3, 3)}, LAPACK_DTYPES},
+    {"size 0", GRAD, .call = eigh_call, .in = {F(0, 0)}, LAPACK_DTYPES},
+    {"large", LARGE, .unary = eigvalsh_of, .in = {F(20, 9, 9)}, LAPACK_DTYPES},
+    END};
+
+CALL(svd_call) { return tl_svd(in[0], s->n[0], &out[s->n[1]], &out[(s->n[1] + 1) % 3], &out[(s->n[1] + 2) % 3]) ? 3 : 0; }
+const struct sample samples_svd[] = {
+    {"tall, U", GRAD, .call = svd_call, .in = {F(4, 3)}, LAPACK_DTYPES},
+    {"tall, values", GRAD, .call = svd_call, .in = {F(4, 3)}, .n = {0, 2}, LAPACK_DTYPES},
+    {"wide, Vh", GRAD, .call = svd_call, .in = {IN(FLOAT, PERMUTED, 2, 3)}, .n = {0, 1}, LAPACK_DTYPES},
+    {"full", GRAD, .call = svd_call, .in = {F(2, 3, 3)}, .n = {1}, LAPACK_DTYPES},
+    {"full of nothing", 0, .call = svd_call, .in = {F(3, 0)}, .n = {1}, LAPACK_DTYPES},
+    {"values alone", GRAD, .unary = tl_svdvals, .in = {F(2, 3, 4)}, LAPACK_DTYPES},
+    {"large", LARGE, .unary = tl_svdvals, .in = {F(20, 12, 9)}, LAPACK_DTYPES},
+    END};
+
 /* ---- narrow.c ---- */
 
 static int narrowed(tl_tensor *x, tl_tensor *scale, tl_dtype dtype, bool gives_rows, bool gives_transposed, tl_tensor **out) {

@@ -11,6 +11,7 @@
  *   tiles    the rest of f64: small matrices and odd strides (matmul_f64.h).
  */
 #include "base/scratch.h"
+#include "device/cpu/shared/blas.h"
 #include "device/cpu/shared/block.h"
 #include "device/cpu/shared/gemm.h"
 #include "device/cpu/shared/kernels.h"
@@ -24,7 +25,6 @@
 
 #include <cblas.h>
 #include <limits.h>
-#include <pthread.h>
 #include <string.h>
 
 /* An operand as the product sees it: element (i, p) of op(a), or (j, p) of op(b)^T, is i*stride + p*k_stride elements
@@ -79,16 +79,6 @@ static struct rectangle rectangle_at(const struct product *product, int64_t item
 }
 
 /* ---- Library ------------------------------------------------------------------------------------------- */
-
-static void hold_blas_to_one_thread(void) {
-#if defined(TALLY_BLAS_BLIS)
-    void bli_thread_set_num_threads(int64_t n_threads);
-    bli_thread_set_num_threads(1);
-#elif defined(TALLY_BLAS_OPENBLAS)
-    void openblas_set_num_threads(int n_threads);
-    openblas_set_num_threads(1);
-#endif
-}
 
 /* Describes a row-major (n_rows, n_columns) matrix with these strides to CBLAS; false if CBLAS cannot express it. The
  * stride of an axis of size 1 may be anything and is replaced by one that fits. */
@@ -195,8 +185,7 @@ static void run_rectangles(struct product *p, parallel_body body, int64_t cut_m,
 static void choose(struct product *p, void *workspace, int n_threads) {
     const struct gemm_sizes sizes = {p->n_batches, p->m, p->n, p->k};
     if (use_library(p)) {
-        static pthread_once_t once = PTHREAD_ONCE_INIT;
-        pthread_once(&once, hold_blas_to_one_thread);
+        blas_hold_to_one_thread();
         run_rectangles(p, library_rectangles, LIBRARY_M, LIBRARY_N, n_threads);
     } else if (dtype_compute(p->out->dtype) == TL_F64) {
         run_rectangles(p, tile_rectangles, TILE_M, TILE_N, n_threads);

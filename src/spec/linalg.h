@@ -1,0 +1,45 @@
+/* linalg.h: the scratch memory of LAPACK's routines, in numbers of the matrices' dtype, for one matrix.
+ *
+ * LAPACK wants column-major matrices and overwrites them, so kernels copy each matrix into scratch first. The sizes are
+ * those that LAPACK documents, with room for blocks of LINALG_BLOCK columns. They are not what a library says when it
+ * is asked: that differs between builds, and a price must not. Integers take the room of a number.
+ */
+#ifndef SPEC_LINALG_H
+#define SPEC_LINALG_H
+
+#include <stdint.h>
+
+/* Matrices of a batch are dealt to slots in turn, each with scratch of its own. */
+#define LINALG_SLOTS 16
+#define LINALG_BLOCK 64
+
+static inline int64_t linalg_least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t linalg_most(int64_t a, int64_t b) { return a < b ? b : a; }
+
+/* The matrix, its pivots, and blocks of columns: n*n + n + 64n. */
+static inline int64_t linalg_inv_numbers(int64_t n) { return n * n + n + LINALG_BLOCK * n; }
+
+/* The matrix with room for the columns of Q, the reflectors' factors, and blocks of columns. */
+static inline int64_t linalg_qr_numbers(int64_t m, int64_t n, int64_t n_q) {
+    const int64_t columns = linalg_most(n, n_q);
+    return m * columns + linalg_least(m, n) + LINALG_BLOCK * linalg_most(columns, 1);
+}
+
+/* syevd: LWORK and LIWORK */
+static inline int64_t linalg_eigh_lwork(int64_t n, int vectors) { return vectors ? 1 + 6 * n + 2 * n * n : 2 * n + 1; }
+static inline int64_t linalg_eigh_liwork(int64_t n, int vectors) { return vectors ? 3 + 5 * n : 1; }
+static inline int64_t linalg_eigh_numbers(int64_t n, int vectors) {
+    return n * n + linalg_eigh_lwork(n, vectors) + linalg_eigh_liwork(n, vectors);
+}
+
+/* gesdd: LWORK; the integers are 8 min(m, n). */
+static inline int64_t linalg_svd_lwork(int64_t m, int64_t n, int vectors) {
+    const int64_t k = linalg_least(m, n);
+    return (vectors ? 4 * k * k : 0) + 10 * k + (LINALG_BLOCK + 1) * (m + n);
+}
+static inline int64_t linalg_svd_numbers(int64_t m, int64_t n, int vectors, int full) {
+    const int64_t k = linalg_least(m, n), u = full ? m : k, v = full ? n : k;
+    return m * n + (vectors ? m * u + v * n : 0) + linalg_svd_lwork(m, n, vectors) + 8 * k;
+}
+
+#endif
