@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "train/checkpoint.h"
 #include "train/measure.h"
 #include "train/open.h"
@@ -80,7 +81,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
     if (has_experts) set(&whole, "router_aux_loss", "0.01"), set(&whole, "router_z_loss", "0.001");
     set(&whole, "label_smoothing", "0.1"), set(&whole, "z_loss", "0.001");
     set(&whole, "accum", "2");
-    set(&whole, "ema", "0.75");
+    set(&whole, "ema", "0.75"), set(&whole, "noise_scale", "true");
     set(&whole, "dropout", "0.1");
     set(&whole, "checkpointing", "sqrt");
     set(&whole, "val_share", "0.2");
@@ -109,6 +110,67 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
         expect_equal(summary.pairs, pairs);
         expect_same_run(&whole, &part);
     }
+}
+
+/* At this learning rate the loss only grows: the first evaluation is the best. The evaluations after steps 2, 4 and
+ * 6 are the last; steps, samples and saves are those of a run of 6 steps. */
+static void a_run_ends_early_when_it_does_not_improve(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings whole = small_run(TL_LLAMA, 600), part;
+    set(&whole, "steps", "40"), set(&whole, "eval_every", "2"), set(&whole, "sample_every", "4");
+    set(&whole, "save_every", "5"), set(&whole, "val_share", "0.2"), set(&whole, "lr", "30"), set(&whole, "clip", "0");
+    set(&whole, "warmup", "0"), set(&whole, "early_stop", "2");
+    set_path(&whole, "out", "early");
+    expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
+    expect_equal(summary.steps, 6);
+    expect_equal(summary.early_of, 40);
+    expect_equal(summary.best_step, 2);
+    expect_equal(summary.differences, 0);
+    expect_text(summary.problem, "");
+    part = whole;
+    set_path(&part, "out", "early-resumed");
+    expect_equal(train_until(&part, 3, &summary), RUN_STOPPED);
+    expect_equal(train_until(&part, 0, &summary), RUN_DONE);
+    expect_equal(summary.steps, 6);
+    expect_equal(summary.differences, 0);
+    whole.steps = part.steps = 6;
+    expect_same_run(&whole, &part);
+    whole.steps = 40; /* the same command: it is finished */
+    expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
+    expect_equal(summary.was_done, true);
+    expect_equal(summary.early_of, 40);
+    whole.early_stop = 0; /* without it, the run goes on */
+    expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
+    expect_equal(summary.steps, 40);
+    expect_equal(summary.differences, 0);
+    base_end();
+}
+
+/* The gradient of the first micro-batch is that of a run with one micro-batch in a step. */
+static void the_noise_scale_is_that_of_two_gradients(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings large = small_run(TL_LLAMA, 600), small;
+    set(&large, "steps", "1"), set(&large, "warmup", "0");
+    small = large;
+    set(&large, "accum", "4"), set(&large, "noise_scale", "true");
+    double norm[2];
+    for (int i = 0; i < 2; i++) {
+        struct settings *s = i ? &large : &small;
+        set_path(s, "out", i ? "large" : "small");
+        expect_equal(train_until(s, 0, &summary), RUN_DONE);
+        char *log = log_text(s), *at = strstr(log, "\"grad_norm\": ");
+        norm[i] = number_parse(at + strlen("\"grad_norm\": "), NULL);
+        free(log);
+    }
+    const double b = (double)(small.batch * small.seq), B = 4 * b, g = norm[0] * norm[0], G = norm[1] * norm[1];
+    const double expected = (g - G) / (1 / b - 1 / B) / ((B * G - b * g) / (B - b));
+    expect_true(expected > 0);
+    expect_true(fabs(summary.noise_scale / expected - 1) < 1e-5);
+    base_end();
 }
 
 static void stopping_anywhere_changes_nothing(void **state) {
@@ -1255,6 +1317,8 @@ int main(void) {
         TEST(speed_is_that_of_the_steps_by_the_devices_clock),
         TEST(what_is_not_finite_stops_before_the_weights),
         TEST(rolling_back_repeats_nothing),
+        TEST(a_run_ends_early_when_it_does_not_improve),
+        TEST(the_noise_scale_is_that_of_two_gradients),
         TEST(a_run_that_never_began_may_be_given_other_settings),
         TEST(a_folder_has_one_run_at_a_time),
         TEST(wrong_runs_are_refused_by_name),

@@ -51,7 +51,7 @@ struct plan_flags {
     "--beta1 --beta2 "                                                                                               \
     "--eps --weight-decay --groups --muon-momentum --muon-scale --clip --on-nonfinite --seed-init --seed-dropout "   \
     "--seed-sample --sampling --eval-every --eval-batches --sample-every --temperature --top-k --top-p --log-every " \
-    "--save-every --save-best --keep "
+    "--save-every --save-best --early-stop --keep "
 /* Whether a plan of one run reads a setting. */
 bool plan_reads(const char *setting);
 

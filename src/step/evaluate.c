@@ -42,8 +42,8 @@ bool trainer_evaluate(struct trainer *t) {
 }
 
 bool trainer_read_evaluation(struct trainer *t, double *loss) {
-    float values[5];
-    if (!tl_to_data(t->results, values, sizeof values)) return false;
+    float values[TRAINER_RESULTS];
+    if (!tl_to_data(t->results, values, (size_t)tl_numel(t->results) * sizeof *values)) return false;
     *loss = (double)values[4];
     return true;
 }

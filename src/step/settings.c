@@ -359,6 +359,19 @@ uint64_t settings_memory_limit(const struct settings *s) {
     return *s->memory_limit && text_size(s->memory_limit, &bytes) ? bytes : 0;
 }
 
+/* What is measured in the run, and ends it. */
+static bool measuring_check(const struct settings *s) {
+    if (s->early_stop && (!s->eval_every || (!*s->val_data && s->val_share == 0)))
+        return error_set(TL_ERROR_USE, "early_stop: there are no evaluations to wait for (need %s)",
+                         s->eval_every ? "--val-data or --val-share" : "--eval-every above 0");
+    if (s->noise_scale && s->accum < 2)
+        return error_set(TL_ERROR_USE,
+                         "noise_scale: compares one micro-batch with all of a step, which has %" PRId64
+                         " (need --accum 2 or more)",
+                         s->accum);
+    return true;
+}
+
 bool settings_check(const struct settings *s) {
     if (*s->memory_limit && !settings_memory_limit(s))
         return error_set(TL_ERROR_USE, "memory_limit: \"%s\" is not a number of bytes (need 2GiB, 800MB, 123456)",
@@ -378,7 +391,7 @@ bool settings_check(const struct settings *s) {
     if (s->document_token >= 0 && !s->document_mask)
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " has no use without --document-mask true",
                          s->document_token);
-    if (!tuning_check(s)) return false;
+    if (!measuring_check(s) || !tuning_check(s)) return false;
     struct group group;
     if (!groups_find(s->groups, NULL, &group)) return false;
     if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");

@@ -79,7 +79,8 @@ static bool text_make(struct trainer *t) {
 static bool results_make(struct trainer *t) {
     tl_scope scope = tl_scope_enter("results");
     if (!scope.depth) return false;
-    t->results = tl_set_purpose(tl_zeros(TL_SHAPE(5), TL_F32, t->device), TL_DATA);
+    t->results =
+        tl_set_purpose(tl_zeros(TL_SHAPE(t->settings.noise_scale ? TRAINER_RESULTS : 5), TL_F32, t->device), TL_DATA);
     bool ok = t->results && tl_keep(t->results);
     if (ok && t->tokenizer && t->settings.sample_tokens && !trainer_is_divided(t)) ok = text_make(t);
     return tl_scope_end(scope) && ok;

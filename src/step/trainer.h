@@ -13,12 +13,14 @@
 #include "tensor/device.h"
 #include "step/buckets.h"
 #include "step/mesh.h"
+#include "step/noise.h"
 #include "step/portions.h"
 #include "step/recipe.h"
 #include "step/settings.h"
 #include "step/source.h"
 
-enum { TRAINER_PARTS = 2 }; /* of what is saved: parameters, the optimizer's state */
+enum { TRAINER_RESULTS = 7 }; /* at most */
+enum { TRAINER_PARTS = 2 };   /* of what is saved: parameters, the optimizer's state */
 
 struct trainer {
     struct settings settings;
@@ -43,14 +45,17 @@ struct trainer {
     struct portions states, weights; /* of the buckets: the optimizer's state, and in zero3 the parameters */
     char files[TRAINER_PARTS][PORTIONS_FILE]; /* of a checkpoint, that this rank writes */
     tl_named_tensor *divided; /* the optimizer's state where tp divides parameters and there are no buckets */
-    tl_tensor **sums;   /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
-    tl_tensor *results; /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
-    void *fetch[2];     /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
-    tl_tensor *text;    /* (1, prompt + sample) i64; NULL: nothing is sampled */
-    int64_t n_prompt;   /* of text */
+    tl_tensor **sums; /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
+    /* (5) f32: loss and norm of an even step, of an odd step; held-out loss. noise_scale: and the square of the norm of
+     * the first micro-batch's gradient, of an even step, of an odd step. */
+    tl_tensor *results;
+    void *fetch[2];   /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
+    tl_tensor *text;  /* (1, prompt + sample) i64; NULL: nothing is sampled */
+    int64_t n_prompt; /* of text */
     tl_generator noise, dice;    /* of dropout and rounding; of sampling */
     tl_scaler scaler;            /* of fp16's loss */
     double scale_used[2];        /* of an even step, of an odd step */
+    struct noise noise_scale;    /* of the steps that were read */
     int64_t data_shift;          /* batches that were skipped */
     struct device_repeat repeat; /* of the steps so far: their calls, and how many were queued together */
     int64_t step_pairs[2];       /* document_mask: pairs of query and key, of an even step, of an odd step */

@@ -163,6 +163,10 @@ static bool buckets_begin(struct trainer *t) {
 /* Whether the ranks can divide what the optimizer works on. */
 static bool division_check(const struct trainer *t) {
     const struct settings *s = &t->settings;
+    if (s->noise_scale && t->mesh.size > 1)
+        return error_set(TL_ERROR_USE,
+                         "noise_scale: is measured by one process, and there are %d (need --noise-scale false)",
+                         t->mesh.size);
     if (optimizer_kind(s) != TL_MUON) return true;
     if (t->dp.size > 1 && s->shard != SHARDING_NONE)
         return error_set(TL_ERROR_USE,

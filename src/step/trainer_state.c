@@ -130,11 +130,27 @@ static json_t *generator_json(tl_generator g) {
 }
 
 json_t *trainer_state(const struct trainer *t) {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:b}", "optimizer_steps",
-                     (json_int_t)tl_optimizer_steps(t->optimizer), "noise", generator_json(t->noise), "dice",
-                     generator_json(t->dice), "loss_scale", t->scaler.scale, "loss_scale_steps",
-                     (json_int_t)t->scaler.n_good, "overflows", (json_int_t)t->scaler.n_skipped, "data_shift",
-                     (json_int_t)t->data_shift, "is_bytes", (int)t->is_bytes);
+    json_t *state = json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:b}", "optimizer_steps",
+                              (json_int_t)tl_optimizer_steps(t->optimizer), "noise", generator_json(t->noise), "dice",
+                              generator_json(t->dice), "loss_scale", t->scaler.scale, "loss_scale_steps",
+                              (json_int_t)t->scaler.n_good, "overflows", (json_int_t)t->scaler.n_skipped, "data_shift",
+                              (json_int_t)t->data_shift, "is_bytes", (int)t->is_bytes);
+    const struct noise *noise = &t->noise_scale;
+    if (state && noise->n)
+        json_object_set_new(state, "noise_scale",
+                            json_pack("[f, f, I]", noise->square, noise->trace, (json_int_t)noise->n));
+    return state;
+}
+
+/* Absent: nothing was measured. */
+static bool noise_take(struct trainer *t, const json_t *state) {
+    json_t *value = json_object_get(state, "noise_scale");
+    json_int_t n = 0;
+    t->noise_scale = (struct noise){0};
+    if (!value || !t->settings.noise_scale) return true;
+    if (json_unpack(value, "[F, F, I]", &t->noise_scale.square, &t->noise_scale.trace, &n) != 0 || n < 1) return false;
+    t->noise_scale.n = n;
+    return true;
 }
 
 static bool generator_read(const json_t *state, const char *name, tl_generator *g) {
@@ -150,7 +166,7 @@ bool trainer_set_state(struct trainer *t, const json_t *state) {
     if (!generator_read(state, "noise", &t->noise) || !generator_read(state, "dice", &t->dice) ||
         json_unpack((json_t *)(uintptr_t)state, "{s:I, s:F, s:I, s:I, s:I}", "optimizer_steps", &steps, "loss_scale",
                     &scale, "loss_scale_steps", &n_good, "overflows", &overflows, "data_shift", &shift) != 0 ||
-        steps < 0 || shift < 0 || !(scale >= 1))
+        !noise_take(t, state) || steps < 0 || shift < 0 || !(scale >= 1))
         return error_set(TL_ERROR_USE, "the checkpoint's state.json is not a trainer's state");
     tl_optimizer_set_steps(t->optimizer, steps);
     t->scaler.scale = scale;

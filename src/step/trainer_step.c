@@ -79,6 +79,7 @@ struct micro_batches {
     int64_t position; /* of the first */
     tl_tensor *total;
     int64_t *pairs;
+    tl_tensor *first; /* () f32 that gets the square of the first one's gradient; NULL: it is not wanted */
 };
 
 bool trainer_leaves(struct trainer *t, int64_t k) {
@@ -86,9 +87,30 @@ bool trainer_leaves(struct trainer *t, int64_t k) {
     return t->is_left;
 }
 
+/* noise_scale: the sum of squares of the gradients so far, which are those of one micro-batch. */
+static bool first_measure(struct trainer *t, tl_tensor *to) {
+    tl_tensor **grads = memory_new(((size_t)t->n_parameters + 1) * sizeof *grads);
+    if (!grads) return error_memory((size_t)t->n_parameters * sizeof *grads, "a list of gradients");
+    int n = 0;
+    for (int i = 0; i < t->n_parameters; i++) {
+        tl_tensor *grad = t->sums ? t->sums[i] : tl_grad_of(t->parameters[i]);
+        if (grad) grads[n++] = grad;
+    }
+    tl_phase phase = tl_set_phase(TL_UPDATE);
+    bool grad_mode = tl_set_grad_mode(false);
+    tl_scope scope = tl_scope_begin();
+    bool ok = scope.depth && tl_copy_(to, tl_sum_squares(grads, n));
+    if (scope.depth) ok = tl_scope_end(scope) && ok;
+    tl_set_grad_mode(grad_mode);
+    tl_set_phase(phase);
+    memory_free(grads);
+    return ok;
+}
+
 static bool micro_batch(struct trainer *t, int64_t k, void *context) {
     const struct micro_batches *m = context;
-    return !trainer_leaves(t, k) && micro_step(t, m->position + k, m->total, m->pairs, k == 0) && tl_error() == TL_OK;
+    return !trainer_leaves(t, k) && micro_step(t, m->position + k, m->total, m->pairs, k == 0) &&
+           (k || !m->first || first_measure(t, m->first)) && tl_error() == TL_OK;
 }
 
 /* All micro-batches of a step through the stages of pp. */
@@ -110,8 +132,9 @@ static bool gradients_sum(struct trainer *t) {
 /* The last micro-batch is not like the others: gradients are sent. */
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     int64_t accum = t->settings.accum, last = accum - 1;
-    struct micro_batches batches = {(step + t->data_shift) * accum, total, &t->step_pairs[step % 2]};
+    struct micro_batches batches = {(step + t->data_shift) * accum, total, &t->step_pairs[step % 2], NULL};
     *batches.pairs = 0;
+    if (t->settings.noise_scale && !(batches.first = tl_select(t->results, 0, 5 + step % 2))) return false;
     bool is_piped = stages_are_several(t);
     buckets_expect(&t->buckets, false);
     bool ok = is_piped ? stages_step(t, &batches) : rounds_run(t, last, micro_batch, &batches);
@@ -183,12 +206,13 @@ static bool results_send(struct trainer *t, int64_t step) {
     return t->fetch[step % 2] || error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
 }
 
-static bool results_take(struct trainer *t, int64_t step, float values[5]) {
+static bool results_take(struct trainer *t, int64_t step, float values[TRAINER_RESULTS]) {
     char error[200] = "";
     void *fetch = t->fetch[step % 2];
+    size_t bytes = (size_t)tl_numel(t->results) * sizeof *values;
     t->fetch[step % 2] = NULL;
-    if (!fetch) return tl_to_data(t->results, values, 5 * sizeof *values);
-    return t->device->functions->fetch_end(t->device, fetch, values, 5 * sizeof *values, error) ||
+    if (!fetch) return tl_to_data(t->results, values, bytes);
+    return t->device->functions->fetch_end(t->device, fetch, values, bytes, error) ||
            error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
 }
 
@@ -234,11 +258,18 @@ bool trainer_step(struct trainer *t, int64_t step) {
     return ok;
 }
 
+/* The gradient of the first micro-batch has its weight of the mean over micro-batches. */
+static void noise_read(struct trainer *t, double first_square, double norm, double scale) {
+    const double accum = (double)t->settings.accum, tokens = (double)(t->settings.batch * t->settings.seq);
+    noise_add(&t->noise_scale, first_square * accum * accum / (scale * scale), norm * norm, tokens, accum * tokens);
+}
+
 bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
-    float values[5];
+    float values[TRAINER_RESULTS];
     if (!results_take(t, step, values)) return false;
     *loss = (double)values[step % 2 * 2];
     *norm = (double)values[step % 2 * 2 + 1] / t->scale_used[step % 2];
+    if (t->settings.noise_scale) noise_read(t, (double)values[5 + step % 2], *norm, t->scale_used[step % 2]);
     if (t->recipe->has_scaler) tl_scaler_update(&t->scaler, *norm, t->scale_used[step % 2]);
     return true;
 }

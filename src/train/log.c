@@ -121,6 +121,7 @@ static bool line_write(struct log *l, const struct log_step *s) {
     const struct device_health *h = s->health;
     json_t *time = json_object_get(line, "time");
     bool is_told = s->pairs < 0 || json_object_set_new(line, "attention_pairs", json_integer(s->pairs)) == 0;
+    is_told = is_told && (!s->has_noise || json_object_set_new(line, "noise_scale", number(s->noise_scale)) == 0);
     is_told = is_told && (s->comm_s < 0 || (json_object_set_new(time, "communication_s", json_real(s->comm_s)) == 0 &&
                                             json_object_set_new(time, "exposed_s", json_real(s->exposed_s)) == 0));
     is_told = is_told && (!h || (json_object_set_new(time, "clock_hz", json_real(h->clock_hz)) == 0 &&
@@ -137,12 +138,15 @@ static bool line_write(struct log *l, const struct log_step *s) {
 
 bool log_step(struct log *l, const struct log_step *s) {
     if (!l->lines) return true;
-    const struct event_value values[] = {{"train/loss", s->loss},
-                                         {"train/lr", s->lr},
-                                         {"train/grad_norm", s->norm},
-                                         {"speed/tokens_per_s", s->tokens_per_s},
-                                         {"speed/mfu", s->mfu}};
-    int n = (int)(sizeof values / sizeof *values) - !isfinite(s->mfu);
+    enum { MOST = 6 };
+    struct event_value values[MOST] = {{"train/loss", s->loss},
+                                       {"train/lr", s->lr},
+                                       {"train/grad_norm", s->norm},
+                                       {"speed/tokens_per_s", s->tokens_per_s}};
+    int n = 4;
+    if (isfinite(s->mfu)) values[n++] = (struct event_value){"speed/mfu", s->mfu};
+    if (s->has_noise && isfinite(s->noise_scale))
+        values[n++] = (struct event_value){"train/noise_scale", s->noise_scale};
     return line_write(l, s) && event_write(l, event_scalars(wall_time(), s->step, values, n));
 }
 

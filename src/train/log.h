@@ -21,6 +21,8 @@ struct log_step { /* the values of a step after its results have been read */
     double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
     double comm_s, exposed_s; /* messages were under way, and of this, the step waited; comm_s -1: a process alone */
     bool is_skipped;
+    bool has_noise;                     /* noise_scale is measured */
+    double noise_scale;                 /* in tokens; NAN: not known yet */
     int64_t pairs;                      /* of query and key that attention used, with document_mask; otherwise -1 */
     const struct device_health *health; /* NULL: unknown, or read a moment ago */
 };

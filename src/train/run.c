@@ -141,9 +141,33 @@ static bool step_left(struct run *r, enum run_end *end) {
     return false;
 }
 
+/* The run's evaluations up to here that have not improved on the best one are early_stop. */
+static bool is_over(const struct run *r) {
+    const struct settings *s = &r->settings;
+    return s->early_stop && r->best_step >= 0 && r->step < s->steps &&
+           (r->step - r->best_step) / s->eval_every >= s->early_stop;
+}
+
+/* Makes this step the run's last: what is due at the end of a run is due now. */
+static bool end_early(struct run *r) {
+    const int64_t before = r->settings.steps;
+    r->early_of = before;
+    r->settings.steps = r->trainer->settings.steps = r->step;
+    log_line("run: ends after step %" PRId64 " of %" PRId64
+             ": the held-out loss is not below %.4f, that of step %" PRId64 ", after %" PRId64 " evaluations",
+             r->step, before, r->best, r->best_step, r->settings.early_stop);
+    return run_agree(r, run_price_shorten(r, before));
+}
+
 /* What is due after a step, in this order. A run that is stopped while it evaluates does the rest when it resumes. */
 static bool after_step(struct run *r, bool eval, bool text, bool keep, bool is_stopping, enum run_end *end) {
-    bool ok = (!eval || evaluate(r)) && (!text || r->owes_evaluation || sample(r));
+    bool ok = !eval || evaluate(r);
+    if (ok && eval && !r->owes_evaluation && is_over(r)) {
+        ok = end_early(r);
+        text = walk_is_due(r->trainer, KIND_SAMPLE, r->step);
+        keep = true;
+    }
+    ok = ok && (!text || r->owes_evaluation || sample(r));
     is_stopping = is_stopping || r->owes_evaluation;
     bool keep_now = keep || is_stopping || (r->is_new_best && r->settings.save_best);
     ok = ok && (!keep_now || run_save(r, keep));
@@ -350,10 +374,10 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     summary->times.start_s = now_s() - r->began_s;
     r->began_s += summary->times.start_s;
     summary->first_step = r->step;
-    bool was_done = end == RUN_DONE && r->step >= s->steps && !r->owes_evaluation;
+    bool was_done = end == RUN_DONE && r->step >= r->settings.steps && !r->owes_evaluation;
     if (end == RUN_DONE && !(run_agree(r, trace_begin(r)) && run_open_tell(r))) end = RUN_FAILED;
     if (end == RUN_DONE && r->owes_evaluation) pay_evaluation(r, &end);
-    while (end == RUN_DONE && r->step < s->steps)
+    while (end == RUN_DONE && r->step < r->settings.steps)
         if (advance(r, &end) && r->step_flops == 0) run_flops_find(r);
     if (end == RUN_FAILED && r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, r->trainer->device);
     if (r->trainer && end != RUN_FAILED) run_summarise(r, end);
@@ -378,6 +402,7 @@ struct run_summary run_summary_empty(void) {
                                 .mfu = NAN,
                                 .graph_share = NAN,
                                 .hfu = NAN,
+                                .noise_scale = NAN,
                                 .best = NAN,
                                 .best_step = -1};
 }

@@ -60,6 +60,8 @@ struct run_summary {
     int64_t pairs, causal_pairs; /* with document_mask: of query and key, used and billed; otherwise 0 */
     double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
     int64_t best_step;
+    int64_t early_of;   /* the steps that it was to have, where early_stop ended it; 0: it was not ended */
+    double noise_scale; /* in tokens; NAN: not measured */
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters, n_trained;
     double graph_share;     /* of the calls of steps, those that were queued as graphs; NAN: the device has none */

@@ -107,8 +107,16 @@ static void stories_settle(struct run *r, const struct settings *then) {
     if (source_is_builtin(now) && !now->stories) now->stories = source_stories(source_is_builtin(then) ? then : now);
 }
 
+/* A run that early_stop ended, started again with the same number of steps, is finished. */
+static void early_settle(struct run *r) {
+    struct settings *now = &r->settings;
+    if (!r->found || !now->early_stop || now->steps <= r->saved.steps) return;
+    if (json_integer_value(json_object_get(r->state, "early_of")) == now->steps) now->steps = r->saved.steps;
+}
+
 /* Compares the settings with those that the run was started with, and last saved with. */
 __attribute__((noinline)) static bool settings_resume(struct run *r) {
+    early_settle(r);
     struct settings then = r->saved;
     const struct settings *given = &r->settings;
     char words[RUN_CHANGES_TEXT];

@@ -50,6 +50,7 @@ struct run {
     int64_t log_bytes, event_bytes; /* of the log when the last checkpoint was made */
     int64_t step, n_read;           /* steps done, and steps whose loss and norm were read */
     int64_t best_step, last_saved, n_rollbacks;
+    int64_t early_of;                 /* as in the summary */
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s, health_s;         /* health_s: when the device's health was last read */
     struct device_health health;
@@ -108,6 +109,8 @@ bool run_price_begin(struct run *r); /* first: a run that does not fit is report
 bool run_memory_suffices(struct run *r, tl_device *device);
 bool run_price_again(struct run *r, const struct settings *before); /* when it resumes; before: when it was saved */
 bool run_price_repair(struct run *r);
+/* Of a run that ends now, after fewer steps than the `before` that it was priced for. */
+bool run_price_shorten(struct run *r, int64_t before);
 bool run_verdict(struct run *r); /* compares price and receipt: the first rank's from the folder */
 
 /* ---- run_save.c ---- */

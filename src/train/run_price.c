@@ -109,6 +109,37 @@ bool run_price_repair(struct run *r) {
     return price_write(r, price_text_rest(s, &behind, r->step, 0, 0));
 }
 
+/* How often each kind comes: less what was to come, and what is due at the end of a run, if it was not due anyway. */
+static bool counts_shorten(const struct run *r, json_t *price, int64_t before) {
+    const struct settings *s = &r->settings;
+    const int64_t every[KIND_COUNT] = {1, s->eval_every, s->sample_every, s->save_every};
+    bool ok = true;
+    for (int i = 0; ok && i < KIND_COUNT; i++) {
+        json_t *kind = json_object_get(json_object_get(price, "kinds"), kind_name((enum step_kind)i));
+        if (!kind) continue;
+        int64_t is_extra = !every[i] || r->step % every[i] != 0;
+        int64_t planned = json_integer_value(json_object_get(kind, "count"));
+        ok = json_object_set_new(kind, "count",
+                                 json_integer(planned - walk_n_due(every[i], r->step, before) + is_extra)) == 0;
+    }
+    return ok && json_object_set_new(json_object_get(price, "settings"), "steps", json_integer(s->steps)) == 0;
+}
+
+bool run_price_shorten(struct run *r, int64_t before) {
+    json_t *price = NULL;
+    if (run_is_first(r) && !folder_json(&r->folder, RUN_PRICE, &price)) return false;
+    if (!run_is_first(r)) price = json_parse(r->price, NULL);
+    char *text =
+        price && counts_shorten(r, price, before) ? json_print(price, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    if (!text) error_memory(4096, "a price");
+    json_decref(price);
+    if (!text) return false;
+    if (run_is_first(r)) return price_write(r, text) && folder_put(&r->folder, RUN_CONFIG, settings_json(&r->settings));
+    free(r->price);
+    r->price = text;
+    return true;
+}
+
 /* If the process holds other tensors, the receipt's memory is not only the run's; the price's memory then replaces
  * it. */
 static char *without_memory(const char *receipt_text, const char *price_json) {

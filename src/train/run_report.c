@@ -104,6 +104,8 @@ bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is
                                   .exposed_s = r->step_comm.exposed_s,
                                   .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
                                   .is_skipped = is_skipped,
+                                  .has_noise = r->settings.noise_scale,
+                                  .noise_scale = noise_scale(&r->trainer->noise_scale),
                                   .pairs = settings_has_documents(&r->settings) ? r->step_pairs[(done - 1) % 2] : -1,
                                   .health = health_of(r)};
     return log_step(&r->log, &line);
@@ -162,6 +164,8 @@ void run_summarise(struct run *r, enum run_end end) {
     m->wait_share = all_steps_s > 0 ? tl_loader_wait_s(r->trainer->loader) / all_steps_s : 0;
     m->pairs = r->kinds.kind[KIND_STEP].pairs;
     m->causal_pairs = r->kinds.kind[KIND_STEP].causal_pairs;
+    m->noise_scale = noise_scale(&r->trainer->noise_scale);
+    m->early_of = r->early_of;
     m->best = r->best;
     m->best_step = r->best_step;
     m->n_parameters = tl_model_config_parameters(tl_model_config_of(r->trainer->model)); /* of all ranks */

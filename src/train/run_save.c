@@ -40,6 +40,7 @@ static char *state_text(struct run *r) {
                         "has_best", (int)isfinite(r->best), "best_step", (json_int_t)r->best_step, "n_skipped",
                         (json_int_t)r->summary->n_skipped, "owes_evaluation", (int)r->owes_evaluation)
             : NULL;
+    if (root && r->early_of) json_object_set_new(root, "early_of", json_integer(r->early_of));
     char *text = root ? json_print(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (!text) error_memory(4096, "a checkpoint's state");
     json_decref(root);
@@ -174,6 +175,7 @@ static bool state_read(struct run *r, const char *text) {
         r->best_step = best_step;
         r->summary->n_skipped = n_skipped;
         r->owes_evaluation = owes_evaluation && r->trainer->held_out;
+        r->early_of = step < r->settings.steps ? 0 : json_integer_value(json_object_get(root, "early_of"));
         origin_look(r, json_object_get(root, "made_on"));
     }
     ok = ok && run_settings_of(root, &r->settings, &before);

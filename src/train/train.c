@@ -126,6 +126,8 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     put_known(o, "best", m->best, &ok);
     if (m->best_step >= 0) put(o, "best_step", json_integer(m->best_step), &ok);
     put_known(o, "floor", m->floor, &ok);
+    if (m->early_of) put(o, "early_of", json_integer(m->early_of), &ok);
+    put_known(o, "noise_scale", m->noise_scale, &ok);
     if (m->causal_pairs) put(o, "attention_pairs", json_integer(m->pairs), &ok);
     if (m->causal_pairs) put(o, "causal_pairs", json_integer(m->causal_pairs), &ok);
     put(o, "skipped", json_integer(m->n_skipped), &ok);

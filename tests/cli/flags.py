@@ -116,7 +116,7 @@ CASES = {
 }
 # the same for every setting of a run, in forms of plan and fit
 SETTINGS = {
-    "label_smoothing": "0.1", "z_loss": "0.1", "ema": "0.9",
+    "label_smoothing": "0.1", "z_loss": "0.1", "ema": "0.9", "early_stop": "3", "noise_scale": "true",
     "model": "tiny", "layers": "3", "channels": "32", "heads": "4", "kv_heads": "1", "ff": "48", "vocabulary": "300",
     "context": "77", "data": TEXT, "tokenizer": "chars", "stories": "9", "val_data": TEXT, "val_share": "0.5",
     "document_mask": "true", "document_token": "10", "out": WORK / "none", "accept_changes": "true", "device": "A100",

@@ -1,0 +1,16 @@
+#include "step/noise.h"
+
+#include <math.h>
+
+void noise_add(struct noise *noise, double small_square, double large_square, double small, double large) {
+    const double square = (large * large_square - small * small_square) / (large - small),
+                 trace = (small_square - large_square) / (1 / small - 1 / large);
+    if (!isfinite(square) || !isfinite(trace)) return;
+    const double weight = noise->n++ ? 1 - NOISE_DECAY : 1;
+    noise->square += weight * (square - noise->square);
+    noise->trace += weight * (trace - noise->trace);
+}
+
+double noise_scale(const struct noise *noise) {
+    return noise->n && noise->square > 0 && noise->trace > 0 ? noise->trace / noise->square : NAN;
+}
