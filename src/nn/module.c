@@ -218,10 +218,38 @@ bool tl_module_tie(tl_module *root, const char *path, const char *source) {
 
 /* ---- Listing ---- */
 
-static bool is_listed(const tl_module *root, const tl_tensor *x) {
-    for (size_t i = 0; i < root->n_list; i++)
-        if (root->list[i].tensor == x) return true;
-    return false;
+/* The tensors of a list so far, by address: open addressing, at most half full. */
+struct listed {
+    const tl_tensor **at;
+    size_t capacity, n;
+};
+
+static size_t listed_find(const struct listed *l, const tl_tensor *x) {
+    size_t i = (size_t)((uint64_t)(uintptr_t)x * 0x9E3779B97F4A7C15u >> 32) & (l->capacity - 1);
+    while (l->at[i] && l->at[i] != x) i = (i + 1) & (l->capacity - 1);
+    return i;
+}
+
+static bool listed_grow(struct listed *l) {
+    struct listed larger = {.capacity = l->capacity ? 2 * l->capacity : 64, .n = l->n};
+    const size_t bytes = larger.capacity * sizeof *larger.at;
+    larger.at = memory_new(bytes);
+    if (!larger.at) return error_memory(bytes, "a list of parameters");
+    memset(larger.at, 0, bytes);
+    for (size_t i = 0; i < l->capacity; i++)
+        if (l->at[i]) larger.at[listed_find(&larger, l->at[i])] = l->at[i];
+    memory_free(l->at);
+    *l = larger;
+    return true;
+}
+
+/* Adds a tensor; `is_new`: it was not there. False: recorded. */
+static bool listed_add(struct listed *l, const tl_tensor *x, bool *is_new) {
+    if (2 * l->n >= l->capacity && !listed_grow(l)) return false;
+    const size_t i = listed_find(l, x);
+    *is_new = !l->at[i];
+    if (*is_new) l->at[i] = x, l->n++;
+    return true;
 }
 
 static bool names_reserve(tl_module *root, size_t bytes) {
@@ -248,16 +276,18 @@ static bool list_append(tl_module *root, tl_module *m, const char *prefix, const
     return true;
 }
 
-static bool list_walk(tl_module *root, tl_module *m, const char *prefix) {
-    for (size_t i = 0; i < m->n_slots; i++)
-        if (m->slots[i].tensor && !is_listed(root, m->slots[i].tensor) && !list_append(root, m, prefix, &m->slots[i]))
-            return false;
+static bool list_walk(tl_module *root, tl_module *m, const char *prefix, struct listed *listed) {
+    for (size_t i = 0; i < m->n_slots; i++) {
+        bool is_new = false;
+        if (m->slots[i].tensor && !listed_add(listed, m->slots[i].tensor, &is_new)) return false;
+        if (is_new && !list_append(root, m, prefix, &m->slots[i])) return false;
+    }
     for (size_t i = 0; i < m->n_children; i++) {
         size_t bytes = strlen(prefix) + strlen(m->children[i]->name) + 2;
         char *path = memory_new(bytes);
         if (!path) return error_memory(bytes, "the names of a module");
         snprintf(path, bytes, "%s%s%s", prefix, *prefix ? "." : "", m->children[i]->name);
-        bool ok = list_walk(root, m->children[i], path);
+        bool ok = list_walk(root, m->children[i], path, listed);
         memory_free(path);
         if (!ok) return false;
     }
@@ -269,8 +299,11 @@ const tl_named_tensor *tl_module_list(tl_module *m, int *n) {
     if (n) *n = 0;
     if (!module_check(m, "tl_module_list")) return NULL;
     if (!m->is_listed) {
+        struct listed listed = {0};
         m->n_list = m->names_length = 0;
-        if (!list_walk(m, m, "")) return NULL;
+        bool ok = list_walk(m, m, "", &listed);
+        memory_free(listed.at);
+        if (!ok) return NULL;
         for (size_t i = 0; i < m->n_list; i++) m->list[i].name = m->names + (uintptr_t)m->list[i].name;
         m->is_listed = true;
     }

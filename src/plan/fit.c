@@ -33,6 +33,7 @@ bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings
     const int64_t unit[] = {q->options.layout.dp, s->seq >= 1024 ? 128 : 1, 1, width_unit(s, &c)};
     /* a layer is some 50 calls to price, sizes cost nothing */
     const int64_t most[] = {1000000, 1 << 26, c.n_layers > 128 ? 2 * c.n_layers : 256, 1 << 22};
+    q->config = c;
     q->first = first[axis];
     q->unit = unit[axis];
     q->most = most[axis];
@@ -95,19 +96,23 @@ __attribute__((noinline)) static bool price_one(const struct fit_question *q, in
     return layout_rank_settings(&q->options.layout, &s, &s) &&
            price_sketch(price, &s, q->target.device, plan_target_limit(&q->target));
 }
+__attribute__((noinline)) static bool fits_one(const struct fit_question *q, int64_t size, bool *fits) {
+    struct settings s;
+    tried_settings(q, size, false, &s);
+    return layout_rank_settings(&q->options.layout, &s, &s) &&
+           price_fits(&s, q->target.device, plan_target_limit(&q->target), 0, fits);
+}
 __attribute__((noinline)) static bool refine(const struct fit_question *q, int64_t size, struct layout_estimate *e) {
     struct settings s;
     tried_settings(q, size, true, &s);
     return layout_refine(e, &s, &q->target, &q->options.layout);
 }
 
-static bool try_price(const struct fit_question *q, int64_t size, bool only_steps, struct price *price,
-                      struct fit_point *point) {
+/* What a price says about the size. `price` is that of price_one. */
+static bool point_make(const struct fit_question *q, int64_t size, const struct price *price, struct fit_point *point) {
     struct plan_options options = q->options;
     struct layout_estimate e;
     bool is_estimate = options.n_devices > 1;
-    if (!price_one(q, size, only_steps, price)) return false;
-    price->settings.steps = q->settings.steps;
     *point = (struct fit_point){.size = size,
                                 .n_parameters = price->n_parameters,
                                 .verdict = price->verdict,
@@ -128,6 +133,14 @@ static bool try_price(const struct fit_question *q, int64_t size, bool only_step
     point->limit = limit_of(q, point);
     const tl_ledger *step = price->kind[KIND_STEP].ledger;
     for (size_t i = 0; i < step->n_rows; i++) point->flops += step->rows[i].flops;
+    return ok;
+}
+
+static bool try_price(const struct fit_question *q, int64_t size, bool only_steps, struct price *price,
+                      struct fit_point *point) {
+    if (!price_one(q, size, only_steps, price)) return false;
+    price->settings.steps = q->settings.steps;
+    bool ok = point_make(q, size, price, point);
     price_free(price);
     return ok;
 }
@@ -139,6 +152,10 @@ static bool try_size(const struct fit_question *q, int64_t size, bool only_steps
     return ok;
 }
 
+bool fit_own(const struct fit_question *q, const struct price *price, struct fit_point *point) {
+    if (q->options.n_devices > 1) return fit_try_steps(q, q->settings.batch, point);
+    return point_make(q, q->settings.batch, price, point);
+}
 bool fit_try(const struct fit_question *q, int64_t size, struct fit_point *point) {
     return try_size(q, size, false, point);
 }
@@ -151,27 +168,44 @@ bool fit_try_steps(const struct fit_question *q, int64_t size, struct fit_point 
 /* All sizes that were priced, so that the two that matter can be found again. */
 struct seen {
     const struct fit_question *q;
-    struct fit_point points[2 * SEARCH_MOST + 4];
-    bool is_whole[2 * SEARCH_MOST + 4];
-    int n;
+    struct fit_point points[SEARCH_MOST + 4];
+    int64_t too_large[SEARCH_MOST]; /* found so without a price */
+    int n, n_too_large;
 };
 
-static const struct fit_point *known_of(const struct seen *seen, int64_t size, bool is_whole) {
+static const struct fit_point *known_of(const struct seen *seen, int64_t size) {
     for (int i = 0; i < seen->n; i++)
-        if (seen->points[i].size == size && seen->is_whole[i] == is_whole) return &seen->points[i];
+        if (seen->points[i].size == size) return &seen->points[i];
     return NULL;
 }
 
-static bool look(void *context, int64_t size, bool is_whole, struct search_point *point) {
+/* Whether a size is that of the settings themselves, and what is known of them is the price. A width that is given
+ * changes more than one that is the model's. */
+__attribute__((noinline)) static bool is_own(const struct fit_question *q, int64_t size) {
+    struct settings s = fit_settings(q, size);
+    tl_model_config c;
+    return q->own && q->settings.batch == s.batch && q->settings.seq == s.seq && layout_model_open(&s, &c) &&
+           !memcmp(&c, &q->config, sizeof c);
+}
+
+/* On several devices there is no whole run to price. */
+static bool size_find(const struct seen *seen, int64_t size, struct fit_point *point) {
+    const struct fit_question *q = seen->q;
+    const struct fit_point *known = known_of(seen, size);
+    if (!known && is_own(q, size)) known = q->own;
+    if (!known && q->options.tell) q->options.tell(q->axis, size);
+    if (!known) return try_size(q, size, q->options.n_devices > 1, point);
+    *point = *known;
+    point->size = size;
+    return true;
+}
+
+static bool look(void *context, int64_t size, struct search_point *point) {
     struct seen *seen = context;
     if (seen->n == (int)(sizeof seen->points / sizeof *seen->points))
         return error_set(TL_ERROR_USE, "fit: the search did not end after %d prices", seen->n);
     struct fit_point *own = &seen->points[seen->n];
-    const struct fit_point *known = known_of(seen, size, is_whole);
-    seen->is_whole[seen->n] = is_whole;
-    if (known) *own = *known;
-    else if (seen->q->options.tell) seen->q->options.tell(seen->q->axis, size);
-    if (!known && !try_size(seen->q, size, !is_whole, own)) {
+    if (!size_find(seen, size, own)) {
         if (seen->n == 0 || tl_error() != TL_ERROR_USE) return false;
         *own =
             (struct fit_point){.size = size, .limit = FIT_REFUSED, .block_bytes = UINT64_MAX}; /* too few data, say */
@@ -182,33 +216,49 @@ static bool look(void *context, int64_t size, bool is_whole, struct search_point
     *point = (struct search_point){.size = size,
                                    .fits = own->limit == FIT_NOTHING,
                                    .is_final = own->limit > FIT_MEMORY,
-                                   .is_refused = own->limit == FIT_REFUSED,
                                    .bytes = own->bytes,
                                    .block_bytes = own->block_bytes};
     return true;
 }
 
+/* What is known, and what is refused, is left to `look`. */
+static bool fits(void *context, int64_t size, struct search_point *point) {
+    struct seen *seen = context;
+    *point = (struct search_point){.size = size};
+    for (int i = 0; i < seen->n_too_large; i++)
+        if (seen->too_large[i] == size) return true;
+    if (known_of(seen, size)) return look(context, size, point);
+    if (seen->q->options.tell) seen->q->options.tell(seen->q->axis, size);
+    if (!fits_one(seen->q, size, &point->fits)) {
+        if (tl_error() != TL_ERROR_USE) return false;
+        tl_error_clear();
+        return look(context, size, point);
+    }
+    if (!point->fits && seen->n_too_large < SEARCH_MOST) seen->too_large[seen->n_too_large++] = size;
+    return true;
+}
+
 static struct fit_point point_of(const struct seen *seen, int64_t size) {
     for (int i = seen->n; size && i-- > 0;)
-        if (seen->points[i].size == size) return seen->points[i]; /* the newest: it may be that of the whole run */
+        if (seen->points[i].size == size) return seen->points[i];
     return (struct fit_point){0};
 }
 
-/* On several devices there is no whole run to price. */
 bool fit_search(const struct fit_question *q, struct fit_answer *answer) {
     struct seen *seen = memory_new(sizeof *seen);
     struct search_answer found;
     *answer = (struct fit_answer){0};
     if (!seen) return error_memory(sizeof *seen, "a search");
     seen->q = q;
-    seen->n = 0;
+    seen->n = seen->n_too_large = 0;
     const struct search_question question = {.first = q->first,
                                              .unit = q->unit,
                                              .most = q->most,
                                              .n_above = q->n_above,
                                              .limit_bytes = plan_target_limit(&q->target),
-                                             .has_whole = q->options.n_devices <= 1,
                                              .look = look,
+                                             .fits =
+                                                 q->options.n_devices > 1 || q->days > 0 || q->money > 0 ? NULL : fits,
                                              .context = seen};
     bool ok = question.limit_bytes || q->days > 0 || q->money > 0 ||
               error_set(TL_ERROR_USE, "fit: the memory of %s is unknown (give --memory-limit)", q->target.name);

@@ -57,12 +57,14 @@ struct fit_point { /* one size that was priced */
 struct fit_question {
     enum fit_axis axis;
     struct settings settings;
+    tl_model_config config; /* theirs */
     struct plan_target target;
     struct plan_options options;
     int64_t first, unit, most;   /* where to begin; sizes are multiples of unit, up to most */
     int n_above;                 /* sizes above the best that are tried one by one */
     double days, money;          /* budgets; 0: none */
     double tokens_per_parameter; /* tokens of the training per parameter; 0: options.tokens */
+    const struct fit_point *own; /* of the settings as they are (fit_own); NULL: not known */
 };
 
 struct fit_answer {
@@ -85,6 +87,8 @@ bool fit_search(const struct fit_question *q, struct fit_answer *answer);
 bool fit_try(const struct fit_question *q, int64_t size, struct fit_point *point);
 bool fit_try_steps(const struct fit_question *q, int64_t size,
                    struct fit_point *point); /* without evaluations and samples */
+/* The settings as they are, of which `price` is the price, with q of FIT_BATCH. Searches along all axes begin there. */
+bool fit_own(const struct fit_question *q, const struct price *price, struct fit_point *point);
 /* The settings with that size. */
 struct settings fit_settings(const struct fit_question *q, int64_t size);
 

@@ -274,19 +274,22 @@ int64_t plan_scale_binds(const struct plan *plan) {
 }
 
 /* Settings are 8 KiB: a question has its own stack frame, which is gone when the advice prices others. */
-__attribute__((noinline)) static bool grow_along(struct plan *plan, enum fit_axis axis) {
+__attribute__((noinline)) static bool grow_along(struct plan *plan, enum fit_axis axis, struct fit_point *own) {
     struct fit_question q;
     if (!fit_begin(&q, axis, &plan->settings, &plan->target, &plan->options)) return false;
+    if (axis == FIT_BATCH && !fit_own(&q, &plan->price, own)) return false;
     q.n_above = 8;
+    q.own = own;
     return fit_search(&q, &plan->growth[axis]);
 }
 
 static bool grow(struct plan *plan) {
+    struct fit_point own;
     if (!plan_target_limit(&plan->target)) return true;
     plan->has_growth = true;
     if (!scale_find(plan)) return false;
     for (int axis = 0; axis < FIT_N_AXES; axis++)
-        if (!grow_along(plan, (enum fit_axis)axis)) return false;
+        if (!grow_along(plan, (enum fit_axis)axis, &own)) return false;
     if (!advise_checkpointing(plan)) return false;
     advise_batch(plan);
     if (is_too_large(plan) && plan->target.chip && !advise_devices(plan)) return false;

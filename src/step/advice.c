@@ -44,16 +44,14 @@ static bool fits(struct asked *a, struct need *need) {
     return need_find(&a->price, &a->settings, a->limit, need) && need->fits;
 }
 
-static bool batch_look(void *context, int64_t size, bool is_whole, struct search_point *point) {
+static bool batch_look(void *context, int64_t size, struct search_point *point) {
     struct asked *a = context;
     struct need need;
-    (void)is_whole;
     a->settings.batch = size;
     bool ok = need_find(&a->price, &a->settings, a->limit, &need);
     *point = (struct search_point){.size = size,
                                    .fits = ok && need.fits,
                                    .is_final = !ok,
-                                   .is_refused = !ok,
                                    .bytes = ok ? need.reserved : UINT64_MAX,
                                    .block_bytes = ok ? a->price.allocated_bytes : UINT64_MAX};
     return true;

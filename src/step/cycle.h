@@ -11,7 +11,7 @@
 #include "tensor/pool.h"
 
 struct cycle {
-    struct pool_layout mark, now;
+    struct pool_layout mark;
     int64_t n_since, most; /* rounds since the mark; rounds until the next mark; most 0: there is no mark yet */
 };
 
@@ -22,8 +22,14 @@ enum cycle_news {
     CYCLE_FOUND   /* the layout is that of n_since rounds ago */
 };
 
-/* Called after each round. The layout includes which blocks the gradients and their sums have. */
-enum cycle_news cycle_look(struct cycle *c, const struct trainer *t);
+/* The layout, with the blocks that the gradients and their sums have. False: recorded. */
+bool cycle_layout_read(const struct trainer *t, struct pool_layout *layout);
+/* As cycle_layout_read, in the order that a step gives to what is free before it asks for anything. */
+bool cycle_blocks_read(const struct trainer *t, struct pool_layout *layout);
+bool cycle_is_same(const struct pool_layout *a, const struct pool_layout *b);
+
+/* Called after each round, with the layout that it left. */
+enum cycle_news cycle_look(struct cycle *c, const struct pool_layout *now);
 void cycle_end(struct cycle *c); /* it can be used again */
 
 #endif

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/number.h"
 #include "base/process.h"
 #include "step/price.h"
@@ -45,14 +44,12 @@ static void choose_lr(struct settings *s, int64_t n_parameters) {
 }
 
 /* Whether the run fits with these settings. What cannot be priced does not fit. */
-static bool fits(struct price *price, const struct settings *s, const struct defaults_machine *m) {
+static bool fits(const struct settings *s, const struct defaults_machine *m) {
+    bool is_small = true;
     if (!m->memory_bytes) return true;
-    bool ok = price_sketch(price, s, m->device, m->memory_bytes);
+    bool ok = price_fits(s, m->device, m->memory_bytes, 0, &is_small);
     tl_error_clear();
-    if (!ok) return false;
-    bool is_small = price->verdict != PRICE_TOO_LARGE;
-    price_free(price);
-    return is_small;
+    return ok && is_small;
 }
 
 static void choose_batch(struct settings *s, const struct defaults_machine *m) {
@@ -61,17 +58,15 @@ static void choose_batch(struct settings *s, const struct defaults_machine *m) {
         choose_integer(s, "batch", m->n_dp);
         return;
     }
-    struct price *price = memory_new(sizeof *price);
     int64_t batch = 1;
     while (2 * batch * s->seq <= DEFAULTS_TOKENS) batch *= 2;
     bool is_found = false;
-    for (; price && !is_found; batch /= 2) {
+    for (; !is_found; batch /= 2) {
         choose_integer(s, "batch", batch);
-        is_found = fits(price, s, m);
+        is_found = fits(s, m);
         if (batch == 1) break;
     }
-    if (price && !is_found) settings_choose(s, "checkpointing", "full");
-    memory_free(price);
+    if (!is_found) settings_choose(s, "checkpointing", "full");
 }
 
 static void choose_prompt(struct settings *s) {

@@ -61,11 +61,10 @@ static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, 
     return true;
 }
 
-/* It reserved more than there is: does it fit if unused segments are returned? */
-static bool fits_when_trimmed(const struct price *p, bool *fits) {
-    struct walk walk = {.is_sketch = true, .rank = p->rank};
+bool price_fits(const struct settings *s, tl_device *device, uint64_t limit_bytes, int rank, bool *fits) {
+    struct walk walk = {.is_sketch = true, .rank = rank};
     tl_policy policy = tl_set_error_policy(TL_RETURN);
-    *fits = walk_run(&walk, &p->settings, p->device, p->limit_bytes, &(struct walker){bill_nothing, NULL});
+    *fits = walk_run(&walk, s, device, limit_bytes, &(struct walker){bill_nothing, NULL});
     tl_set_error_policy(policy);
     if (*fits) return true;
     bool is_refused = tl_error() == TL_ERROR_MEMORY && strstr(tl_error_message(), "out of memory on meta") != NULL;
@@ -78,7 +77,8 @@ static bool verdict_find(struct price *p) {
     p->verdict = !p->limit_bytes ? PRICE_UNKNOWN : p->reserved_bytes <= p->limit_bytes ? PRICE_FITS : PRICE_TOO_LARGE;
     if (p->verdict != PRICE_TOO_LARGE || p->allocated_bytes > p->limit_bytes)
         return true; /* requests alone are too many */
-    if (!fits_when_trimmed(p, &fits)) return false;
+    /* it reserved more than there is: does it fit if unused segments are returned? */
+    if (!price_fits(&p->settings, p->device, p->limit_bytes, p->rank, &fits)) return false;
     if (fits) p->verdict = PRICE_FITS_TIGHTLY;
     return true;
 }

@@ -45,6 +45,9 @@ bool price_sketch(struct price *price, const struct settings *s, tl_device *devi
 /* The sketch of one of the run's processes. */
 bool price_sketch_rank(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes,
                        int rank);
+/* Whether a run fits, and nothing else: one that does not is given up as soon as it is refused memory. False:
+ * recorded. */
+bool price_fits(const struct settings *s, tl_device *device, uint64_t limit_bytes, int rank, bool *fits);
 void price_free(struct price *price);
 
 const char *price_verdict_text(enum price_verdict verdict);

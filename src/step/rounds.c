@@ -1,6 +1,7 @@
 #include "step/rounds.h"
 
 #include "account/ledger.h"
+#include "base/memory.h"
 #include "step/cycle.h"
 
 bool rounds_are_all_run;
@@ -8,12 +9,13 @@ bool rounds_are_all_run;
 /* The ledger has the cost of the rounds since the cycle's mark. */
 struct search {
     struct cycle cycle;
+    struct pool_layout now;
     tl_ledger *since;
 };
 
 /* After a round. `is_cycle`: everything is as it was cycle.n_since rounds ago. */
 static bool search_step(struct search *s, const struct trainer *t, bool *is_cycle) {
-    enum cycle_news news = cycle_look(&s->cycle, t);
+    enum cycle_news news = cycle_layout_read(t, &s->now) ? cycle_look(&s->cycle, &s->now) : CYCLE_FAILED;
     *is_cycle = news == CYCLE_FOUND;
     if (news == CYCLE_FAILED || news == CYCLE_NONE) return news == CYCLE_NONE;
     if (s->since && !tl_ledger_end(s->since)) return false;
@@ -25,6 +27,7 @@ static bool search_step(struct search *s, const struct trainer *t, bool *is_cycl
 
 static void search_end(struct search *s) {
     tl_ledger_free(s->since);
+    memory_free(s->now.words);
     cycle_end(&s->cycle);
 }
 

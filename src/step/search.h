@@ -15,7 +15,6 @@ struct search_point {
     int64_t size;
     bool fits;
     bool is_final;               /* fails for a reason other than memory: no larger size can fit */
-    bool is_refused;             /* there is no such run; then it is final */
     uint64_t bytes, block_bytes; /* reserved, and requested at the peak */
 };
 
@@ -23,10 +22,11 @@ struct search_question {
     int64_t first, unit, most; /* where to begin; sizes are multiples of unit, up to most */
     int n_above;               /* sizes above the best that are tried one by one */
     uint64_t limit_bytes;      /* 0: not known */
-    bool has_whole;            /* sizes are tried without `is_whole`, and the two that matter with it */
-    /* Prices one size; is_whole: with all of the run, not only the part that nearly always decides. False: recorded,
-     * and the search ends. */
-    bool (*look)(void *context, int64_t size, bool is_whole, struct search_point *point);
+    /* Prices one size. False: recorded, and the search ends. */
+    bool (*look)(void *context, int64_t size, struct search_point *point);
+    /* Only whether a size fits, which takes less time: bytes and block_bytes may be left 0. NULL: there is only
+     * look. */
+    bool (*fits)(void *context, int64_t size, struct search_point *point);
     void *context;
 };
 

@@ -71,12 +71,10 @@ static bool mup_init(struct trainer *t) {
     return ok;
 }
 
-static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_tensor *parameter) {
-    const struct settings *s = &t->settings;
-    const struct group group = group_of(t, parameter);
+/* What the settings say of every parameter. */
+static tl_optimizer_options common_options(const struct settings *s, const struct recipe *recipe) {
     tl_optimizer_options o = tl_optimizer_defaults(optimizer_kind(s));
     const bool is_muon = optimizer_kind(s) == TL_MUON;
-    o.lr = s->lr * group.lr * mup_of(t, parameter).lr;
     o.narrow = !strcmp(settings_choice(s, "moments"), "bf16");
     o.beta1 = s->beta1;
     o.beta2 = o.alpha = s->beta2;
@@ -85,11 +83,21 @@ static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_
     o.nesterov = is_muon || s->nesterov;
     o.ns_steps = (int)s->muon_steps;
     o.matches_adamw = !strcmp(settings_choice(s, "muon_scale"), "rms");
-    o.adamw = is_muon && !groups_has_muon(t->model, parameter);
-    o.weight_decay = group.decay >= 0 ? group.decay : tl_rank(parameter) >= 2 ? s->weight_decay : 0;
+    o.adamw = is_muon; /* of what muon leaves to it */
     o.ema = s->ema;
-    o.has_master = t->recipe->has_master;
-    o.stochastic = t->recipe->is_stochastic;
+    o.has_master = recipe->has_master;
+    o.stochastic = recipe->is_stochastic;
+    return o;
+}
+
+static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_optimizer_options *common,
+                                              const tl_tensor *parameter) {
+    const struct settings *s = &t->settings;
+    const struct group group = group_of(t, parameter);
+    tl_optimizer_options o = *common;
+    o.lr = s->lr * group.lr * mup_of(t, parameter).lr;
+    o.adamw = o.adamw && !groups_has_muon(t->model, parameter);
+    o.weight_decay = group.decay >= 0 ? group.decay : tl_rank(parameter) >= 2 ? s->weight_decay : 0;
     return o;
 }
 
@@ -128,10 +136,11 @@ static bool parameters_list(struct trainer *t) {
 
 /* One of the optimizer's for each bucket: this rank's part, or all of it. */
 static bool buckets_add(struct trainer *t) {
+    const tl_optimizer_options common = common_options(&t->settings, t->recipe);
     bool ok = true;
     for (int i = 0; ok && i < t->buckets.n; i++) {
         const struct bucket *k = &t->buckets.at[i];
-        tl_optimizer_options o = optimizer_options(t, k->members[0].parameter);
+        tl_optimizer_options o = optimizer_options(t, &common, k->members[0].parameter);
         char name[32];
         uint64_t before = k->own == k->flat ? 0 : (uint64_t)(t->mesh.sharded.rank * k->part);
         uint64_t after = (uint64_t)k->used - before - (uint64_t)tl_numel(k->own); /* may wrap: the end is padding */
@@ -184,10 +193,11 @@ bool trainer_optimizer_make(struct trainer *t) {
     ok = ok && mup_init(t);
     ok = ok && (t->dp.size == 1 || buckets_begin(t));
     const bool is_alone = t->dp.size == 1 || trainer_is_by_member(t);
+    const tl_optimizer_options common = common_options(s, t->recipe);
     t->optimizer = ok ? tl_optimizer_new(optimizer_kind(s)) : NULL;
     ok = t->optimizer != NULL;
     for (int i = 0; ok && is_alone && i < t->n_parameters; i++) {
-        tl_optimizer_options o = optimizer_options(t, t->parameters[i]);
+        tl_optimizer_options o = optimizer_options(t, &common, t->parameters[i]);
         ok = tl_optimizer_add(t->optimizer, t->names[i], t->parameters[i], &o);
     }
     return ok && (is_alone || buckets_add(t)) && trainer_states_make(t);

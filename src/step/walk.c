@@ -1,5 +1,7 @@
 #include "step/walk.h"
 
+#include "base/error.h"
+#include "base/memory.h"
 #include "device/devices.h"
 #include "step/cycle.h"
 #include "step/source.h"
@@ -64,22 +66,90 @@ bool walk_bill_kinds(void *context, enum step_kind kind, tl_ledger *ledger, tl_d
     return ok;
 }
 
-/* ---- The walk ---- */
+/* ---- Stretches that were run before ----
+ *
+ * What a stretch asks for follows from its kind, and what it gets from the layout of the pool (cycle.h). So one that
+ * begins with a layout from which its kind was run before costs as much, has the same peaks and leaves the same layout:
+ * it is left out, and the layout that it would leave is remembered as the tour's. The pool stays behind. What was left
+ * out since then is run after all before a stretch that is not known. */
 
+struct state {
+    struct pool_layout layout, blocks; /* what decides about other stretches; about steps, which order the pool first */
+};
+
+static bool state_read(struct state *s, const struct trainer *t) {
+    return cycle_layout_read(t, &s->layout) && cycle_blocks_read(t, &s->blocks);
+}
+static bool state_copy(struct state *to, const struct state *from) {
+    return (pool_layout_copy(&to->layout, &from->layout) && pool_layout_copy(&to->blocks, &from->blocks)) ||
+           error_memory(from->layout.n * sizeof *from->layout.words, "the layout of a pool");
+}
+static bool is_same(const struct state *a, const struct state *b, enum step_kind kind) {
+    return kind == KIND_STEP ? cycle_is_same(&a->blocks, &b->blocks) : cycle_is_same(&a->layout, &b->layout);
+}
+static void state_free(struct state *s) {
+    memory_free(s->layout.words);
+    memory_free(s->blocks.words);
+}
+
+enum { MOST_BEHIND = 4 };
 struct tour {
     struct trainer *t;
     const struct walker *w;
     int64_t done;
     bool is_settled, has_seen[KIND_COUNT];
+    struct state at, pool;                              /* where the tour is; where the pool is */
+    struct state before[KIND_COUNT], after[KIND_COUNT]; /* of the newest stretch of each kind that was run */
+    int64_t n_run[KIND_COUNT];
+    enum step_kind behind[MOST_BEHIND]; /* that lead from the pool to the tour */
+    int n_behind;
 };
+
+static void tour_free(struct tour *r) {
+    state_free(&r->at);
+    state_free(&r->pool);
+    for (int kind = 0; kind < KIND_COUNT; kind++) state_free(&r->before[kind]), state_free(&r->after[kind]);
+}
+
+static bool stretch_run(struct tour *r, enum step_kind kind) {
+    bool ok = state_copy(&r->before[kind], &r->pool) && walk_kind(r->t, kind, kind == KIND_STEP ? r->done : 0, r->w) &&
+              state_read(&r->pool, r->t) && state_copy(&r->after[kind], &r->pool);
+    r->n_run[kind]++;
+    return ok;
+}
+
+static bool catch_up(struct tour *r) {
+    bool ok = true;
+    for (int i = 0; ok && i < r->n_behind; i++) ok = stretch_run(r, r->behind[i]);
+    r->n_behind = 0;
+    return ok;
+}
+
+/* The first two steps are always run: a bill has the second. */
+static bool is_known(const struct tour *r, enum step_kind kind) {
+    return r->n_run[kind] > (kind == KIND_STEP) && is_same(&r->before[kind], &r->at, kind);
+}
+
+static bool stretch(struct tour *r, enum step_kind kind) {
+    if (!is_known(r, kind) || r->n_behind == MOST_BEHIND)
+        return catch_up(r) && stretch_run(r, kind) && state_copy(&r->at, &r->pool);
+    const bool stays = cycle_is_same(&r->after[kind].layout, &r->at.layout);
+    if (!stays) r->behind[r->n_behind++] = kind;
+    if (!stays && !state_copy(&r->at, &r->after[kind])) return false;
+    if (cycle_is_same(&r->at.layout, &r->pool.layout)) r->n_behind = 0;
+    return true;
+}
+
+/* ---- The walk ---- */
 
 /* Runs steps until `until` are done, except whole cycles of them. If no cycle is found, the walk jumps. */
 static bool steps_to(struct tour *r, int64_t until) {
     struct cycle cycle = {0};
     bool ok = true, is_watched = true;
     for (int n = 1; ok && r->done < until; n++) {
-        ok = walk_kind(r->t, KIND_STEP, r->done++, r->w);
-        enum cycle_news news = ok && is_watched ? cycle_look(&cycle, r->t) : CYCLE_NONE;
+        ok = stretch(r, KIND_STEP);
+        r->done++;
+        enum cycle_news news = ok && is_watched ? cycle_look(&cycle, &r->at.layout) : CYCLE_NONE;
         if (news == CYCLE_FAILED) ok = false;
         if (news == CYCLE_FOUND) {
             r->done += (until - r->done) / cycle.n_since * cycle.n_since;
@@ -102,7 +172,7 @@ static bool event(struct tour *r, bool *is_first) {
         if (!walk_is_due(r->t, (enum step_kind)kind, r->done) || (kind == KIND_SAVE && r->has_seen[kind])) continue;
         *is_first = *is_first || !r->has_seen[kind];
         r->has_seen[kind] = true;
-        ok = walk_kind(r->t, (enum step_kind)kind, 0, r->w);
+        ok = stretch(r, (enum step_kind)kind);
     }
     return ok;
 }
@@ -141,7 +211,7 @@ static bool tour_run(struct tour *r) {
         int64_t n = ok ? n_equal(r, &apart) : 0;
         if (n == 0 || is_first) cycle_end(&cycle), n_events = 0;
         if (n == 0) continue;
-        enum cycle_news news = cycle_look(&cycle, r->t);
+        enum cycle_news news = cycle_look(&cycle, &r->at.layout);
         if (news == CYCLE_FAILED) ok = false;
         if (news == CYCLE_FOUND) r->done += n / cycle.n_since * cycle.n_since * apart;
         else if (++n_events == MOST_EVENTS) r->done += n * apart, r->is_settled = false;
@@ -157,8 +227,9 @@ static bool walk_trainer(struct walk *walk, struct trainer *t, const struct walk
     for (int kind = 0; kind < KIND_COUNT; kind++)
         walk->counts[kind] =
             has_kind(t, (enum step_kind)kind) ? walk_n_due(every_of(t, (enum step_kind)kind), 0, t->settings.steps) : 0;
-    bool ok = tour_run(&tour);
+    bool ok = state_read(&tour.pool, t) && state_copy(&tour.at, &tour.pool) && tour_run(&tour);
     walk->is_settled = tour.is_settled;
+    tour_free(&tour);
     return ok;
 }
 

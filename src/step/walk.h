@@ -1,10 +1,11 @@
 /* walk.h: the schedule of a run, and the walk through it that gives its price.
  *
- * A run is a sequence of steps with evaluations, samples and saves after some of them, each billed to its own ledger.
- * The walk is the same sequence on meta, without the parts that are known to repeat: plain steps are run until the
- * pool's layout repeats (cycle.h) and whole cycles of them are left out, and so are equal evaluations or samples with
- * equal stretches between them. The rest runs in the order of the run, from the pool that the run would have, so
- * every kind starts from the same state as in the run. */
+ * A run is a sequence of steps with evaluations, samples and saves after some of them, each billed to its own
+ * ledger. The walk is the same sequence on meta, without the parts that are known to repeat: plain steps are run
+ * until the pool's layout repeats (cycle.h) and whole cycles of them are left out, and so are equal evaluations or
+ * samples with equal stretches between them. A stretch that begins with a layout from which its kind has run before
+ * is left out too. The rest runs in the order of the run, from the pool that the run would have, so every kind
+ * starts from the same state as in the run. */
 #ifndef STEP_WALK_H
 #define STEP_WALK_H
 

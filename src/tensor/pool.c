@@ -416,6 +416,18 @@ bool pool_layout_add(struct pool_layout *l, uint64_t word) {
     return true;
 }
 
+bool pool_layout_copy(struct pool_layout *to, const struct pool_layout *from) {
+    if (to->capacity < from->n) {
+        uint64_t *words = memory_resize(to->words, from->n * sizeof *words);
+        if (!words) return false;
+        to->words = words;
+        to->capacity = from->n;
+    }
+    if (from->n) memcpy(to->words, from->words, from->n * sizeof *from->words);
+    to->n = from->n;
+    return true;
+}
+
 /* A free block is known by its size, and by its place in its bin: what is taken on both its sides stays taken, so it
  * is cut up and joined again within its own bounds, wherever they are. Two things may change them: a segment that is
  * free as a whole can go back to the device, and the hot block joins its neighbours. */
@@ -439,6 +451,30 @@ bool pool_layout_read(struct pool *pool, struct pool_layout *l) {
         for (const struct block *b = s->first; ok && b; b = b->after)
             if (!b->is_free && b != pool->hot) ok = pool_layout_add(l, b->serial);
     for (int i = 0; ok && i < 2; i++) ok = bins_describe(pool, &pool->heap[i], l);
+    lock_release(&pool->lock);
+    return ok;
+}
+
+/* The segment, then for each taken block the free bytes before it and its serial; free bytes at the end. Free
+ * neighbours count as one: the hot block joins them before anything is ordered. */
+static bool segment_describe(const struct pool *pool, const struct segment *s, struct pool_layout *l) {
+    uint64_t n_free = 0;
+    bool ok = pool_layout_add(l, s->bytes << 1 | s->is_small);
+    for (const struct block *b = s->first; ok && b; b = b->after) {
+        const bool is_taken = !b->is_free && b != pool->hot;
+        if (!is_taken) n_free += b->bytes;
+        if (!is_taken && b->after) continue;
+        ok = pool_layout_add(l, n_free) && (!is_taken || pool_layout_add(l, b->serial));
+        n_free = 0;
+    }
+    return ok;
+}
+
+bool pool_blocks_read(struct pool *pool, struct pool_layout *l) {
+    bool ok = true;
+    l->n = 0;
+    lock_take(&pool->lock);
+    for (const struct segment *s = pool->segments; ok && s; s = s->next) ok = segment_describe(pool, s, l);
     lock_release(&pool->lock);
     return ok;
 }

@@ -38,6 +38,9 @@ struct pool_layout {
 };
 bool pool_layout_read(struct pool *pool, struct pool_layout *layout); /* in place of what it held; false: no memory */
 bool pool_layout_add(struct pool_layout *layout, uint64_t word);
+bool pool_layout_copy(struct pool_layout *to, const struct pool_layout *from); /* false: no memory */
+/* The part of it that is left when free blocks are brought into order (pool_order): where blocks are, and which. */
+bool pool_blocks_read(struct pool *pool, struct pool_layout *layout);
 
 /* Runs fn with the device's account locked. */
 void pool_account(struct pool *pool, void (*fn)(struct held *held, void *context), void *context);
