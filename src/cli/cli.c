@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/number.h"
 #include "base/json.h"
 #include "tensor/device.h"
 
@@ -52,5 +53,13 @@ const char *active_text(const tl_model_config *c, char *buffer) {
     *buffer = 0;
     if (c->n_experts)
         snprintf(buffer, 64, ", of which %s active", grouped_text((uint64_t)tl_model_config_active_parameters(c), n));
+    return buffer;
+}
+
+const char *trained_text(int64_t n_trained, int64_t n_parameters, bool has_lora, char *buffer) {
+    char n[32];
+    number_print(buffer, TRAINED_TEXT, "%s parameters%s, %.3g %% of the model's; the %s frozen",
+                 grouped_text((uint64_t)n_trained, n), has_lora ? " of adapters" : "",
+                 100 * (double)n_trained / (double)n_parameters, has_lora ? "model is" : "others are");
     return buffer;
 }

@@ -80,6 +80,9 @@ int settings_flag(struct settings *s, const char *command, const struct option *
 /* ", of which 12,879,925,248 active" behind the number of a model's parameters: those that a token meets; "" if it has
  * no experts. Room for 64. */
 const char *active_text(const tl_model_config *c, char *buffer);
+/* "4,096 parameters of adapters, 0.1 % of the model's; the model is frozen". TRAINED_TEXT bytes. */
+enum { TRAINED_TEXT = 128 };
+const char *trained_text(int64_t n_trained, int64_t n_parameters, bool has_lora, char *buffer);
 int cli_error(void);
 int cli_error_of(const char *command);
 int cli_error_code(void); /* the code alone */

@@ -286,7 +286,7 @@ static int fit_run(struct plan_flags *f) {
 }
 
 #define FIT_FLAGS PLAN_DEVICE_FLAGS "--tokens --tokens-per-parameter --price-per-hour --days --money --hardware --json "
-#define FIT_UNREAD PLAN_UNREAD "--steps --seed --seed-data --label-smoothing --z-loss "
+#define FIT_UNREAD PLAN_UNREAD PLAN_UNREAD_FLOPS "--steps --seed --seed-data "
 static const struct option_form forms[] = {
     {"fit", FIT_FLAGS "--unit", FIT_UNREAD},
     {"fit model", FIT_FLAGS "--family", FIT_UNREAD "--model"},

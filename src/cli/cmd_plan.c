@@ -383,7 +383,7 @@ static const struct option_form forms[] = {
                        "--hardware --json --csv --markdown --full --svg",
      PLAN_UNREAD},
     {"plan --sweep", PLAN_DEVICE_FLAGS "--sweep --tokens --price-per-hour --mfu --hardware --json",
-     PLAN_UNREAD "--label-smoothing --z-loss"},
+     PLAN_UNREAD PLAN_UNREAD_FLOPS},
     {"plan --layouts", PLAN_DEVICE_FLAGS "--layouts --all --price-per-hour --hardware --json",
      PLAN_UNREAD "--sp --steps --seed --seed-data --sample-tokens --prompt"},
     {"plan --best", PLAN_DEVICE_FLAGS "--best --price-per-hour --hardware --json --csv --markdown", ""},

@@ -52,6 +52,8 @@ struct plan_flags {
     "--eps --weight-decay --groups --muon-momentum --muon-scale --clip --on-nonfinite --seed-init --seed-dropout "   \
     "--seed-sample --sampling --eval-every --eval-batches --sample-every --temperature --top-k --top-p --log-every " \
     "--save-every --save-best --early-stop --keep "
+/* They change the FLOPs of a step and nothing else: forms that show no FLOPs refuse them too. */
+#define PLAN_UNREAD_FLOPS "--label-smoothing --z-loss "
 /* Whether a plan of one run reads a setting. */
 bool plan_reads(const char *setting);
 

@@ -37,10 +37,9 @@ static void model_lines(struct sheet *s, const struct plan *plan) {
     sheet_row(s, SHEET_SAID, "model", NULL), sheet_text(s, plan->settings.model);
     sheet_row(s, SHEET_SAID, "parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_parameters);
     if (p->n_trained != p->n_parameters) {
-        const bool has_lora = plan->settings.lora > 0;
-        sheet_line(s, SHEET_BRIEF, "trained: %s parameters%s, %.3g %% of the model's; the %s frozen",
-                   grouped_text((uint64_t)p->n_trained, n), has_lora ? " of adapters" : "",
-                   100 * (double)p->n_trained / (double)p->n_parameters, has_lora ? "model is" : "others are");
+        char trained[TRAINED_TEXT];
+        sheet_line(s, SHEET_BRIEF, "trained: %s",
+                   trained_text(p->n_trained, p->n_parameters, plan->settings.lora > 0, trained));
         sheet_row(s, SHEET_SAID, "trained_parameters", NULL), sheet_whole(s, SHEET_NUMBER, (count)p->n_trained);
     }
     if (c->n_experts)

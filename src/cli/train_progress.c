@@ -96,11 +96,9 @@ static void model_print(FILE *to, const struct opening *o) {
 
 /* What is trained, where that is not all of the model. */
 static void tuning_print(FILE *to, const struct opening *o) {
-    char n[32];
+    char trained[TRAINED_TEXT];
     if (o->n_trained != o->n_parameters)
-        row(to, "trained", "%s parameters%s, %.3g %% of the model's; the %s frozen",
-            grouped_text((uint64_t)o->n_trained, n), o->settings->lora ? " of adapters" : "",
-            100 * (double)o->n_trained / (double)o->n_parameters, o->settings->lora ? "model is" : "others are");
+        row(to, "trained", "%s", trained_text(o->n_trained, o->n_parameters, o->settings->lora > 0, trained));
 }
 
 static void groups_print(FILE *to, const struct opening *o) {
