@@ -2292,6 +2292,9 @@ typedef struct tl_saves {
 TL_API tl_tensor *tl_gradient_of_output(tl_gradient *g, int output); /* NULL: no gradient arrived there */
 TL_API tl_tensor *tl_gradient_input(tl_gradient *g, int input);      /* a saved input */
 TL_API tl_tensor *tl_gradient_output(tl_gradient *g, int output);    /* a saved output */
+/* For rules of tl_function, which keep results themselves: x as result `output`, with its history if the gradient is to
+ * have a derivative. */
+TL_API tl_tensor *tl_gradient_result(tl_gradient *g, int output, tl_tensor *x);
 TL_API const void *tl_gradient_attr(tl_gradient *g);
 TL_API bool tl_gradient_needs(tl_gradient *g, int input);
 TL_API void tl_gradient_set(tl_gradient *g, int input, tl_tensor *grad);

@@ -1,6 +1,7 @@
 /* Custom ops take the same path as all others: checked, priced, recorded, with errors that name them. */
 #include "support/check.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -446,6 +447,25 @@ static void a_function_is_released_when_nothing_is_recorded(void **state) {
     expect_equal(released, 3);
 }
 
+/* y = e^x: dx = g y, with the y that was computed. */
+static void exp_rule(tl_gradient *g, void *context) {
+    tl_tensor *y = tl_gradient_result(g, 0, context);
+    tl_gradient_set(g, 0, tl_mul(tl_gradient_of_output(g, 0), y));
+    expect_refused(tl_gradient_result(g, 1, context), "no result 1");
+}
+
+static void a_result_that_a_function_keeps_has_a_history(void **state) {
+    (void)state;
+    tl_tensor *x = tl_requires_grad(vector(2, (double[]){0, 1}), true), *first, *second;
+    bool before = tl_set_grad_mode(false);
+    tl_tensor *y = tl_exp(x), *out = y;
+    tl_set_grad_mode(before);
+    assert_true(tl_function(exp_rule, y, NULL, &x, 1, &out, 1));
+    assert_true(tl_gradients(tl_sum_all(out), NULL, &x, 1, TL_CREATE_GRAPH, &first));
+    assert_true(tl_gradients(tl_sum_all(first), NULL, &x, 1, 0, &second));
+    expect_true(fabs(tl_at(second, (int64_t[]){1}) - 2.718281828) < 1e-6);
+}
+
 static void rule_of_meta(tl_gradient *g, void *context) {
     (void)context;
     tl_gradient_set(g, 0, tl_ones(TL_SHAPE(2), TL_F64, check_meta()));
@@ -520,6 +540,7 @@ int main(void) {
         TEST(kernels_that_fail_or_are_missing_are_named),
         TEST(a_function_brings_a_rule_and_no_kernel),
         TEST(a_function_is_released_when_nothing_is_recorded),
+        TEST(a_result_that_a_function_keeps_has_a_history),
         TEST(a_gradient_on_another_device_is_refused),
         TEST(a_function_survives_every_failing_allocation),
         TEST(a_kept_result_can_be_given_to_the_scope),

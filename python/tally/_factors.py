@@ -35,15 +35,13 @@ def _cholesky_solve_function():
         def forward(ctx, B, L, upper):
             X = _solve_by(L, B, upper)
             ctx.upper = upper
-            ctx.save_for_backward(B, L, X)
+            ctx.save_for_backward(L, X)
             return X
 
         @staticmethod
         def backward(ctx, g):
             """dB = A^-1 g; dL = -(dB X^T + X dB^T) L"""
-            B, L, X = ctx.saved_tensors
-            if f.is_grad_enabled():  # a derivative of this is wanted, and X as a function of B and L
-                X = cholesky_solve(B, L, ctx.upper)
+            L, X = ctx.saved_tensors
             dB = cholesky_solve(g, L, ctx.upper)
             half = f.matmul(dB, _mT(X))
             both = f.neg(f.add(half, _mT(half)))

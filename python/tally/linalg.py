@@ -433,15 +433,12 @@ def _pinv_function():
             inverse = f.where(keeps, f.reciprocal(f.where(keeps, values, 1.0)), 0.0)
             P = f.matmul(f.mul(_mT(right), lib.tl_unsqueeze(inverse, -2)), _mT(left))
             ctx.save_for_backward(A, P)
-            ctx.options = hermitian, atol, rtol
             return P
 
         @staticmethod
         def backward(ctx, g):
             """With h = g^T: dA = -(P h P)^T + (1 - A P) h P P^T + P^T P h (1 - P A)"""
             A, P = ctx.saved_tensors
-            if f.is_grad_enabled():  # a derivative of this is wanted, and P as a function of A
-                P = Pinv.apply(A, *ctx.options)
             h, Pt = _mT(g), _mT(P)
             hP = f.matmul(h, P)
             hPPt, PtPh = f.matmul(hP, Pt), f.matmul(Pt, f.matmul(P, h))

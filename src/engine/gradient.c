@@ -32,15 +32,27 @@ tl_tensor *tl_gradient_input(tl_gradient *g, int i) {
     return unpack(g, i >= 0 && i < g->node->n_saved_inputs ? &g->node->saved[i] : &nothing, "input", i);
 }
 
+/* For higher derivatives a result knows its node. */
+static tl_tensor *with_history(tl_gradient *g, int j, tl_tensor *x) {
+    if (!x || !g->creates_graph) return x;
+    tl_tensor *recorded = scope_adopt(tensor_alias(x));
+    if (recorded) node_attach(g->node, recorded, j);
+    return recorded;
+}
+
 tl_tensor *tl_gradient_output(tl_gradient *g, int j) {
     static const struct saved nothing;
     if (!has_gradient(g)) return NULL;
     struct node *n = g->node;
     tl_tensor *x = unpack(g, j >= 0 && j < n->n_outputs ? &n->saved[n->n_saved_inputs + j] : &nothing, "output", j);
-    if (!x || !g->creates_graph) return x;
-    tl_tensor *recorded = scope_adopt(tensor_alias(x)); /* for higher derivatives the output knows its node */
-    if (recorded) node_attach(n, recorded, j);
-    return recorded;
+    return with_history(g, j, x);
+}
+
+tl_tensor *tl_gradient_result(tl_gradient *g, int j, tl_tensor *x) {
+    if (!has_gradient(g) || !tensor_check(x, g->node->op->name)) return NULL;
+    if (j >= 0 && j < g->node->n_outputs && dtype_is_float(x->dtype)) return with_history(g, j, x);
+    error_set(TL_ERROR_USE, "%s: it has no result %d with a gradient", g->node->op->name, j);
+    return NULL;
 }
 
 tl_tensor *tl_gradient_of_output(tl_gradient *g, int j) {

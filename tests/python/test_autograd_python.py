@@ -67,6 +67,21 @@ def two_results(m):
 
 
 def functions():
+    def saves_its_result(m):
+        def forward(ctx, x):
+            y = x.exp()
+            ctx.save_for_backward(x, y)
+            return y
+
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[1]
+        x = leaf(m, 0.5, 1)
+        y = function_of(m, forward, backward).apply(x)
+        first, = m.autograd.grad((y * y).sum(), x, create_graph=True)
+        second, = m.autograd.grad(first.sum(), x, create_graph=True)
+        third, = m.autograd.grad(second.sum(), x)
+        return y, first, second, third
+
     def simple(m):
         x, y = leaf(m, 1, 2, 3), leaf(m, 4, 5, 6)
         a, b = two_results(m).apply(x, y, 3.0)

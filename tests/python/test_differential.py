@@ -1354,8 +1354,8 @@ ELSEWHERE = {
     "tests/test_parallel.c": "model_pipeline",
     "tests/test_comm.c": "all_reduce all_reduce_ reduce_scatter all_gather all_to_all broadcast",
     "tests/python/test_gguf.py": "gguf_get gguf_writer_tensor",
-    "tests/test_custom_op.c": "function scope_give gradient_of_output gradient_input gradient_output gradient_set "
-                              "call_input op_call",
+    "tests/test_custom_op.c": "function scope_give gradient_of_output gradient_input gradient_output gradient_result "
+                              "gradient_set call_input op_call",
 }
 
 

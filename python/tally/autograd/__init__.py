@@ -316,8 +316,13 @@ class Context:
 class _Rule:
     """One call of a Function, held by the graph."""
 
-    def __init__(self, function, context, positions, outputs):
+    def __init__(self, function, context, positions, outputs, given):
         self.function, self.context, self.positions = function, context, positions
+        numbers = iter(range(len(outputs)))  # of those that are tensors
+        places = [(x, next(numbers)) for x in outputs if isinstance(x, Tensor)]
+        # Which saved tensors are results of this call: for a derivative of the gradient they have a history.
+        self.kept = {k: j for k, s in enumerate(context._saved) for x, j in places
+                     if s is x and x.dtype.is_floating_point and not any(s is a for a in given)}
         self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) if isinstance(x, Tensor) else None
                       for x in outputs]
 
@@ -334,7 +339,14 @@ class _Rule:
 
     def run(self, g):
         name, n = f"function {self.function.__name__}Backward", len(self.context.needs_input_grad)
-        results = self.function.backward(self.context, *self.gradients(g))
+        saved = self.context._saved
+        if saved and self.kept and is_grad_enabled():
+            self.context._saved = tuple(lib.wrap(Tensor, c.tl_gradient_result(g, self.kept[k], _give(x)))
+                                        if k in self.kept else x for k, x in enumerate(saved))
+        try:
+            results = self.function.backward(self.context, *self.gradients(g))
+        finally:
+            self.context._saved = saved
         results = results if isinstance(results, tuple) else (results,)
         if len(results) < n or any(r is not None for r in results[n:]):
             raise RuntimeError(f"{name} returned an incorrect number of gradients (expected {n}, got {len(results)})")
@@ -382,7 +394,7 @@ class Function:
         tensors = [x for x in outputs if isinstance(x, Tensor)]
         inputs = [(i, a) for i, a in enumerate(args) if isinstance(a, Tensor)]
         if is_grad_enabled() and any(ctx.needs_input_grad) and tensors:
-            hung = iter(_hang(_Rule(cls, ctx, [i for i, _ in inputs], outputs), [a for _, a in inputs], tensors))
+            hung = iter(_hang(_Rule(cls, ctx, [i for i, _ in inputs], outputs, args), [a for _, a in inputs], tensors))
             fresh = [next(hung) if isinstance(x, Tensor) else x for x in outputs]
             outputs = [lib.tl_detach(f) if any(x is n for n in ctx._no_grad_for) else f for x, f in zip(outputs, fresh)]
         return tuple(outputs) if isinstance(made, (tuple, list)) else outputs[0]
