@@ -73,7 +73,8 @@ static int order(const void *a, const void *b) {
     count fx = group_flops(x), fy = group_flops(y);
     if (fx != fy) return fx < fy ? 1 : -1;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return strcmp(x->name, y->name);
+    const int by_name = strcmp(x->name, y->name);
+    return by_name ? by_name : (x->dtype > y->dtype) - (x->dtype < y->dtype);
 }
 
 bool groups_by_module(struct plan_groups *g, const struct price *p, enum step_kind kind) {

@@ -31,7 +31,11 @@ pytestmark = [
 ]
 
 MODELS = {"nano": 6, "tiny": 4, "tiny-gpt2": 4, "small": 6, "gpt2-124m": 6, "llama-3.2-1b": 2, "llama-3-8b": 2,
-          "qwen2.5-0.5b": 2, "llama-3-70b": 0.5, "config.json": 5}
+          "qwen2.5-0.5b": 2, "llama-3-70b": 0.5, "config.json": 5, "tiny-moe": 4}
+# Of each family one, with a few layers.
+LARGE = {name: 1 for name in ("mixtral-8x7b", "qwen3-30b-a3b", "olmoe-1b-7b", "gpt-oss-20b", "deepseek-v2-lite",
+                              "deepseek-v3", "llama-4-scout", "gemma-3-1b", "gemma-3-27b", "gemma-2-2b", "qwen3-0.6b",
+                              "phi-4", "smollm3-3b", "falcon-7b", "starcoder-1b", "olmo2-1b", "pythia-410m")}
 CHIPS = ["V100", "A100", "A100-40", "H100", "H100 PCIe", "H200", "B200", "L40S", "RTX 4090", "MI300X", "cpu",
          "TPU v5p", "meta:h200"]
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1376,
@@ -43,8 +47,10 @@ CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_
 def question(number):
     """Random arguments of `tally`, and files that they name."""
     r = random.Random(number)
-    model = r.choices(list(MODELS), MODELS.values())[0]
-    most = {"nano": 512, "tiny": 512, "tiny-gpt2": 512, "small": 512, "gpt2-124m": 1024}.get(model, 4096)
+    models = {**MODELS, **LARGE}
+    model = r.choices(list(models), models.values())[0]
+    most = {"nano": 512, "tiny": 512, "tiny-gpt2": 512, "tiny-moe": 512, "small": 512, "gpt2-124m": 1024,
+            "pythia-410m": 2048}.get(model, 4096)
     seq = r.choice([n for n in (64, 100, 256, 384, 1000, 2048, 4096) if n <= most])
     batch = r.choice([1, 2, 3, 4, 8, 16, 64])
     args = ["plan", "--model", model, "--device", r.choice(CHIPS), "--seq", str(seq), "--batch", str(batch),
@@ -56,14 +62,16 @@ def question(number):
 
     maybe(0.7, "--checkpointing", r.choice("none every-k sqrt full nothing selective".split()))
     maybe(0.4, "--accum", r.choice([2, 4, 7, 1000 if most <= 512 else 8]))
-    maybe(0.3, "--optimizer", r.choice("adam sgd adagrad rmsprop".split()))
+    maybe(0.3, "--optimizer", r.choice("adam sgd adagrad rmsprop muon lion".split()))
     maybe(0.5, "--tokens", r.choice(["300B", "1T", "1e9", "15T"]))
     maybe(0.4, "--price-per-hour", r.choice(["2", "3.5", "0.1"]))
     maybe(0.2, "--memory-limit", r.choice(["24GiB", "80GB", "5000000000", "640MB"]))
     maybe(0.1, "--peak", "123e12")
     if "cpu" in args:
         args += ["--memory-limit", "8GiB"]  # instead of the memory of this machine, which a browser does not know
-    maybe(0.1, "--layers", r.choice([1, 3]))
+    maybe(0.8 if model in LARGE else 0.1, "--layers", r.choice([1, 3]))
+    maybe(0.1, "--label-smoothing", "0.1")
+    maybe(0.1, "--moments", "bf16")
     if r.random() < 0.3:
         args[args.index("--batch") + 1] = str(64 * batch)
         args += ["--devices", str(r.choice([8, 16, 64]))]
@@ -73,10 +81,15 @@ def question(number):
         maybe(0.2, "--sp")
         maybe(0.5, "--shard", r.choice("zero1 zero2 zero3".split()))
         maybe(0.2, "--fabric", r.choice(["p4d", "ethernet"]))
+    if "--devices" not in args and r.random() < 0.25:  # a part of the parameters is trained
+        args += r.choice([["--lora", "8"], ["--lora", "16", "--lora-base", r.choice("nvfp4 mxfp8 mxfp4".split())],
+                          ["--lora", "4", "--lora-alpha", "32"], ["--train-only", "*norm*"], ["--freeze", "*.0.*"]])
     maybe(0.03, "--batch", r.choice(["x", "0", "1e30"]))  # which is refused
     maybe(0.02, "--model", "llama-4")
     if r.random() < 0.1:  # which reads little else
         args = [*args[:args.index("--recipe") + 2], "--inference", "--json"]
+        if "cpu" in args:
+            args[args.index("cpu")] = "H200"  # it takes no --memory-limit
         return {"args": args, "files": {"config.json": json.dumps(CONFIG)} if model == "config.json" else {}}
     # The limits of growth take many prices, which are quick where little fits.
     if model == "nano" and not {"nothing", "--devices"} & set(args) and r.random() < 0.25:
@@ -88,6 +101,11 @@ def question(number):
     if "--short" in args and r.random() < 0.12:  # many are refused
         args.remove("--short")
         args += ["--as", r.choice("pytorch-fsdp megatron hf-trainer hf-trainer llm.c llmq jax".split())]
+        if r.random() < 0.7:  # as most of them are trained
+            args[args.index("--recipe") + 1] = "bf16"
+            while unknown := {"--optimizer", "--moments", "--lora", "--label-smoothing"} & set(args):
+                at = args.index(min(unknown))
+                del args[at:at + 2]
     return {"args": args, "files": {"config.json": json.dumps(CONFIG)} if model == "config.json" else {}}
 
 
