@@ -1,5 +1,5 @@
 /* architecture.h: what each family of models is made of. The rows are in architectures.c; transformer.c builds a
- * model of one, and config.c counts its parameters and reads and writes its config.json. */
+ * model of one, config.c counts its parameters, and config_file.c reads and writes its config.json. */
 #ifndef NN_ARCHITECTURE_H
 #define NN_ARCHITECTURE_H
 
