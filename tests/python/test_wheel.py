@@ -108,10 +108,12 @@ from tally import _library
 x = tally.randn(4, 8, requires_grad=True)
 (x @ x.T).sum().backward()
 assert x.grad.shape == (4, 8) and tally.from_numpy(x.detach().numpy()).equal(x.detach())
+assert tally.linalg.inv(2 * tally.eye(2)).equal(tally.eye(2) / 2)
 maps = {line.split()[-1] for line in open('/proc/self/maps') if '.so' in line}
 home = os.path.dirname(tally.__file__)
 assert sys.prefix in home, home
-ours = ('libtally', 'libjansson', 'libblis', 'libopenblas', 'libgomp', 'libgfortran', '_native')
+ours = ('libtally', 'libjansson', 'libblis', 'libopenblas', 'liblapack', 'libblas', 'libgomp', 'libgfortran',
+        '_native')
 carried = [m for m in maps if os.path.basename(m).startswith(ours) and 'numpy' not in m]
 print(_library.is_compiled, sorted({os.path.basename(m).split('.')[0] for m in carried}))
 assert carried and all(m.startswith(home) for m in carried), carried
