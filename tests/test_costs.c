@@ -1200,6 +1200,34 @@ static void block_formats_count_values_and_scales(void **state) {
     COST(tl_dequantize(&q, TL_BF16), "dequantize", 256 + 16, 128 + 16 + 4, 512); /* 16 products of scales */
 }
 
+/* x (8,4), up and gate (6,4), down (5,6), f32; n = 8 rows */
+static void joined_layers_count_as_their_parts(void **state) {
+    (void)state;
+    tl_tensor *x = leaf(tl_ones(TL_SHAPE(8, 4), TL_F32, NULL)), *up = leaf(tl_ones(TL_SHAPE(6, 4), TL_F32, NULL));
+    tl_tensor *down = leaf(tl_ones(TL_SHAPE(5, 6), TL_F32, NULL)), *gate = leaf(tl_ones(TL_SHAPE(6, 4), TL_F32, NULL));
+    tl_tensor *b = leaf(tl_ones(TL_SHAPE(6), TL_F32, NULL)), *c = leaf(tl_ones(TL_SHAPE(5), TL_F32, NULL));
+    tl_tensor *g = tl_ones(TL_SHAPE(8, 5), TL_F32, NULL);
+    const int n = 8, C = 4, F = 6, D = 5;
+    begin();
+    tl_backward(gelu_mlp(x, up, b, down, c), g, 0);
+    ROW("gelu_mlp", TL_FORWARD, 1, 2 * n * C * F + 10 * n * F + 2 * n * F * D + n * D,
+        4 * (n * C + F * C + D * F + F + D), 4 * (n * D + 2 * n * F)); /* y and h are kept */
+    ROW("gelu_mlp_grad", TL_BACKWARD, 1, 2 * n * D * F + 20 * n * F, 4 * (n * D + D * F + n * F), 4 * (n * F + F));
+    ROW("matmul", TL_BACKWARD, 3, 2 * (n * D * F + 2 * n * F * C),
+        4 * ((n * D + n * F) + (n * F + n * C) + (n * F + F * C)), 4 * (D * F + F * C + n * C));
+    end();
+    begin();
+    tl_backward(swiglu_mlp(x, gate, up, down), g, 0);
+    ROW("swiglu_mlp", TL_FORWARD, 1, 4 * n * C * F + 5 * n * F + 2 * n * F * D, 4 * (n * C + 2 * F * C + D * F),
+        4 * (n * D + 3 * n * F));
+    ROW("swiglu_mlp_grad", TL_BACKWARD, 1, 2 * n * D * F + 11 * n * F, 4 * (n * D + D * F + 2 * n * F), 4 * 2 * n * F);
+    end();
+    bool grad = tl_set_grad_mode(false);
+    COST(gelu_mlp(x, up, NULL, down, NULL), "gelu_mlp", 2 * n * C * F + 9 * n * F + 2 * n * F * D,
+         4 * (n * C + F * C + D * F), 4 * n * D);
+    tl_set_grad_mode(grad);
+}
+
 /* x (16,32) and w (48,32), bf16: 512 and 1536 numbers. */
 static void eight_bit_products_count_what_they_read(void **state) {
     (void)state;
@@ -1324,6 +1352,7 @@ int main(void) {
         TEST(numbers_cost_what_tensors_cost),
         TEST(totals_exceed_64_bits),
         TEST(block_formats_count_values_and_scales),
+        TEST(joined_layers_count_as_their_parts),
         TEST(eight_bit_products_count_what_they_read),
         TEST(random_numbers_in_place_are_written_and_not_read),
         TEST(collectives_move_bytes),

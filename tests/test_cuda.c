@@ -6,6 +6,7 @@
  * TALLY_TEST_PART=2/8 every eighth sample from the second on; TALLY_TEST=NAME runs only the tests of that name ('*'
  * stands for anything).
  */
+#include "ops/ops.h"
 #include "support/samples.h"
 
 #include "tensor/device.h"
@@ -624,6 +625,57 @@ static void the_head_is_as_exact_as_its_parts(void **state) {
         }
         results_free(&exact), results_free(&parts), results_free(&fused);
     }
+}
+
+/* ---- MLPs as one op, with several tiles for each block: the same rule for the result and all gradients ---- */
+
+static void mlp_results(bool is_gated, bool is_joined, tl_dtype drawn_as, tl_dtype dtype, struct results *r) {
+    enum { X, UP, DOWN, UP_BIAS, DOWN_BIAS, GATE = UP_BIAS, N_IN = 5 };
+    static const int64_t shapes[N_IN][2] = {{4200, 264}, {1032, 264}, {136, 1032}, {1032, 264}, {136, 1}};
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *in[N_IN];
+    tl_seed(78);
+    for (int i = 0; i < N_IN; i++) {
+        const bool is_bias = i >= UP_BIAS && !(is_gated && i == GATE);
+        tl_tensor *drawn = tl_normal(is_bias ? 1 : 2, shapes[i], 0, i == X ? 1 : 0.1, drawn_as, cpu);
+        in[i] = tl_requires_grad(tl_detach(tl_cast(tl_to(drawn, cuda), dtype)), true);
+    }
+    tl_tensor *y;
+    if (is_gated)
+        y = is_joined ? swiglu_mlp(in[X], in[GATE], in[UP], in[DOWN])
+                      : tl_linear(tl_swiglu(tl_linear(in[X], in[GATE], NULL), tl_linear(in[X], in[UP], NULL)), in[DOWN],
+                                  NULL);
+    else
+        y = is_joined ? gelu_mlp(in[X], in[UP], in[UP_BIAS], in[DOWN], in[DOWN_BIAS])
+                      : tl_linear(tl_gelu(tl_linear(in[X], in[UP], in[UP_BIAS])), in[DOWN], in[DOWN_BIAS]);
+    tl_tensor *seed = tl_cast(tl_to(tl_normal(TL_SHAPE(4200, 136), 0, 1, TL_BF16, cpu), cuda), dtype);
+    tl_backward(y, seed, 0);
+    result_add(r, y);
+    for (int i = 0; i < N_IN - is_gated; i++) result_add(r, tl_grad_of(in[i]));
+    assert_int_equal(tl_error(), TL_OK);
+    tl_scope_end(scope);
+}
+
+static void joined_layers_are_as_exact_as_their_parts(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    for (int is_f16 = 0; is_f16 < 2; is_f16++)
+        for (int is_gated = 0; is_gated < 2; is_gated++) {
+            const tl_dtype dtype = is_f16 ? TL_F16 : TL_BF16;
+            struct results exact = {0}, parts = {0}, joined = {0}, again = {0};
+            mlp_results(is_gated, false, dtype, TL_F64, &exact);
+            mlp_results(is_gated, false, dtype, dtype, &parts);
+            mlp_results(is_gated, true, dtype, dtype, &joined);
+            mlp_results(is_gated, true, dtype, dtype, &again);
+            for (int k = 0; k < exact.n; k++) {
+                double own = distance(&joined, &exact, k), theirs = distance(&parts, &exact, k);
+                print_message("    %s %s, result %d: %.2g from f64, its parts %.2g\n", is_gated ? "swiglu" : "gelu",
+                              tl_dtype_name(dtype), k, own, theirs);
+                assert_true(own <= 1.1 * theirs);
+                assert_true(apart(&joined, &again, k) == 0);
+            }
+            results_free(&exact), results_free(&parts), results_free(&joined), results_free(&again);
+        }
 }
 
 /* ---- Attention of any length ---- */
@@ -1275,6 +1327,7 @@ int main(void) {
         cmocka_unit_test(orders_are_those_of_the_cpu),
         cmocka_unit_test(losses_in_chunks_are_those_of_the_cpu),
         cmocka_unit_test(the_head_is_as_exact_as_its_parts),
+        cmocka_unit_test(joined_layers_are_as_exact_as_their_parts),
         cmocka_unit_test(attention_of_any_length_is_right_and_at_its_price),
         cmocka_unit_test(large_sizes_equal_those_of_the_cpu),
         cmocka_unit_test(timed_products_are_right),

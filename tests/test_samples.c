@@ -328,7 +328,7 @@ static double directional_at(struct walk *w, tl_tensor **in, tl_tensor **leaf, i
 }
 
 /* Ops whose gradient cannot be differentiated: these, and no others, say so. */
-static const char *const only_once[] = {"attention", "linear_cross_entropy"};
+static const char *const only_once[] = {"attention", "linear_cross_entropy", "gelu_mlp", "swiglu_mlp"};
 static int n_once[sizeof only_once / sizeof *only_once];
 
 static void refusal_is_known(struct walk *w) {
@@ -652,9 +652,19 @@ static void results_do_not_depend_on_threads(void **state) {
 
 /* Ops whose blocks and multiply-adds depend on the instruction set: equal except for the order and number of
  * roundings. */
-static const char *const product_ops[] = {
-    "matmul",    "matmul_acc",     "grouped_matmul",      "grouped_matmul_acc", "grouped_outer", "grouped_outer_acc",
-    "attention", "attention_grad", "linear_cross_entropy"};
+static const char *const product_ops[] = {"matmul",
+                                          "matmul_acc",
+                                          "grouped_matmul",
+                                          "grouped_matmul_acc",
+                                          "grouped_outer",
+                                          "grouped_outer_acc",
+                                          "gelu_mlp",
+                                          "gelu_mlp_grad",
+                                          "swiglu_mlp",
+                                          "swiglu_mlp_grad",
+                                          "attention",
+                                          "attention_grad",
+                                          "linear_cross_entropy"};
 
 /* One call with its gradients, by the kernels of one set. The gradient of the result is drawn if there is none yet.
  * True: a product was among its ops. */

@@ -19,9 +19,13 @@ tl_dtype tl_set_autocast(tl_dtype dtype) {
 
 static bool is_eligible(const tl_tensor *x) { return x->dtype == TL_F32 || x->dtype == TL_F16 || x->dtype == TL_BF16; }
 
-tl_tensor *autocast_narrow(tl_tensor *x) {
+tl_dtype autocast_narrow_dtype(const tl_tensor *x) {
     const uint8_t on = thread_state()->autocast;
-    return on && x && is_eligible(x) ? inner_calls.cast(x, (tl_dtype)(on - 1)) : x;
+    return on && is_eligible(x) ? (tl_dtype)(on - 1) : x->dtype;
+}
+
+tl_tensor *autocast_narrow(tl_tensor *x) {
+    return x && thread_state()->autocast && is_eligible(x) ? inner_calls.cast(x, autocast_narrow_dtype(x)) : x;
 }
 
 tl_tensor *autocast_wide(tl_tensor *x) {

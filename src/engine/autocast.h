@@ -11,6 +11,7 @@
 
 /* x, or its cast. NULL stays NULL. */
 tl_tensor *autocast_narrow(tl_tensor *x);
+tl_dtype autocast_narrow_dtype(const tl_tensor *x); /* which dtype it will have */
 tl_tensor *autocast_wide(tl_tensor *x);
 
 /* Casts the inputs of a call of a wide op; false: error recorded. */

@@ -147,11 +147,11 @@ static bool gradients_add(struct parts *p, tl_tensor *logits, tl_tensor *lse, in
     if (p->soft_cap > 0) slopes = slopes_before_cap(slopes, logits, p->soft_cap);
     slopes = slopes ? tl_cast(slopes, p->x->dtype) : NULL;
     if (slopes && p->gives_dx) {
-        tl_tensor *dx = matmul_into(slopes, false, p->weight, false, NULL, logits->dtype);
+        tl_tensor *dx = matmul_product(slopes, false, p->weight, false, NULL, logits->dtype, false);
         if (!dx || !tl_mul_(dx, p->scale) || !tl_copy_(rows_at(p->dx, row, n), dx)) return false;
     }
     if (slopes && p->gives_dweight) {
-        tl_tensor *sum = matmul_into(slopes, true, rows_at(p->x, row, n), false, p->dweight, logits->dtype);
+        tl_tensor *sum = matmul_product(slopes, true, rows_at(p->x, row, n), false, p->dweight, logits->dtype, false);
         if (!sum) return false;
         if (!p->dweight) p->dweight = tl_keep(sum);
     }
@@ -162,7 +162,7 @@ static bool chunk_run(struct parts *p, int64_t row, int64_t n) {
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
     tl_tensor *lse = NULL, *at_target = NULL, *sum = NULL;
-    tl_tensor *logits = matmul_into(rows_at(p->x, row, n), false, p->weight, true, NULL, p->losses->dtype);
+    tl_tensor *logits = matmul_product(rows_at(p->x, row, n), false, p->weight, true, NULL, p->losses->dtype, false);
     if (logits && p->soft_cap > 0) {
         logits = tl_tanh(tl_scale(logits, 1 / p->soft_cap));
         logits = logits ? tl_scale(logits, p->soft_cap) : NULL;

@@ -98,6 +98,14 @@ static tl_tensor *product_adapted(const tl_module *m, tl_tensor *x) {
     return y ? tl_add(y, delta) : NULL;
 }
 
+bool linear_is_plain(const tl_module *m, tl_tensor **weight, tl_tensor **bias) {
+    if (!linear_is(m)) return false;
+    const struct linear *l = m->state;
+    *weight = tl_module_tensor(m, WEIGHT);
+    *bias = tl_module_tensor(m, BIAS);
+    return !l->mode && !l->leaves && !l->copies && !l->blocks && !(l->adapter.a && !l->adapter.is_off);
+}
+
 static tl_tensor *linear_forward(tl_module *m, tl_tensor *x) {
     const struct linear *l = m->state;
     tl_tensor *weight = tl_module_tensor(m, WEIGHT), *bias = tl_module_tensor(m, BIAS);

@@ -28,6 +28,9 @@ enum division { WHOLE, OUT, OUT_QKV, OUT_KV, IN };
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias, enum division division);
 /* Whether a module is a linear layer; its adapter (adapter.h), which may be none. */
 bool linear_is(const tl_module *m);
+/* Whether its result is x weight^T + bias and nothing else: no adapter, no narrow products, no part of a divided layer.
+ * The bias may be NULL. */
+bool linear_is_plain(const tl_module *m, tl_tensor **weight, tl_tensor **bias);
 struct adapter;
 struct adapter *linear_adapter(tl_module *linear);
 /* Gives a linear layer an adapter with parameters of a dtype; removes it, also after a failure; and puts it into the

@@ -3,7 +3,9 @@
 #include "nn/mlp.h"
 
 #include "nn/architecture.h"
+#include "nn/layers.h"
 #include "nn/module.h"
+#include "ops/ops.h"
 
 /* Dropout outside the regions that tp divides. */
 static tl_generator outside_begin(const struct parallel *p) {
@@ -53,8 +55,25 @@ static tl_tensor *gated(enum activation activation, tl_tensor *gate, tl_tensor *
     return activation == SILU ? tl_swiglu(gate, up) : tl_mul(activate(activation, gate), up);
 }
 
-static tl_tensor *mlp_forward(tl_module *m, tl_tensor *x) {
-    const struct mlp *s = m->state;
+/* The whole as one op, if there is one: *y NULL otherwise. False: an error. */
+static bool joined(const struct mlp *s, tl_tensor *x, tl_tensor **y) {
+    enum { UP, DOWN, GATE };
+    const enum activation activation = s->family->activation;
+    tl_tensor *weight[3] = {NULL}, *bias[3] = {NULL};
+    *y = NULL;
+    const bool is_gelu = !s->gate && !s->family->is_gated && activation == GELU_TANH;
+    const bool is_swiglu = s->gate && activation == SILU;
+    if ((!is_gelu && !is_swiglu) || (s->parallel && s->parallel->tp) ||
+        !linear_is_plain(s->up, &weight[UP], &bias[UP]) || !linear_is_plain(s->down, &weight[DOWN], &bias[DOWN]) ||
+        (s->gate && !linear_is_plain(s->gate, &weight[GATE], &bias[GATE])))
+        return true;
+    if (!bias[UP] != !bias[DOWN] || (is_swiglu && bias[UP]) || !mlp_fits(x, weight[UP], weight[DOWN])) return true;
+    *y = is_gelu ? gelu_mlp(x, weight[UP], bias[UP], weight[DOWN], bias[DOWN])
+                 : swiglu_mlp(x, weight[GATE], weight[UP], weight[DOWN]);
+    return *y != NULL;
+}
+
+static tl_tensor *parts(const struct mlp *s, tl_tensor *x) {
     enum activation activation = s->family->activation;
     tl_tensor *all = parallel_enter(s->parallel, x), *part[2]; /* up, or gate and up (B,T,F) */
     int n = 0;
@@ -68,7 +87,14 @@ static tl_tensor *mlp_forward(tl_module *m, tl_tensor *x) {
         n = 2;
     }
     tl_tensor *h = n == 2 ? gated(activation, part[0], part[1]) : activate(activation, part[0]);
-    tl_tensor *y = tl_module_forward(s->down, h);
+    return tl_module_forward(s->down, h);
+}
+
+static tl_tensor *mlp_forward(tl_module *m, tl_tensor *x) {
+    const struct mlp *s = m->state;
+    tl_tensor *y;
+    if (!joined(s, x, &y)) return NULL;
+    if (!y) y = parts(s, x);
     return s->out_dropout ? drop_outside(s->parallel, s->out_dropout, y)
                           : drop_outside_in(s->parallel, m, s->dropout, y);
 }

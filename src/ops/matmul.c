@@ -113,9 +113,6 @@ static void matmul_cost(const tl_call *c, struct cost *cost) {
 
 static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
-static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
-                          tl_dtype dtype, bool folds);
-
 /* The dtype of an operand's gradient: f32 where an operand without the other's batch axes gets the sum over them, so
  * that the terms of that sum are not rounded one by one. */
 static tl_dtype gradient_dtype(const struct edge *e, const tl_tensor *grad, bool folds) {
@@ -137,14 +134,14 @@ static void matmul_backward(tl_gradient *g) {
     if (g->needs[0]) {
         tl_tensor *b = gradient_input(g, 1);
         dtype = gradient_dtype(&g->node->edges[0], grad, at->folds);
-        g->result[0] = at->transpose_a ? product(b, at->transpose_b, grad, true, g->into[0], dtype, at->folds)
-                                       : product(grad, false, b, !at->transpose_b, g->into[0], dtype, at->folds);
+        g->result[0] = at->transpose_a ? matmul_product(b, at->transpose_b, grad, true, g->into[0], dtype, at->folds)
+                                       : matmul_product(grad, false, b, !at->transpose_b, g->into[0], dtype, at->folds);
     }
     if (g->needs[1]) {
         tl_tensor *a = gradient_input(g, 0);
         dtype = gradient_dtype(&g->node->edges[1], grad, at->folds);
-        g->result[1] = at->transpose_b ? product(grad, true, a, at->transpose_a, g->into[1], dtype, at->folds)
-                                       : product(a, !at->transpose_a, grad, false, g->into[1], dtype, at->folds);
+        g->result[1] = at->transpose_b ? matmul_product(grad, true, a, at->transpose_a, g->into[1], dtype, at->folds)
+                                       : matmul_product(a, !at->transpose_a, grad, false, g->into[1], dtype, at->folds);
     }
 }
 
@@ -155,13 +152,15 @@ static void matmul_acc_backward(tl_gradient *g) {
     g->result[0] = g->grad[0];
     tl_tensor *grad = tl_cast(g->grad[0], dtype);
     if (g->needs[1])
-        g->result[1] = at->transpose_a
-                           ? product(gradient_input(g, 2), at->transpose_b, grad, true, NULL, dtype, at->folds)
-                           : product(grad, false, gradient_input(g, 2), !at->transpose_b, NULL, dtype, at->folds);
+        g->result[1] =
+            at->transpose_a
+                ? matmul_product(gradient_input(g, 2), at->transpose_b, grad, true, NULL, dtype, at->folds)
+                : matmul_product(grad, false, gradient_input(g, 2), !at->transpose_b, NULL, dtype, at->folds);
     if (g->needs[2])
-        g->result[2] = at->transpose_b
-                           ? product(grad, true, gradient_input(g, 1), at->transpose_a, NULL, dtype, at->folds)
-                           : product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype, at->folds);
+        g->result[2] =
+            at->transpose_b
+                ? matmul_product(grad, true, gradient_input(g, 1), at->transpose_a, NULL, dtype, at->folds)
+                : matmul_product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype, at->folds);
 }
 
 const tl_op op_matmul = {
@@ -228,20 +227,16 @@ static tl_tensor *product_of(const struct attr_matmul *at, tl_tensor *a, tl_tens
     return op_apply(&c);
 }
 
-tl_tensor *matmul_into(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
-                       tl_dtype dtype) {
-    return a && b ? product(a, transpose_a, b, transpose_b, into, dtype, false) : NULL;
-}
-
-static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
+tl_tensor *matmul_product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
                           tl_dtype dtype, bool folds) {
     struct attr_matmul at;
+    if (!a || !b) return NULL;
     return product_of(attr_fill(&at, transpose_a, transpose_b, dtype, folds), a, b, into);
 }
 
 /* A stack of rows x (...,k) times one matrix is one product of matrices: no batch, and one gradient for the matrix. */
 static tl_tensor *rows_times(tl_tensor *x, tl_tensor *w, bool transpose_w) {
-    return product(x, false, w, transpose_w, NULL, x->dtype, x->rank > 2 && w->rank == 2);
+    return matmul_product(x, false, w, transpose_w, NULL, x->dtype, x->rank > 2 && w->rank == 2);
 }
 
 tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
@@ -264,7 +259,7 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
     } else {
         while (a && a->rank < b->rank) a = tl_unsqueeze(a, 0);
         while (b && a && b->rank < a->rank) b = tl_unsqueeze(b, 0);
-        y = a && b ? product(a, false, b, false, NULL, a->dtype, false) : NULL;
+        y = a && b ? matmul_product(a, false, b, false, NULL, a->dtype, false) : NULL;
     }
     if (y && vector_b) y = tl_squeeze(y, -1);
     if (y && vector_a) y = tl_squeeze(y, vector_b ? -1 : -2);

@@ -31,7 +31,7 @@ static tl_tensor *product_and(tl_tensor *left, tl_tensor *right, tl_tensor *x, d
     const tl_dtype wide = statistics_dtype(x->dtype);
     tl_tensor *sum = wide == x->dtype ? tl_affine(x, factor, 0) : tl_cast(x, wide);
     if (sum && wide != x->dtype) sum = tl_affine_(sum, factor, 0);
-    return sum ? matmul_into(left, false, right, false, sum, wide) : NULL;
+    return sum ? matmul_product(left, false, right, false, sum, wide, false) : NULL;
 }
 
 /* a X + (b A + c A A) X with A = X X^T; of a tall matrix a X + X (b A + c A A) with A = X^T X. */
@@ -39,7 +39,7 @@ static tl_tensor *iterate(tl_tensor *x, const tl_muon_options *o) {
     const bool is_tall = x->shape[0] > x->shape[1];
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
-    tl_tensor *gram = matmul_into(x, is_tall, x, !is_tall, NULL, x->dtype);
+    tl_tensor *gram = matmul_product(x, is_tall, x, !is_tall, NULL, x->dtype, false);
     tl_tensor *sum = gram ? product_and(gram, gram, gram, o->b / o->c) : NULL;
     sum = sum ? tl_cast(tl_affine_(sum, o->c, 0), x->dtype) : NULL;
     tl_tensor *next = sum ? product_and(is_tall ? x : sum, is_tall ? sum : x, x, o->a) : NULL;

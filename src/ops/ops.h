@@ -56,8 +56,10 @@ static inline tl_dtype statistics_dtype(tl_dtype dtype) { return dtype == TL_F64
 /* Whether f32 products are to be fast rather than exact to the last bits (tl_set_matmul_precision). */
 bool matmul_is_fast(void);
 
-/* op(a) op(b) of matrices in a dtype of its own, added to `into` if there is one. NULL stays NULL. */
-tl_tensor *matmul_into(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into, tl_dtype dtype);
+/* op(a) op(b) of matrices in a dtype of its own, added to `into` if there is one. NULL stays NULL. With `folds`, a (and
+ * b, where a is transposed) may be a stack of rows. */
+tl_tensor *matmul_product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
+                          tl_dtype dtype, bool folds);
 
 /* Whether bits need not repeat (tl_set_fast). */
 bool fast_is_on(void);
@@ -69,6 +71,12 @@ bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_ten
  * by a GPU's own 8-bit products; and whether there is one for these. */
 bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);
 tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
+
+/* down(gelu(up x)) and down(silu(gate x) up x), each as one op, and whether there is one that is faster than its parts.
+ * Both biases are NULL, or neither. */
+bool mlp_fits(const tl_tensor *x, const tl_tensor *up, const tl_tensor *down);
+tl_tensor *gelu_mlp(tl_tensor *x, tl_tensor *up, tl_tensor *up_bias, tl_tensor *down, tl_tensor *down_bias);
+tl_tensor *swiglu_mlp(tl_tensor *x, tl_tensor *gate, tl_tensor *up, tl_tensor *down);
 
 /* Pointer and size of an attribute struct, as op_apply takes them. */
 #define ATTR(a) &(a), sizeof(a)

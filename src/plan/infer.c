@@ -129,7 +129,8 @@ static bool batch_try(const struct infer_question *q, enum batch_test test, int6
     const tl_ledger *l = p.last ? p.last : p.first;
     for (size_t i = 0; i < l->n_rows; i++) {
         const struct ledger_row *row = &l->rows[i];
-        bool is_product = !strcmp(row->key.op, "matmul") || !strcmp(row->key.op, "grouped_matmul");
+        bool is_product =
+            !strcmp(row->key.op, "matmul") || !strcmp(row->key.op, "grouped_matmul") || strstr(row->key.op, "_mlp");
         if (test == BATCH_PRODUCTS && !is_product) continue;
         arithmetic += (double)row->flops / q->target.speed.peak[row->key.dtype];
         memory += (double)(row->bytes_read + row->bytes_written) / q->target.speed.bandwidth;

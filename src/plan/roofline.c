@@ -20,9 +20,10 @@ enum { MOST_POINTS = 512 };
 
 /* Products run on the units of their dtype; everything else is computed in f32 (f64) by the vector units. */
 static double peak_of(const struct roofline *r, const char *op, tl_dtype dtype) {
-    static const char *const products[] = {"matmul", "grouped_", "linear_cross_entropy"};
+    static const char *const products[] = {"matmul", "grouped_", "gelu_mlp", "swiglu_mlp", "linear_cross_entropy"};
     bool is_product = false;
-    for (int i = 0; i < 3; i++) is_product = is_product || !strncmp(op, products[i], strlen(products[i]));
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        is_product = is_product || !strncmp(op, products[i], strlen(products[i]));
     double own = dtype < TL_DTYPE_COUNT ? r->known.peak[dtype] : 0;
     /* a chip that is not here may have attention on them too: its roof is the highest there could be */
     return (is_product || r->is_sheet || dtype == TL_F64) && own > 0 ? own : r->known.peak[TL_F32];

@@ -149,6 +149,25 @@ struct attr_matmul_f8 {
     bool is_timed; /* as in attr_matmul */
 };
 
+/* gelu_mlp (x dense (...,C), down dense (D,F), up dense (F,C) [, up_bias dense (F), down_bias dense (D)]) -> out
+ * (...,D) [, y (...,F), h (...,F) if `keeps`]:
+ *      h = x up^T + up_bias,  y = gelu(h),  out = y down^T + down_bias,     h and y rounded to their dtype
+ * gelu_mlp_grad (g dense (...,D), down, h dense (...,F)) -> dh in h's place [, sums f32 (F) (f64 for f64) if
+ * `gives_sums`]: dh = (g down) gelu'(h), rounded once; the sums are those of dh's columns, before it is rounded.
+ *
+ * swiglu_mlp (x, down, up (F,C), gate dense (F,C)) -> out (...,D) [, y, u (...,F), z (...,F)]:
+ *      z = x gate^T,  u = x up^T,  y = silu(z) u,  out = y down^T
+ * swiglu_mlp_grad (g, down, u, z) -> du, dz in their places: du = (g down) silu(z), dz = (g down) u silu'(z).
+ *
+ * The tanh form of gelu. All of one float dtype. The workspace has y if it is no result, and what products need; on
+ * cuda, MLP_SUMS_BYTES for a gradient. */
+#define MLP_SUMS_ROWS 128 /* of a gradient on cuda: each so many have their own sums of columns */
+#define MLP_SUMS_BYTES(rows, F) (((uint64_t)(rows) + MLP_SUMS_ROWS - 1) / MLP_SUMS_ROWS * (uint64_t)(F) * 8)
+struct attr_mlp {
+    bool keeps, gives_sums;
+    bool is_fast, is_timed; /* as in attr_matmul */
+};
+
 /* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows) layer_norm_grad
  * (g dense, x, mean, rstd [, weight]) -> dx [, dweight, dbias]
  * rms_norm (x dense [, weight]) -> y, rstd;  rms_norm_grad (g, x, rstd [, weight]) -> dx [, dweight]

@@ -95,6 +95,12 @@ OP(KERNEL, narrow)
 OP(KERNEL, matmul_f8)
 OP(KERNEL, matmul_f8_acc)
 
+/* mlp.c */
+OP(KERNEL, gelu_mlp)
+OP(KERNEL, gelu_mlp_grad)
+OP(KERNEL, swiglu_mlp)
+OP(KERNEL, swiglu_mlp_grad)
+
 /* norm.c */
 OP(KERNEL, layer_norm)
 OP(KERNEL, layer_norm_grad)

@@ -34,6 +34,8 @@ struct device_rules {
     bool (*adds_bias)(const struct target *target, tl_dtype dtype, int64_t n, int64_t k);
     /* Whether (m,k) and (n,k) of this dtype can be rounded to 8-bit floats and multiplied as such. NULL: never. */
     bool (*multiplies_f8)(const struct target *target, tl_dtype dtype, int64_t m, int64_t n, int64_t k);
+    /* Whether gelu_mlp and swiglu_mlp are faster than their parts for rows (m,k) and F inner features. NULL: never. */
+    bool (*activates)(const struct target *target, tl_dtype dtype, int64_t m, int64_t k, int64_t F);
     /* Which kernel of an op from outside is this device's. NULL: none. */
     tl_kernel (*custom)(const tl_op_def *def);
 };

@@ -1481,6 +1481,72 @@ const struct sample samples_matmul_f8_acc[] = {
     {"another shape", 0, DT_16, .call = matmul_f8_acc_call, .in = {K(16, 32), K(16, 32), K(48, 32)}, .error = "the sum has another shape than the product"},
     END};
 
+/* ---- mlp.c ---- */
+
+/* x, up, down [, up_bias, down_bias] */
+CALL(gelu_mlp_call) {
+    bool has_biases = s->in[3].kind != IN_NONE;
+    return one(out, gelu_mlp(in[0], in[1], has_biases ? in[3] : NULL, in[2], has_biases ? in[4] : NULL));
+}
+/* x, gate, up, down */
+CALL(swiglu_mlp_call) {
+    (void)s;
+    return one(out, swiglu_mlp(in[0], in[1], in[2], in[3]));
+}
+const struct sample samples_gelu_mlp[] = {
+    {"a layer", GRAD, .call = gelu_mlp_call, .in = {F(3, 4), F(6, 4), F(5, 6)}, .roundings = 3},
+    {"with biases, of a stack of rows", GRAD, .call = gelu_mlp_call, .in = {F(2, 3, 4), F(5, 4), F(4, 5), F(5), F(4)}, .roundings = 5},
+    {"permuted", GRAD, .call = gelu_mlp_call, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(FLOAT, PERMUTED, 6, 4), F(5, 6)}, .roundings = 3},
+    {"of constants", 0, .call = gelu_mlp_call, .in = {K(3, 4), K(6, 4), K(5, 6), K(6), K(5)}, .roundings = 5},
+    {"only down needs a gradient", GRAD, .call = gelu_mlp_call, .in = {K(3, 4), K(6, 4), F(5, 6)}, .roundings = 3},
+    {"only up's bias needs a gradient", GRAD, .call = gelu_mlp_call, .in = {K(3, 4), K(6, 4), K(5, 6), F(6), K(5)}, .roundings = 5},
+    {"no rows", GRAD, .call = gelu_mlp_call, .in = {F(0, 4), F(6, 4), F(5, 6), F(6), F(5)}, .roundings = 5},
+    {"multiples of 8", GRAD | LARGE, .call = gelu_mlp_call, .in = {F(70, 24), F(40, 24), F(16, 40), F(40), F(16)}, .roundings = 5},
+    {"several tiles", GRAD | LARGE, .call = gelu_mlp_call, .in = {F(3, 131, 72), F(264, 72), F(136, 264), F(264), F(136)}, .roundings = 5},
+    {"several tiles of constants", LARGE, .call = gelu_mlp_call, .in = {K(300, 72), K(264, 72), K(136, 264)}, .roundings = 3},
+    {"another length", 0, .call = gelu_mlp_call, .in = {F(3, 4), F(6, 5), F(5, 6)}, .error = "the sizes do not fit"},
+    END};
+const struct sample samples_swiglu_mlp[] = {
+    {"a layer", GRAD, .call = swiglu_mlp_call, .in = {F(3, 4), F(6, 4), F(6, 4), F(5, 6)}, .roundings = 4},
+    {"of a stack of rows", GRAD, .call = swiglu_mlp_call, .in = {F(2, 3, 4), F(5, 4), F(5, 4), F(4, 5)}, .roundings = 4},
+    {"of constants", 0, .call = swiglu_mlp_call, .in = {K(3, 4), K(6, 4), K(6, 4), K(5, 6)}, .roundings = 4},
+    {"only the gate needs a gradient", GRAD, .call = swiglu_mlp_call, .in = {K(3, 4), F(6, 4), K(6, 4), K(5, 6)}, .roundings = 4},
+    {"no rows", GRAD, .call = swiglu_mlp_call, .in = {F(0, 4), F(6, 4), F(6, 4), F(5, 6)}, .roundings = 4},
+    {"several tiles", GRAD | LARGE, .call = swiglu_mlp_call, .in = {F(3, 131, 72), F(264, 72), F(264, 72), F(136, 264)}, .roundings = 4},
+    {"several tiles of constants", LARGE, .call = swiglu_mlp_call, .in = {K(300, 72), K(264, 72), K(264, 72), K(136, 264)}, .roundings = 4},
+    {"another length", 0, .call = swiglu_mlp_call, .in = {F(3, 4), F(6, 4), F(6, 5), F(5, 6)}, .error = "the sizes do not fit"},
+    END};
+
+/* g, down, and what is overwritten; n: the sums */
+static int mlp_grad(const tl_op *op, const struct sample *s, tl_tensor **in, tl_tensor **out) {
+    struct attr_mlp a = {.gives_sums = s->n[0]};
+    tl_tensor *dense[4];
+    int n = sample_input_count(s);
+    for (int i = 0; i < n; i++) dense[i] = i < 2 ? tl_contiguous(in[i]) : tl_clone(in[i]);
+    tl_call c;
+    call_begin(&c, op, dense, n, ATTR(a));
+    if (!op_apply(&c)) return 0;
+    for (int j = 0; j < c.n_outputs; j++) out[j] = c.output[j];
+    return c.n_outputs;
+}
+CALL(gelu_mlp_grad_call) { return mlp_grad(&op_gelu_mlp_grad, s, in, out); }
+CALL(swiglu_mlp_grad_call) { return mlp_grad(&op_swiglu_mlp_grad, s, in, out); }
+const struct sample samples_gelu_mlp_grad[] = {
+    {"plain", 0, .call = gelu_mlp_grad_call, .in = {K(3, 4), K(4, 6), K(3, 6)}, .roundings = 2},
+    {"sums", 0, .call = gelu_mlp_grad_call, .in = {K(3, 4), K(4, 6), K(3, 6)}, .n = {true}, .roundings = 2},
+    {"no rows", 0, .call = gelu_mlp_grad_call, .in = {K(0, 4), K(4, 6), K(0, 6)}, .n = {true}, .roundings = 2},
+    {"by way of backward", GRAD | VIA_BACKWARD, .call = gelu_mlp_call, .in = {F(3, 4), F(6, 4), F(5, 6), F(6), F(5)}, .roundings = 5},
+    {"several tiles", LARGE, .call = gelu_mlp_grad_call, .in = {K(2, 150, 72), K(72, 264), K(2, 150, 264)}, .n = {true}, .roundings = 2},
+    {"another length", 0, .call = gelu_mlp_grad_call, .in = {K(3, 4), K(4, 6), K(3, 5)}, .error = "the sizes do not fit"},
+    END};
+const struct sample samples_swiglu_mlp_grad[] = {
+    {"plain", 0, .call = swiglu_mlp_grad_call, .in = {K(3, 4), K(4, 6), K(3, 6), K(3, 6)}, .roundings = 2},
+    {"no rows", 0, .call = swiglu_mlp_grad_call, .in = {K(0, 4), K(4, 6), K(0, 6), K(0, 6)}, .roundings = 2},
+    {"by way of backward", GRAD | VIA_BACKWARD, .call = swiglu_mlp_call, .in = {F(3, 4), F(6, 4), F(6, 4), F(5, 6)}, .roundings = 4},
+    {"several tiles", LARGE, .call = swiglu_mlp_grad_call, .in = {K(300, 72), K(72, 264), K(300, 264), K(300, 264)}, .roundings = 2},
+    {"another length", 0, .call = swiglu_mlp_grad_call, .in = {K(3, 4), K(4, 6), K(3, 6), K(3, 5)}, .error = "the sizes do not fit"},
+    END};
+
 /* ---- norm.c ---- */
 
 CALL(layer_norm_call) { return one(out, tl_layer_norm(in[0], s->in[1].kind ? in[1] : NULL, s->in[2].kind ? in[2] : NULL, 1e-5)); }

@@ -62,6 +62,25 @@ static uint64_t grouped_workspace(const tl_call *c, const struct target *target)
     return gemm_workspace_bytes(is_outer ? &outer : &rows, a->dtype == TL_BF16, out->dtype != TL_F32);
 }
 
+/* The products one after the other, and room for y (and u) where they are no results, or for y's gradient. */
+static uint64_t mlp_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const bool is_grad = c->op->id == OP_ID_gelu_mlp_grad || c->op->id == OP_ID_swiglu_mlp_grad;
+    const tl_tensor *x = c->input[0], *down = c->input[1];
+    const int64_t D = down->shape[0], F = down->shape[1], C = is_grad ? D : x->shape[x->rank - 1], m = rows_of(x);
+    const struct gemm_sizes first = {1, m, F, C}, second = {1, m, D, F}, back = {1, m, F, D};
+    const bool is_bf16 = x->dtype == TL_BF16, is_narrow = x->dtype != TL_F32;
+    const uint64_t element = (uint64_t)(dtype_info(x->dtype)->bits / 8);
+    uint64_t products = 0;
+    if (m && D && F && C && x->dtype != TL_F64) {
+        products = gemm_workspace_bytes(is_grad ? &back : &first, is_bf16, is_narrow);
+        const uint64_t other = is_grad ? 0 : gemm_workspace_bytes(&second, is_bf16, is_narrow);
+        if (other > products) products = other;
+    }
+    const uint64_t n_rooms = is_grad ? 1 : c->n_outputs > 1 ? 0 : c->op->id == OP_ID_swiglu_mlp ? 2 : 1;
+    return products + round_up(n_rooms * (uint64_t)(m * F) * element, 64);
+}
+
 /* ---- linear_cross_entropy ---- */
 
 /* Bytes of logits that a chunk may have, unless one row is larger. Every chunk packs the whole weight twice, and
@@ -142,6 +161,10 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_grouped_matmul_acc] = grouped_workspace,
     [OP_ID_grouped_outer] = grouped_workspace,
     [OP_ID_grouped_outer_acc] = grouped_workspace,
+    [OP_ID_gelu_mlp] = mlp_workspace,
+    [OP_ID_gelu_mlp_grad] = mlp_workspace,
+    [OP_ID_swiglu_mlp] = mlp_workspace,
+    [OP_ID_swiglu_mlp_grad] = mlp_workspace,
     [OP_ID_linear_cross_entropy] = head_workspace,
     [OP_ID_layer_norm_grad] = norm_workspace,
     [OP_ID_rms_norm_grad] = norm_workspace,

@@ -37,6 +37,32 @@ static bool multiplies_f8(const struct target *target, tl_dtype dtype, int64_t m
            k % 16 == 0;
 }
 
+/* ---- gelu_mlp and swiglu_mlp ---- */
+
+/* On Hopper's tensor cores; elsewhere, or with few tiles for each multiprocessor, the parts are faster. */
+#define MLP_LEAST ((int64_t)1 << 24) /* inner features of all rows */
+
+static bool activates(const struct target *target, tl_dtype dtype, int64_t m, int64_t k, int64_t F) {
+    return target->capability / 10 == 9 && dtype_info(dtype)->bits == 16 && k % 8 == 0 && F % 8 == 0 && k > 0 &&
+           F > 0 && m >= MLP_LEAST / F;
+}
+
+static uint64_t mlp_workspace(const tl_call *c, const struct target *target) {
+    const tl_tensor *x = c->input[0], *down = c->input[1];
+    if (!c->output[0]->numel) return 0;
+    const uint64_t rows = (uint64_t)(c->output[0]->numel / down->shape[0]), F = (uint64_t)down->shape[1];
+    const bool has_y = c->n_outputs > 1;
+    const uint64_t y = has_y ? 0 : rows * F * (uint64_t)(dtype_info(x->dtype)->bits / 8);
+    return target->gemm_workspace_bytes + round_up(y, target->align_bytes);
+}
+
+static uint64_t mlp_grad_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const tl_tensor *h = c->input[2];
+    const int64_t F = h->shape[h->rank - 1];
+    return F ? MLP_SUMS_BYTES(h->numel / F, F) : 0;
+}
+
 /* ---- linear_cross_entropy ---- */
 
 /* Bytes of logits that a chunk may have, unless one row is larger. Each chunk of GPT-2's adds to 150 MB of sums of
@@ -138,6 +164,10 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_narrow] = narrow_workspace,
     [OP_ID_matmul_f8] = product_workspace,
     [OP_ID_matmul_f8_acc] = product_workspace,
+    [OP_ID_gelu_mlp] = mlp_workspace,
+    [OP_ID_gelu_mlp_grad] = mlp_grad_workspace,
+    [OP_ID_swiglu_mlp] = mlp_workspace,
+    [OP_ID_swiglu_mlp_grad] = mlp_grad_workspace,
     [OP_ID_linear_cross_entropy] = head_workspace,
     [OP_ID_layer_norm_grad] = norm_workspace,
     [OP_ID_rms_norm_grad] = norm_workspace,
@@ -150,5 +180,9 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_unique] = unique_workspace,
 };
 
-const struct device_rules cuda_rules = {
-    .workspace = workspace, .head = head_cut, .adds_bias = adds_bias, .multiplies_f8 = multiplies_f8, .custom = custom};
+const struct device_rules cuda_rules = {.workspace = workspace,
+                                        .head = head_cut,
+                                        .adds_bias = adds_bias,
+                                        .activates = activates,
+                                        .multiplies_f8 = multiplies_f8,
+                                        .custom = custom};

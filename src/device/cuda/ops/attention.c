@@ -460,15 +460,10 @@ static bool call_fits_cudnn(const struct attention_call *call, const tl_kernel_a
 
 /* The sizes fit, and TMA can read the rows. A later card that runs as one of 9.0 has the workspace, but not the
  * kernels. */
-static bool has_hopper_kernels(struct cuda_state *state) {
-    if (state->capability / 10 != 9) return false;
-    if (!state->warpgroups) state->warpgroups = attention_hopper_has_code() ? 1 : -1;
-    return state->warpgroups == 1;
-}
 static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_args *args) {
     const struct attention_sizes sizes = sizes_of(call);
     struct cuda_state *state = cuda_state_of(args->stream);
-    return has_hopper_kernels(state) &&
+    return attention_hopper_runs(args) &&
            attention_fits_hopper(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr,
                                  state->capability) &&
            args->workspace_bytes >= attention_hopper_bytes(&sizes) && rows_fit_cudnn(&call->q) &&
@@ -497,7 +492,7 @@ static bool call_fits_hopper_forward(const struct attention_call *call, const tl
         (call->dtype == TL_BF16 || call->dtype == TL_F16) && !call->mask && call->soft_cap == 0 && call->scale > 0;
     const bool fits_sizes = call->T > 1 && call->S > 0 && call->T <= 1 << 24 && call->S <= 1 << 24 && call->D > 0 &&
                             call->D % 8 == 0 && call->D <= 256 && call->B * call->H <= 65535;
-    return fits_kind && fits_sizes && has_hopper_kernels(cuda_state_of(args->stream)) && rows_fit_cudnn(&call->q) &&
+    return fits_kind && fits_sizes && attention_hopper_runs(args) && rows_fit_cudnn(&call->q) &&
            rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) && rows_fit_cudnn(&call->out);
 }
 

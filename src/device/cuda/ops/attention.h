@@ -60,7 +60,7 @@ bool attention_hopper_backward(const tl_kernel_args *args, const struct attentio
 /* Forward, there: no mask, heads of up to 256 that are a multiple of 8, a positive scale, rows aligned to 16 bytes. */
 bool attention_hopper_forward(const tl_kernel_args *args, const struct attention_call *call);
 /* Whether this GPU and this build have the kernels: machine code for 9.0 alone. */
-bool attention_hopper_has_code(void);
+bool attention_hopper_runs(const tl_kernel_args *args);
 
 /* Writes T into n i32 at `queries`, and S into n at `keys`. */
 void attention_lengths_write(const tl_kernel_args *args, int32_t *queries, int32_t *keys, int64_t n, int64_t T,

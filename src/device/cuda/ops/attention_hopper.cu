@@ -621,7 +621,9 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
     return true;
 }
 
-extern "C" bool attention_hopper_has_code(void) { return has_warpgroups(hopper_backward<bf16, 64, false>); }
+extern "C" bool attention_hopper_runs(const tl_kernel_args *args) {
+    return runs_warpgroups(args, hopper_backward<bf16, 64, false>);
+}
 
 template <class T, bool DROPS> static bool backward(const tl_kernel_args *args, const attention_call &a) {
     return a.D <= 64 ? backward_launch<T, 64, DROPS>(args, a) : backward_launch<T, 128, DROPS>(args, a);

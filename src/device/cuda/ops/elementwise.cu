@@ -8,22 +8,13 @@
 
 template <class F> struct short_form { using type = F; };
 
-/* gelu by the GPU's own exponential, accurate to about 2^-20:  (1 + tanh u)/2 = y = 1/(1 + e^-2u), hence
- * gelu(x) = x y  and  gelu'(x) = y + 2x y (1 - y) s (1 + 3k x^2). */
-__device__ inline float gelu_gate(float x) {
-    return __fdividef(1.0f, 1.0f + __expf(float(-2 * GELU_S) * fmaf(float(GELU_K) * x * x, x, x)));
-}
 struct f_gelu_short : f_gelu {
     using f_gelu::operator();
-    __device__ float operator()(float x) const { return x * gelu_gate(x); }
+    __device__ float operator()(float x) const { return short_gelu(x); }
 };
 struct f_gelu_grad_short : f_gelu_grad {
     using f_gelu_grad::operator();
-    __device__ float operator()(float x, float g) const {
-        const float y = gelu_gate(x);
-        const float inner = float(2 * GELU_S) * fmaf(float(3 * GELU_K) * x, x, 1.0f);
-        return g * fmaf(x * y * (1.0f - y), inner, y);
-    }
+    __device__ float operator()(float x, float g) const { return g * short_gelu_slope(x); }
 };
 template <> struct short_form<f_gelu> { using type = f_gelu_short; };
 template <> struct short_form<f_gelu_grad> { using type = f_gelu_grad_short; };

@@ -211,10 +211,8 @@ template <class T> static bool choose(const tl_kernel_args *args, const grouped 
 }
 
 bool grouped_fits_hopper(const tl_kernel_args *args, const grouped &g) {
-    struct cuda_state *state = cuda_state_of(args->stream);
-    if (state->capability / 10 != 9 || g.N > INT_MAX) return false; /* TMA counts rows in 32 bits */
-    if (!state->warpgroups) state->warpgroups = has_warpgroups(hopper_groups<bf16, 128, false, false>) ? 1 : -1;
-    return state->warpgroups == 1;
+    return g.N <= INT_MAX && /* TMA counts rows in 32 bits */
+           runs_warpgroups(args, hopper_groups<bf16, 128, false, false>);
 }
 
 bool grouped_hopper(const tl_kernel_args *args, const grouped &g) {

@@ -192,6 +192,14 @@ template <class KERNEL> static bool has_warpgroups(KERNEL kernel) {
     return false;
 }
 
+/* The same for the target that it runs as, asked once: `kernel` is any that has such code. */
+template <class KERNEL> static bool runs_warpgroups(const tl_kernel_args *args, KERNEL kernel) {
+    struct cuda_state *state = cuda_state_of(args->stream);
+    if (state->capability / 10 != 9) return false;
+    if (!state->warpgroups) state->warpgroups = has_warpgroups(kernel) ? 1 : -1;
+    return state->warpgroups == 1;
+}
+
 typedef CUresult (*map_encoder)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);

@@ -101,4 +101,40 @@ __device__ inline double real_gelu_erf_slope(double x) {
     return 0.5 * erfc(x * -0.70710678118654752440) + x * exp(-0.5 * x * x) * 0.39894228040143267794;
 }
 
+/* ---- Activations of 16-bit numbers ----
+ *
+ * By the GPU's own 2^x and 1/x, accurate to about 2^-20, in as few instructions as there can be: kernels that run at
+ * the card's power limit pay for each. Infinities are limits, as they are above, except for x * 0. */
+
+__device__ inline float short_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float short_reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#define LOG2_E 1.44269504088896340736
+
+/* 1 / (1 + e^-x) */
+__device__ inline float short_sigmoid(float x) { return short_reciprocal(1.0f + short_exp2(float(-LOG2_E) * x)); }
+/* silu'(x) = y + x y (1 - y),  y = sigmoid(x) */
+__device__ inline float short_silu_slope(float x, float y) {
+    const float xy = x * y;
+    return fmaf(xy, 1.0f - y, y);
+}
+
+/* (1 + tanh u)/2 = y = 1/(1 + e^-2u), hence gelu(x) = x y  and  gelu'(x) = y + 2x y (1 - y) s (1 + 3k x^2) */
+__device__ inline float short_gelu_gate(float x, float xx) {
+    return short_reciprocal(
+        1.0f + short_exp2(x * fmaf(float(-2 * LOG2_E * GELU_S * GELU_K), xx, float(-2 * LOG2_E * GELU_S))));
+}
+__device__ inline float short_gelu(float x) { return x * short_gelu_gate(x, x * x); }
+__device__ inline float short_gelu_slope(float x) {
+    const float xx = x * x, y = short_gelu_gate(x, xx), xy = x * y;
+    return fmaf(fmaf(-xy, y, xy), fmaf(float(6 * GELU_S * GELU_K), xx, float(2 * GELU_S)), y);
+}
+
 #endif
