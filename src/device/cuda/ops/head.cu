@@ -49,10 +49,14 @@ __global__ void __launch_bounds__(1024)
     if (threadIdx.x == 0) *scale = is_sum ? C(1) : n ? (C)(1 / (double)n) : (C)NAN;
 }
 
-/* Exponentials for logits of T: for 16-bit ones the GPU's own instruction, accurate to about 2^-20. */
+/* e^(x - shift) for logits of T: for 16-bit ones by the GPU's own 2^x, accurate to about 2^-18, in two instructions.
+ * Each that is spent on all logits of GPT-2 124M takes 0.12 ms of a step on an H200. */
 template <class T> struct exponential {
     typedef typename compute_type<T>::type C;
-    static __device__ C of(C x) { return sizeof(T) == 2 ? (C)__expf((float)x) : exp_of(x); }
+    static __device__ C of(C x, C shift) {
+        if (sizeof(T) == 2) return (C)short_exp2(fmaf((float)x, float(LOG2_E), float(-LOG2_E) * (float)shift));
+        return exp_of(x - shift);
+    }
 };
 
 __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
@@ -70,9 +74,13 @@ __device__ inline void running_add_pack(running<typename compute_type<T>::type> 
     typedef typename compute_type<T>::type C;
     C x[PACK], top = r.top;
     p.widen(x);
+    if (cap > C(0)) {
+#pragma unroll
+        for (int j = 0; j < PACK; j++) x[j] = capped_logit(x[j], cap);
+    }
 #pragma unroll
     for (int j = 0; j < PACK; j++) {
-        x[j] = j >= n ? lowest<C>() : capped_logit(x[j], cap);
+        if (j >= n) x[j] = lowest<C>();
         top = larger(top, x[j]);
     }
     if (has_sum) {
@@ -80,9 +88,9 @@ __device__ inline void running_add_pack(running<typename compute_type<T>::type> 
         for (int j = 0; j < PACK; j++) sum += j >= n ? C(0) : x[j];
     }
     const C shift = top == lowest<C>() ? C(0) : top; /* -inf - -inf is no number */
-    if (top != r.top) r.sum *= exponential<T>::of(r.top - shift);
+    if (top != r.top) r.sum *= exponential<T>::of(r.top, shift);
 #pragma unroll
-    for (int j = 0; j < PACK; j++) r.sum += exponential<T>::of(x[j] - shift);
+    for (int j = 0; j < PACK; j++) r.sum += exponential<T>::of(x[j], shift);
     r.top = top;
 }
 
@@ -101,10 +109,17 @@ __device__ inline row_pack<T> pack_slopes(const row_pack<T> &p, int64_t first,
     C x[PACK];
     p.widen(x);
     const bool is_near = s.target >= first && s.target<first + PACK, is_last = first + PACK> s.V;
+    if (!is_near && !is_last && s.growth == C(1) && s.other == C(0) && !(s.cap > C(0))) { /* nearly all */
+#pragma unroll
+        for (int j = 0; j < PACK; j++) x[j] = exponential<T>::of(x[j], s.lse) * s.factor;
+        row_pack<T> q;
+        q.narrow(x);
+        return q;
+    }
 #pragma unroll
     for (int j = 0; j < PACK; j++) {
         const C z = capped_logit(x[j], s.cap);
-        C slope = exponential<T>::of(z - s.lse) * s.growth - s.other;
+        C slope = exponential<T>::of(z, s.lse) * s.growth - s.other;
         if (is_near && first + j == s.target) slope -= s.hit;
         if (s.cap > C(0)) slope *= C(1) - z / s.cap * (z / s.cap);
         x[j] = is_last && first + j >= s.V ? C(0) : slope * s.factor;
