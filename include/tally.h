@@ -1122,9 +1122,9 @@ TL_API bool tl_scaler_update(tl_scaler *scaler, double norm, double scale);
 
 /* ---- Optimizers -------------------------------------------------------------------------------------------------- */
 
-/* An optimizer steps many parameters together, each with its own settings. It creates its state (zeros; master copies
- * start as the parameter's values) when a parameter is added, so a step allocates nothing. Moments, sums and buffers
- * count as TL_OPTIMIZER, master copies as TL_PARAMETER. */
+/* An optimizer steps many parameters together, each with its own settings. It creates its state (zeros; master
+ * copies and schedule-free's z start as the parameter's values) when a parameter is added, so a step allocates
+ * nothing. Moments, sums and buffers count as TL_OPTIMIZER, master copies as TL_PARAMETER. */
 typedef enum tl_optimizer_kind {
     TL_SGD,
     TL_ADAGRAD,
@@ -1133,6 +1133,7 @@ typedef enum tl_optimizer_kind {
     TL_ADAMW,
     TL_LION,
     TL_MUON,
+    TL_SCHEDULE_FREE,
     TL_OPTIMIZER_KIND_COUNT
 } tl_optimizer_kind;
 TL_API const char *tl_optimizer_kind_name(tl_optimizer_kind kind); /* "adamw"; NULL if it is not a kind */
@@ -1146,7 +1147,7 @@ typedef struct tl_optimizer_options {
     bool narrow; /* Adam, AdamW: moments are bf16; no effect on f64 parameters */
     double ema;  /* decay of a moving average of the parameter, in f32 (f64): see tl_optimizer_average; 0: none */
 } tl_optimizer_options;
-TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's; Lion's paper's */
+TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's; the papers' of others */
 
 typedef struct tl_optimizer tl_optimizer;
 TL_API tl_optimizer *tl_optimizer_new(tl_optimizer_kind kind);
@@ -1164,8 +1165,16 @@ TL_API bool tl_optimizer_step(tl_optimizer *optimizer, double lr_factor, tl_tens
 TL_API int64_t tl_optimizer_steps(const tl_optimizer *optimizer); /* made so far */
 /* Puts the averages of parameters that have one into the parameters, for an evaluation; false: puts back what they
  * were, bit for bit. In between the optimizer keeps a copy of them, and makes no step. After step 1 the average is the
- * parameter (its master copy, where it has one); later ema' = ema + (1 - decay) (p - ema). */
+ * parameter (its master copy, where it has one); later ema' = ema + (1 - decay) (p - ema). The parameters of
+ * TL_SCHEDULE_FREE have the average x of their optimizer. */
 TL_API bool tl_optimizer_average(tl_optimizer *optimizer, bool is_averaged);
+/* TL_SCHEDULE_FREE: what a checkpoint needs beside the steps: the largest lr_factor so far, and the sum of the squares
+ * of what it was in each step. */
+typedef struct tl_optimizer_weights {
+    double largest, sum;
+} tl_optimizer_weights;
+TL_API tl_optimizer_weights tl_optimizer_get_weights(const tl_optimizer *optimizer);
+TL_API void tl_optimizer_set_weights(tl_optimizer *optimizer, tl_optimizer_weights weights);
 TL_API void tl_optimizer_set_steps(tl_optimizer *optimizer, int64_t n_steps);
 
 /* The norm of all .grad together, on their device, an f32 scalar (f64 if a gradient is f64). Parameters without .grad
@@ -1283,6 +1292,21 @@ TL_API tl_muon_options tl_muon_defaults(void);
 /* buffer += (1-momentum) (g - buffer); u = nesterov: g + momentum (buffer - g), or buffer; p = p (1 - lr
  * weight_decay) - lr' NewtonSchulz(u). */
 TL_API bool tl_muon_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_muon_options *options);
+
+/* Schedule-free AdamW (Defazio et al. 2024): steps are made by z, gradients are taken at the parameter y, and the
+ * mean x of all z is the model; y = beta1 x + (1-beta1) z. x is not kept: it is y + (1 - 1/beta1) (z - y). */
+typedef struct tl_schedule_free_options {
+    double lr, beta1, beta2, eps, weight_decay;
+    double share; /* of this step's z in x: lr^2 over the sum of all steps' lr^2, with the largest lr until each */
+    int64_t step;
+    tl_update_options update;
+} tl_schedule_free_options;
+/* lr 2.5e-3, betas 0.9 and 0.999, eps 1e-8, no decay, share 1, step 1 */
+TL_API tl_schedule_free_options tl_schedule_free_defaults(void);
+/* v = beta2 v + (1-beta2) g^2; d = g / (sqrt(v / (1-beta2^step)) + eps) + weight_decay y; y += share (z - y) + lr
+ * (beta1 (1 - share) - 1) d; z -= lr d. z starts as the parameter. */
+TL_API bool tl_schedule_free_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *z, tl_tensor *v,
+                              const tl_schedule_free_options *options);
 
 /* An exponential moving average: average += weight (x - average), exactly x with weight 1. Any float dtypes, of one
  * shape; billed to the update phase. */

@@ -908,6 +908,10 @@ static void optimizers_count_their_options(void **state) {
     STEP(tl_lion_(p, g, a, &lion), "lion", 9 * 12, 3 * 48, 2 * 48);
     lion.weight_decay = 0.1;
     STEP(tl_lion_(p, g, a, &lion), "lion", 10 * 12, 3 * 48, 2 * 48);
+    tl_schedule_free_options is_free = tl_schedule_free_defaults(); /* v 4, d 4, mean 3, two steps 4 */
+    STEP(tl_schedule_free_(p, g, a, b, &is_free), "schedule_free", 15 * 12, 4 * 48, 3 * 48);
+    is_free.weight_decay = 0.1; /* product and sum */
+    STEP(tl_schedule_free_(p, g, a, b, &is_free), "schedule_free", 17 * 12, 4 * 48, 3 * 48);
     STEP(tl_ema_(p, g, 0.1), "ema", 3 * 12, 2 * 48, 48); /* difference, product, sum */
     tl_muon_options muon = tl_muon_defaults();           /* of which the update, in bf16, is read and written */
     STEP(tl_muon_(p, g, a, &muon), "muon_momentum", 6 * 12, 24 + 2 * 48, 24 + 48);

@@ -47,7 +47,9 @@ static void states_are_listed_by_torchs_names(void **state) {
          "exp_avg_sq.b.weight", "master.b.weight", "exp_avg.c", "exp_avg_sq.c"},
         {"exp_avg.a.weight", "exp_avg.b.weight", "master.b.weight", "exp_avg.c"},
         {"exp_avg.a.weight", "exp_avg_sq.a.weight", "max_exp_avg_sq.a.weight", "exp_avg.b.weight",
-         "exp_avg_sq.b.weight", "master.b.weight", "exp_avg.c", "exp_avg_sq.c"}}; /* vectors: AdamW */
+         "exp_avg_sq.b.weight", "master.b.weight", "exp_avg.c", "exp_avg_sq.c"}, /* vectors: AdamW */
+        {"z.a.weight", "exp_avg_sq.a.weight", "z.b.weight", "exp_avg_sq.b.weight", "master.b.weight", "z.c",
+         "exp_avg_sq.c"}};
     for (int kind = 0; kind < TL_OPTIMIZER_KIND_COUNT; kind++) {
         tl_tensor *p[N];
         tl_optimizer *o = three((tl_optimizer_kind)kind, p, NULL);
@@ -56,11 +58,12 @@ static void states_are_listed_by_torchs_names(void **state) {
         const tl_named_tensor *list = tl_optimizer_list(o, &n);
         expect_equal(n, want);
         for (int i = 0; i < n; i++) {
-            bool is_master = strncmp(list[i].name, "master.", 7) == 0;
+            bool is_master = strncmp(list[i].name, "master.", 7) == 0, is_z = strncmp(list[i].name, "z.", 2) == 0;
+            tl_tensor *own = p[strstr(list[i].name, "a.weight") ? 0 : strstr(list[i].name, "b.weight") ? 1 : 2];
             expect_text(list[i].name, names[kind][i]);
             expect_equal(tl_dtype_of(list[i].tensor), TL_F32);
             expect_equal(tl_purpose_of(list[i].tensor), is_master ? TL_PARAMETER : TL_OPTIMIZER);
-            if (is_master) expect_same_bits(list[i].tensor, tl_cast(tl_detach(p[1]), TL_F32));
+            if (is_master || is_z) expect_same_bits(list[i].tensor, tl_cast(tl_detach(own), TL_F32));
             else expect_near(tl_item(tl_sum_all(tl_mul(list[i].tensor, list[i].tensor))), 0, 0);
         }
         tl_optimizer_free(o);
@@ -225,7 +228,8 @@ static void a_call_takes_as_many_parameters_as_fit(void **state) {
     tl_optimizer_free(o);
 }
 
-/* The states and the count of steps are complete: a second optimizer that gets them continues bit for bit. */
+/* The states, the count of steps and the weights of averages are complete: a second optimizer that gets them
+ * continues bit for bit. */
 static void states_and_steps_are_all_there_is(void **state) {
     (void)state;
     for (int kind = 0; kind < TL_OPTIMIZER_KIND_COUNT; kind++) {
@@ -245,6 +249,7 @@ static void states_and_steps_are_all_there_is(void **state) {
         }
         tl_set_grad_mode(mode);
         tl_optimizer_set_steps(again, tl_optimizer_steps(o));
+        tl_optimizer_set_weights(again, tl_optimizer_get_weights(o));
         tl_generator generator = tl_generator_get();
         expect_true(tl_optimizer_step(o, 0.5, NULL));
         tl_generator_set(generator);

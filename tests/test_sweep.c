@@ -182,9 +182,11 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     if (is_gpt2) set(&s, "kv_heads", "0");
     if (one_in(3)) set(&s, "dropout", "0.1");
     SET_ONE_OF(&s, "moments", "f32", "bf16");
-    SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion", "muon");
+    SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion", "muon", "schedule-free");
+    const bool is_free = !strcmp(settings_choice(&s, "optimizer"), "schedule-free");
+    if (is_free) set(&s, "schedule", "constant");
     if (one_in(3)) set(&s, "momentum", "0.9");
-    if (one_in(4)) set(&s, "ema", "0.9");
+    if (one_in(4) && !is_free) set(&s, "ema", "0.9");
     SET_ONE_OF(&s, "checkpointing", "none", "every-k", "sqrt", "full", "nothing", "selective");
     set_number(&s, "checkpoint_k", draw(1, 4));
     set_number(&s, "batch", draw(1, m->batch));

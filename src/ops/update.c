@@ -93,6 +93,11 @@ static void muon_momentum_cost(const tl_call *c, struct cost *cost) {
     update_cost(c, cost, 3 + 3 * o->nesterov);
 }
 
+/* v: 4; corrected, sqrt, eps, divide: 4; mean of p and z: 3; steps of p and z: 4; weight decay: 2 */
+static void schedule_free_cost(const tl_call *c, struct cost *cost) {
+    const tl_schedule_free_options *o = &((const struct attr_schedule_free *)c->attr)->options;
+    update_cost(c, cost, 15 + 2 * (o->weight_decay != 0));
+}
 /* difference, times weight, sum: 3 */
 static void ema_cost(const tl_call *c, struct cost *cost) { update_cost(c, cost, 3); }
 
@@ -117,6 +122,9 @@ const tl_op op_lion = {RECORD(KERNEL, lion, 0), UPDATE_RULES, .cost = lion_cost,
 const tl_op op_muon_momentum = {RECORD(KERNEL, muon_momentum, 0), UPDATE_RULES, .cost = muon_momentum_cost,
                                 .shapes = "u, g, buffer, all alike, for each parameter [, scale]",
                                 .flops = "3n; nesterov 3n, scale n"};
+const tl_op op_schedule_free = {RECORD(KERNEL, schedule_free, 0), UPDATE_RULES, .cost = schedule_free_cost,
+                                .shapes = "p, g, z, v [, master], all alike, for each parameter [, scale]",
+                                .flops = "15n; weight decay 2n, scale n"};
 const tl_op op_ema = {RECORD(KERNEL, ema, 0), .dtypes = "floats",
                       .shape = update_shape,  .changes = update_changes,
                       .cost = ema_cost,       .shapes = "average, x, alike, for each pair",
@@ -349,6 +357,37 @@ bool update_muon_momentum(const struct update_tensors *list, int n, const tl_muo
     memset(&a, 0, sizeof a);
     a.options = *options;
     return list_apply(&op_muon_momentum, list, n, &options->update, ATTR(a));
+}
+
+/* ---- Schedule-free AdamW ---- */
+
+tl_schedule_free_options tl_schedule_free_defaults(void) {
+    return (tl_schedule_free_options){.lr = 2.5e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .share = 1, .step = 1};
+}
+
+/* The states are z and v. */
+bool update_schedule_free(const struct update_tensors *list, int n, const tl_schedule_free_options *options) {
+    for (int t = 0; t < n; t++)
+        if (!tensor_check(list[t].state[0], "schedule_free") || !tensor_check(list[t].state[1], "schedule_free"))
+            return false;
+    if (!step_check("schedule_free", options->step, false, false)) return false;
+    if (!(options->share >= 0 && options->share <= 1))
+        return error_set(TL_ERROR_USE, "schedule_free: share is %g (need 0 to 1)", options->share);
+    struct attr_schedule_free a;
+    memset(&a, 0, sizeof a);
+    a.options = *options;
+    return list_apply(&op_schedule_free, list, n, &options->update, ATTR(a));
+}
+
+bool tl_schedule_free_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *z, tl_tensor *v,
+                       const tl_schedule_free_options *options) {
+    const tl_schedule_free_options defaults = tl_schedule_free_defaults();
+    if (!options) options = &defaults;
+    if (!tensor_check(parameter, "schedule_free") || !tensor_check(grad, "schedule_free")) return false;
+    return update_schedule_free(
+        &(struct update_tensors){
+            .parameter = parameter, .grad = grad, .state = {z, v}, .master = options->update.master},
+        1, options);
 }
 
 /* ---- Averages ---- */

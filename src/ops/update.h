@@ -28,6 +28,7 @@ bool update_adagrad(const struct update_tensors *list, int n, const tl_adagrad_o
 bool update_rmsprop(const struct update_tensors *list, int n, const tl_rmsprop_options *options);
 bool update_adam(const struct update_tensors *list, int n, const tl_adam_options *options);
 bool update_lion(const struct update_tensors *list, int n, const tl_lion_options *options);
+bool update_schedule_free(const struct update_tensors *list, int n, const tl_schedule_free_options *options);
 /* Of matrices; each is a few calls. */
 bool update_muon(const struct update_tensors *list, int n, const tl_muon_options *options);
 /* Its first part. What is listed as parameters are the updates, which are overwritten. */

@@ -38,6 +38,7 @@ struct tl_optimizer {
     tl_optimizer_kind kind;
     int64_t n_steps;
     bool is_averaged;
+    tl_optimizer_weights weights;
     struct parameter *parameters;
     size_t n_parameters, capacity;
     struct update_tensors *updates; /* room for a list of all */
@@ -51,7 +52,7 @@ struct tl_optimizer {
 /* ---- Kinds ---- */
 
 static const char *const kind_names[TL_OPTIMIZER_KIND_COUNT] = {"sgd",   "adagrad", "rmsprop", "adam",
-                                                                "adamw", "lion",    "muon"};
+                                                                "adamw", "lion",    "muon",    "schedule-free"};
 
 const char *tl_optimizer_kind_name(tl_optimizer_kind kind) {
     return (unsigned)kind < TL_OPTIMIZER_KIND_COUNT ? kind_names[kind] : NULL;
@@ -63,6 +64,7 @@ tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind) {
     if (kind == TL_ADAGRAD) o.eps = 1e-10;
     if (kind == TL_ADAMW) o.weight_decay = 1e-2;
     if (kind == TL_LION) o.lr = tl_lion_defaults().lr, o.beta2 = tl_lion_defaults().beta2;
+    if (kind == TL_SCHEDULE_FREE) o.lr = tl_schedule_free_defaults().lr;
     if (kind == TL_MUON) {
         const tl_muon_options muon = tl_muon_defaults();
         o.momentum = muon.momentum, o.nesterov = muon.nesterov;
@@ -90,6 +92,9 @@ static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, c
     case TL_LION:
         name[0] = "exp_avg";
         break;
+    case TL_SCHEDULE_FREE:
+        name[0] = "z", name[1] = "exp_avg_sq";
+        break;
     case TL_ADAGRAD:
         name[0] = "sum";
         break;
@@ -103,7 +108,7 @@ static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, c
 
 /* torch.optim's conditions, for the settings that a kind reads. */
 static bool options_check(tl_optimizer_kind kind, const char *name, const tl_optimizer_options *o) {
-    const bool is_adam = kind == TL_ADAM || kind == TL_ADAMW || kind == TL_LION;
+    const bool is_adam = kind == TL_ADAM || kind == TL_ADAMW || kind == TL_LION || kind == TL_SCHEDULE_FREE;
     const bool has_momentum = kind == TL_SGD || kind == TL_RMSPROP || kind == TL_MUON;
     const struct {
         const char *what;
@@ -123,6 +128,10 @@ static bool options_check(tl_optimizer_kind kind, const char *name, const tl_opt
             !(rule[i].value >= 0 && isfinite(rule[i].value) && (rule[i].value < 1 || !rule[i].is_below_1)))
             return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: %s is %g (need %s)", name, rule[i].what,
                              rule[i].value, rule[i].is_below_1 ? "0 or more, below 1" : "a number, 0 or more");
+    if (kind == TL_SCHEDULE_FREE && (o->beta1 == 0 || o->ema != 0))
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: %s", name,
+                         o->ema != 0 ? "schedule-free AdamW has an average of its own (need ema 0)"
+                                     : "beta1 is 0 (need above 0: the average is in beta1 of the parameter)");
     if (kind == TL_SGD && !isfinite(o->dampening))
         return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: dampening is %g (need a number)", name, o->dampening);
     if (kind == TL_SGD && o->nesterov && (o->momentum == 0 || o->dampening != 0))
@@ -178,6 +187,17 @@ void tl_optimizer_set_steps(tl_optimizer *o, int64_t n_steps) {
     if (!optimizer_check(o, "tl_optimizer_set_steps")) return;
     if (n_steps < 0) error_set(TL_ERROR_USE, "tl_optimizer_set_steps: %lld steps", (long long)n_steps);
     else o->n_steps = n_steps;
+}
+
+tl_optimizer_weights tl_optimizer_get_weights(const tl_optimizer *o) {
+    return o ? o->weights : (tl_optimizer_weights){0, 0};
+}
+
+void tl_optimizer_set_weights(tl_optimizer *o, tl_optimizer_weights w) {
+    if (!optimizer_check(o, "tl_optimizer_set_weights")) return;
+    if (!(w.largest >= 0 && w.sum >= 0) || !isfinite(w.largest) || !isfinite(w.sum))
+        error_set(TL_ERROR_USE, "tl_optimizer_set_weights: %g and %g (need numbers, 0 or more)", w.largest, w.sum);
+    else o->weights = w;
 }
 
 const tl_named_tensor *tl_optimizer_list(tl_optimizer *o, int *n) {
@@ -256,15 +276,21 @@ static char *name_new(const char *what, const char *name) {
     return own;
 }
 
+/* The beginning of a state: zeros, or the parameter's values. */
+static tl_tensor *state_begin(tl_tensor *p, tl_dtype dtype, bool is_copy) {
+    if (!is_copy) return tl_zeros(p->rank, p->shape, dtype, p->storage->device);
+    return p->dtype == dtype ? tl_clone(p) : tl_cast(p, dtype);
+}
+
 /* Makes a state and its entry of the list, for which there is room. The list owns it. */
 static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name, tl_tensor *p, tl_dtype dtype,
-                            bool is_master) {
+                            bool is_copy, tl_purpose purpose) {
     char *own = name_new(what, name);
     if (!own) return NULL;
     bool mode = tl_set_grad_mode(false);
-    tl_tensor *x = is_master ? tl_cast(p, dtype) : tl_zeros(p->rank, p->shape, dtype, p->storage->device);
+    tl_tensor *x = state_begin(p, dtype, is_copy);
     tl_set_grad_mode(mode);
-    x = x ? tl_keep(tl_set_purpose(x, is_master ? TL_PARAMETER : TL_OPTIMIZER)) : NULL;
+    x = x ? tl_keep(tl_set_purpose(x, purpose)) : NULL;
     if (x) o->list[o->n_list++] = (tl_named_tensor){own, x, true, NULL, NULL};
     else memory_free(own);
     return x;
@@ -277,10 +303,13 @@ static bool states_new(tl_optimizer *o, struct parameter *to) {
                    own = is_narrow && wide == TL_F32 ? TL_BF16 : wide;
     state_names(to->kind, &to->options, what);
     for (int i = 0; i < MAX_STATES; i++)
-        if (what[i] && !(to->state[i] = state_new(o, what[i], to->name, to->tensor, own, false))) return false;
+        if (what[i] &&
+            !(to->state[i] = state_new(o, what[i], to->name, to->tensor, own, !strcmp(what[i], "z"), TL_OPTIMIZER)))
+            return false;
     const bool has_master = to->options.has_master && dtype_info(to->tensor->dtype)->bits < 32;
-    if (has_master && !(to->master = state_new(o, "master", to->name, to->tensor, wide, true))) return false;
-    return to->options.ema == 0 || (to->ema = state_new(o, "ema", to->name, to->tensor, wide, false));
+    if (has_master && !(to->master = state_new(o, "master", to->name, to->tensor, wide, true, TL_PARAMETER)))
+        return false;
+    return to->options.ema == 0 || (to->ema = state_new(o, "ema", to->name, to->tensor, wide, false, TL_OPTIMIZER));
 }
 
 bool optimizer_add_part(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options,
@@ -319,7 +348,7 @@ bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, c
 
 /* One list, of one group. */
 static bool step_list(tl_optimizer_kind kind, const struct update_tensors *list, int n, const tl_optimizer_options *o,
-                      int64_t step, double lr, tl_tensor *grad_scale) {
+                      int64_t step, double lr, double share, tl_tensor *grad_scale) {
     const tl_update_options update = {NULL, o->stochastic, grad_scale};
     if (kind == TL_SGD) {
         const tl_sgd_options own = {.lr = lr,
@@ -354,6 +383,17 @@ static bool step_list(tl_optimizer_kind kind, const struct update_tensors *list,
         const tl_lion_options own = {
             .lr = lr, .beta1 = o->beta1, .beta2 = o->beta2, .weight_decay = o->weight_decay, .update = update};
         return update_lion(list, n, &own);
+    }
+    if (kind == TL_SCHEDULE_FREE) {
+        const tl_schedule_free_options own = {.lr = lr,
+                                              .beta1 = o->beta1,
+                                              .beta2 = o->beta2,
+                                              .eps = o->eps,
+                                              .weight_decay = o->weight_decay,
+                                              .share = share,
+                                              .step = step,
+                                              .update = update};
+        return update_schedule_free(list, n, &own);
     }
     if (kind == TL_MUON) {
         tl_muon_options own = tl_muon_defaults();
@@ -410,6 +450,15 @@ static int group_list(tl_optimizer *o, size_t first) {
 
 /* ---- Averages ---- */
 
+/* Schedule-free: the share of this step in the average. Learning rates differ from lr_factor by a factor of each group
+ * alone, which the ratio does not have. */
+static double weights_step(tl_optimizer_weights *w, double lr_factor) {
+    if (lr_factor > w->largest) w->largest = lr_factor;
+    const double weight = w->largest * w->largest;
+    w->sum += weight;
+    return w->sum > 0 ? weight / w->sum : 0;
+}
+
 /* Lists the averages that one call may update with that of `first`, in order. Returns how many. */
 static int emas_list(tl_optimizer *o, size_t first) {
     const struct parameter *own = &o->parameters[first];
@@ -439,12 +488,23 @@ static bool emas_step(tl_optimizer *o) {
     return ok;
 }
 
+static bool has_average(const struct parameter *p) { return p->ema || p->kind == TL_SCHEDULE_FREE; }
+
+/* Schedule-free: x = y + (1 - 1/beta1) (z - y), from the master copy where there is one. */
+static bool average_find(struct parameter *p) {
+    const double weight = 1 - 1 / p->options.beta1;
+    if (p->ema) return tl_copy_(p->tensor, p->ema) != NULL;
+    if (!p->master) return tl_ema_(p->tensor, p->state[0], weight);
+    tl_tensor *x = tl_clone(p->master);
+    return x && tl_ema_(x, p->state[0], weight) && tl_copy_(p->tensor, x);
+}
+
 static bool average_enter(struct parameter *p) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *kept = scope.depth ? tl_clone(p->tensor) : NULL;
     bool ok = kept && tl_keep(tl_set_purpose(kept, TL_PARAMETER));
     if (ok) p->kept = kept;
-    ok = ok && tl_copy_(p->tensor, p->ema);
+    ok = ok && average_find(p);
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
@@ -460,7 +520,7 @@ bool tl_optimizer_average(tl_optimizer *o, bool is_averaged) {
     if (is_averaged && o->n_steps == 0) return error_set(TL_ERROR_USE, "tl_optimizer_average: no step was made");
     bool ok = true, mode = tl_set_grad_mode(false);
     for (size_t i = 0; ok && is_averaged && i < o->n_parameters; i++)
-        ok = !o->parameters[i].ema || o->parameters[i].kept || average_enter(&o->parameters[i]);
+        ok = !has_average(&o->parameters[i]) || o->parameters[i].kept || average_enter(&o->parameters[i]);
     o->is_averaged = is_averaged && ok;
     for (size_t i = 0; !o->is_averaged && i < o->n_parameters; i++)
         if (o->parameters[i].kept && !average_leave(&o->parameters[i])) ok = false;
@@ -478,12 +538,13 @@ bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale)
     if (o->is_averaged)
         return error_set(TL_ERROR_USE, "tl_optimizer_step: the parameters have the values of their averages "
                                        "(tl_optimizer_average puts them back)");
+    const double share = weights_step(&o->weights, lr_factor);
     for (size_t i = 0; i < o->n_parameters; i++) o->parameters[i].is_stepped = false;
     for (size_t i = 0; i < o->n_parameters; i++) {
         const tl_optimizer_options *options = &o->parameters[i].options;
         if (o->parameters[i].is_stepped) continue;
         int n = group_list(o, i);
-        if (!step_list(o->parameters[i].kind, o->updates, n, options, o->n_steps + 1, options->lr * lr_factor,
+        if (!step_list(o->parameters[i].kind, o->updates, n, options, o->n_steps + 1, options->lr * lr_factor, share,
                        grad_scale))
             return false;
     }

@@ -479,7 +479,8 @@ struct attr_linear_cross_entropy {
 
 /* sgd_momentum (p, g [, buffer] [, master], of each of n_parameters [, scale]) changes all of them but g and scale;
  * adagrad (p, g, sum [, master] ... [, scale]) likewise; rmsprop (p, g, square [, mean] [, buffer] [, master] ... [,
- * scale]); adam (p, g, m, v [, max] [, master] ... [, scale]); lion (p, g, m [, master] ... [, scale]);
+ * scale]); adam (p, g, m, v [, max] [, master] ... [, scale]); lion (p, g, m [, master] ... [, scale]); schedule_free
+ * (p, g, z, v [, master] ... [, scale]);
  * muon_momentum (p, g, buffer ... [, scale]), where p is no parameter but what its update is made from; ema (p, g ...),
  * where p is an average and g a parameter. All any, of
  * the parameter's shape; parameters of one dtype; states and master f32 (f64 for f64 p). The parameter is read from
@@ -517,6 +518,10 @@ struct attr_lion {
 struct attr_muon_momentum {
     struct attr_update update;
     tl_muon_options options;
+};
+struct attr_schedule_free {
+    struct attr_update update;
+    tl_schedule_free_options options;
 };
 struct attr_ema {
     struct attr_update update;

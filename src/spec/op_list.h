@@ -174,6 +174,7 @@ OP(KERNEL, adam)
 OP(KERNEL, lion)
 OP(KERNEL, muon_momentum)
 OP(KERNEL, ema)
+OP(KERNEL, schedule_free)
 
 /* clip.c */
 OP(KERNEL, sum_squares)

@@ -76,11 +76,19 @@ static void choose_prompt(struct settings *s) {
     tl_error_clear();
 }
 
+/* What the optimizer schedule-free is made for. */
+static void choose_free(struct settings *s) {
+    if (strcmp(settings_choice(s, "optimizer"), "schedule-free")) return;
+    settings_choose(s, "schedule", "constant");
+    settings_choose(s, "beta1", "0.9");
+}
+
 static void choose_all(struct settings *s, const struct defaults_machine *m) {
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (!trainer_sizes(s, &config, weights) || !tl_model_config_check(&config)) return;
     choose_prompt(s);
+    choose_free(s);
     int64_t n_parameters = tl_model_config_parameters(&config);
     bool is_large = n_parameters >= DEFAULTS_LARGE;
     int64_t seq = is_large ? DEFAULTS_SEQ : s->seq;
@@ -113,5 +121,6 @@ void defaults_choose_inference(struct settings *s, const tl_device *device) {
 }
 
 void defaults_keep(struct settings *s, const struct settings *then) {
+    choose_free(s);
     for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) settings_take_from(s, chosen[i], then);
 }

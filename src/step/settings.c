@@ -364,6 +364,12 @@ static bool measuring_check(const struct settings *s) {
     if (s->early_stop && (!s->eval_every || (!*s->val_data && s->val_share == 0)))
         return error_set(TL_ERROR_USE, "early_stop: there are no evaluations to wait for (need %s)",
                          s->eval_every ? "--val-data or --val-share" : "--eval-every above 0");
+    const bool is_free = !strcmp(settings_choice(s, "optimizer"), "schedule-free");
+    if (is_free && strcmp(settings_choice(s, "schedule"), "constant"))
+        return error_set(TL_ERROR_USE, "schedule: the optimizer schedule-free has none (need --schedule constant)");
+    if (is_free && (s->ema > 0 || s->beta1 == 0))
+        return error_set(TL_ERROR_USE, "%s: the optimizer schedule-free %s", s->ema > 0 ? "ema" : "beta1",
+                         s->ema > 0 ? "has an average of its own (need --ema 0)" : "needs --beta1 above 0");
     if (s->noise_scale && s->accum < 2)
         return error_set(TL_ERROR_USE,
                          "noise_scale: compares one micro-batch with all of a step, which has %" PRId64

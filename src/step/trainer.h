@@ -99,8 +99,8 @@ int64_t trainer_causal_pairs(const struct trainer *t);
 /* The sum over ranks of a vector of f32, in place and with the same bits on all. */
 bool trainer_sum(const struct trainer *t, tl_tensor *values);
 
-/* Gives the model the averages of its weights (ema), and its own weights back; nothing without averages. All ranks
- * call it. False: recorded; the model has its own weights. */
+/* Gives the model the averages of its weights (ema, schedule-free), and its own weights back; nothing without
+ * averages. All ranks call it. False: recorded; the model has its own weights. */
 bool trainer_average(struct trainer *t, bool is_averaged);
 /* Held-out loss over eval_batches (evaluate.c), and text that follows the prompt (generate.c). */
 bool trainer_evaluate(struct trainer *t);

@@ -23,6 +23,7 @@ enum holding trainer_holding(const struct trainer *t, const tl_tensor *parameter
 unsigned trainer_holdings_counted(const struct trainer *t);
 const char *trainer_name_of(const void *trainer, const tl_tensor *parameter); /* one of the trainer's */
 bool trainer_is_by_member(const struct trainer *t); /* the optimizer has whole parameters, whatever buckets there are */
+bool trainer_is_schedule_free(const struct trainer *t);
 bool trainer_optimizer_make(struct trainer *t);
 
 /* ---- trainer_step.c ---- */

@@ -30,6 +30,8 @@ bool trainer_is_by_member(const struct trainer *t) {
     return optimizer_kind(&t->settings) == TL_MUON && t->buckets.mode == SHARDING_NONE;
 }
 
+bool trainer_is_schedule_free(const struct trainer *t) { return optimizer_kind(&t->settings) == TL_SCHEDULE_FREE; }
+
 static struct group group_of(const struct trainer *t, const tl_tensor *parameter) {
     struct group group;
     const char *groups = t->settings.groups;

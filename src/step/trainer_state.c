@@ -136,10 +136,23 @@ json_t *trainer_state(const struct trainer *t) {
                               (json_int_t)t->scaler.n_good, "overflows", (json_int_t)t->scaler.n_skipped, "data_shift",
                               (json_int_t)t->data_shift, "is_bytes", (int)t->is_bytes);
     const struct noise *noise = &t->noise_scale;
+    const tl_optimizer_weights weights = tl_optimizer_get_weights(t->optimizer);
+    if (state && trainer_is_schedule_free(t))
+        json_object_set_new(state, "weights", json_pack("[f, f]", weights.largest, weights.sum));
     if (state && noise->n)
         json_object_set_new(state, "noise_scale",
                             json_pack("[f, f, I]", noise->square, noise->trace, (json_int_t)noise->n));
     return state;
+}
+
+static bool weights_take(struct trainer *t, const json_t *state) {
+    tl_optimizer_weights w;
+    if (!trainer_is_schedule_free(t)) return true;
+    if (json_unpack((json_t *)(uintptr_t)state, "{s:[F, F]}", "weights", &w.largest, &w.sum) != 0 ||
+        !(w.largest >= 0) || !(w.sum >= 0))
+        return false;
+    tl_optimizer_set_weights(t->optimizer, w);
+    return true;
 }
 
 /* Absent: nothing was measured. */
@@ -166,7 +179,7 @@ bool trainer_set_state(struct trainer *t, const json_t *state) {
     if (!generator_read(state, "noise", &t->noise) || !generator_read(state, "dice", &t->dice) ||
         json_unpack((json_t *)(uintptr_t)state, "{s:I, s:F, s:I, s:I, s:I}", "optimizer_steps", &steps, "loss_scale",
                     &scale, "loss_scale_steps", &n_good, "overflows", &overflows, "data_shift", &shift) != 0 ||
-        !noise_take(t, state) || steps < 0 || shift < 0 || !(scale >= 1))
+        !noise_take(t, state) || !weights_take(t, state) || steps < 0 || shift < 0 || !(scale >= 1))
         return error_set(TL_ERROR_USE, "the checkpoint's state.json is not a trainer's state");
     tl_optimizer_set_steps(t->optimizer, steps);
     t->scaler.scale = scale;

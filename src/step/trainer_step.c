@@ -276,7 +276,7 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
 
 /* Ranks that hold parts of parameters exchange them, as after an update. */
 bool trainer_average(struct trainer *t, bool is_averaged) {
-    if (t->settings.ema == 0) return true;
+    if (t->settings.ema == 0 && !trainer_is_schedule_free(t)) return true;
     const bool has_buckets = t->dp.size > 1 && !trainer_is_by_member(t);
     tl_phase phase = tl_set_phase(TL_OTHER);
     tl_scope scope = tl_scope_enter("average");

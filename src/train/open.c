@@ -66,19 +66,34 @@ static bool has_bytes(const struct checkpoint *c, int64_t vocabulary) {
     return is_bytes;
 }
 
-/* The averages of weights, as the optimizer has them, where it has some: "ema.NAME", f32. Frozen weights have none. */
-static bool averages_load(const struct checkpoint *c, const tl_named_tensor *list, int n) {
-    enum { NAME = 512 };
+enum { STATE_NAME = 512 };
+
+/* A state of the optimizer, f32: "ema.NAME". One that it does not have, as of a frozen weight, stays as it is. */
+static bool state_load(const struct checkpoint *c, const char *what, const char *name, tl_tensor *to) {
+    char own[STATE_NAME];
+    if (snprintf(own, sizeof own, "%s.%s", what, name) >= STATE_NAME) return true;
+    const tl_named_tensor one = {.name = own, .tensor = to};
+    return checkpoint_load(
+        c, &(struct trainer_part){.file = "optimizer.safetensors", .tensors = &one, .n = 1, .may_lack = true});
+}
+
+/* The average of a weight: the optimizer's ema; or of schedule-free AdamW y + (1 - 1/beta1) (z - y), with y from the
+ * master copy where there is one. */
+static bool average_load(const struct settings *s, const struct checkpoint *c, const tl_named_tensor *to) {
+    tl_tensor *x = tl_cast(to->tensor, TL_F32);
+    if (s->ema > 0) return x && state_load(c, "ema", to->name, x) && tl_copy_(to->tensor, x);
+    if (!x || !state_load(c, "master", to->name, x)) return false;
+    tl_tensor *z = tl_clone(x);
+    return z && state_load(c, "z", to->name, z) && tl_ema_(x, z, 1 - 1 / s->beta1) && tl_copy_(to->tensor, x);
+}
+
+static bool averages_load(const struct settings *s, const struct checkpoint *c, const tl_named_tensor *list, int n) {
     bool ok = true, grad = tl_set_grad_mode(false);
     for (int i = 0; ok && i < n; i++) {
-        char name[NAME];
         const tl_dtype dtype = tl_dtype_of(list[i].tensor);
-        const bool may_train = !list[i].is_buffer && dtype_is_float(dtype) && !dtype_info(dtype)->is_storage_only;
-        if (!may_train || snprintf(name, sizeof name, "ema.%s", list[i].name) >= NAME) continue;
+        if (list[i].is_buffer || !dtype_is_float(dtype) || dtype_info(dtype)->is_storage_only) continue;
         tl_scope scope = tl_scope_begin();
-        const tl_named_tensor one = {.name = name, .tensor = scope.depth ? tl_cast(list[i].tensor, TL_F32) : NULL};
-        const struct trainer_part part = {.file = "optimizer.safetensors", .tensors = &one, .n = 1, .may_lack = true};
-        ok = one.tensor && checkpoint_load(c, &part) && tl_copy_(list[i].tensor, one.tensor);
+        ok = scope.depth && average_load(s, c, &list[i]);
         if (scope.depth) ok = tl_scope_end(scope) && ok;
     }
     tl_set_grad_mode(grad);
@@ -90,8 +105,9 @@ static bool weights_load(struct opened *o, const struct checkpoint *c) {
     part.tensors = tl_module_list(o->model, &part.n);
     o->is_bytes = has_bytes(c, tl_model_config_of(o->model)->vocabulary);
     o->step = checkpoint_step(c);
+    const bool is_free = !strcmp(settings_choice(&o->settings, "optimizer"), "schedule-free");
     return part.tensors && checkpoint_load(c, &part) &&
-           (o->settings.ema == 0 || averages_load(c, part.tensors, part.n));
+           ((o->settings.ema == 0 && !is_free) || averages_load(&o->settings, c, part.tensors, part.n));
 }
 
 /* Settings and model from the checkpoint: the run's files may be missing or different by now. For older checkpoints

@@ -2772,6 +2772,10 @@ CALL(lion_call) { /* d: weight decay. The mean of m and g has a sign that no rou
     tl_lion_options o = {.lr = 0.0625, .beta1 = 0.875, .beta2 = 0.9375, .weight_decay = s->d[0], .update = update_options(s, in)};
     return tl_lion_(in[0], in[1], in[2], &o) ? changed(in, 1, out) : 0;
 }
+CALL(schedule_free_call) { /* d: weight decay, share */
+    tl_schedule_free_options o = {.lr = 0.0625, .beta1 = 0.875, .beta2 = 0.9375, .eps = 1e-6, .weight_decay = s->d[0], .share = s->d[1], .step = s->n[0], .update = update_options(s, in)};
+    return tl_schedule_free_(in[0], in[1], in[2], in[3], &o) ? changed(in, 2, out) : 0;
+}
 CALL(ema_call) { /* d: the weight */
     return tl_ema_(in[0], in[1], s->d[0]) ? one(out, in[0]) : 0;
 }
@@ -2865,6 +2869,18 @@ const struct sample samples_muon_momentum[] = {
     {"state of another shape", 0, .call = muon_momentum_call, .in = {K(3), K(3), STATE(4)}, .error = "must have the parameter's shape"},
     END};
 
+const struct sample samples_schedule_free[] = {
+    {"first step", WRITES, .call = schedule_free_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {1}, .d = {0, 1}, .roundings = 2},
+    {"decay", WRITES, .call = schedule_free_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {7}, .d = {0.125, 0.25}, .roundings = 2},
+    {"strided", WRITES, .call = schedule_free_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, SLICED, 3, 4), IN(STATE, REVERSED, 3, 4)}, .n = {3}, .d = {0.125, 0.25}, .roundings = 2},
+    {"scaled, in packs", WRITES | LARGE, .call = schedule_free_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000), STATE(40, 1000)}, .n = {3, false, false, SCALED}, .d = {0.125, 0.75}, .roundings = 2},
+    {"void", WRITES, .call = schedule_free_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3, false, false, VOID}, .d = {0.125, 0.25}},
+    {"master, stochastic", WRITES | NO_DATA, DT_16, .call = schedule_free_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3, true, true}, .d = {0, 0.25}},
+    {"nothing", WRITES, .call = schedule_free_call, .in = {K(0), K(0), STATE(0), STATE(0)}, .n = {1}, .d = {0, 1}},
+    {"state of another shape", 0, .call = schedule_free_call, .in = {K(3), K(3), STATE(4), STATE(3)}, .n = {1}, .d = {0, 1}, .error = "must have the parameter's shape"},
+    {"step 0", 0, .call = schedule_free_call, .in = {K(3), K(3), STATE(3), STATE(3)}, .error = "schedule_free: steps are counted from 1, not 0"},
+    {"share above 1", 0, .call = schedule_free_call, .in = {K(3), K(3), STATE(3), STATE(3)}, .n = {1}, .d = {0, 1.5}, .error = "schedule_free: share is 1.5 (need 0 to 1)"},
+    END};
 const struct sample samples_ema[] = {
     {"small weight", WRITES, .call = ema_call, .in = {K(3, 4), K(3, 4)}, .d = {0.125}, .roundings = 2},
     {"large weight", WRITES, .call = ema_call, .in = {K(3, 4), K(3, 4)}, .d = {0.75}, .roundings = 2},

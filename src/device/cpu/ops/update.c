@@ -1,5 +1,5 @@
-/* update.c: one step of SGD with momentum, Adagrad, RMSprop, Adam or Lion, or of Muon's momentum, on each parameter
- * of a call, in place; and one of an average of each.
+/* update.c: one step of SGD with momentum, Adagrad, RMSprop, Adam, Lion or schedule-free AdamW, or of Muon's
+ * momentum, on each parameter of a call, in place; and one of an average of each.
  *
  * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend
  * on the step alone are computed once, in f64. One pass: the step is bound by memory, and every further pass would
@@ -25,6 +25,7 @@ struct factors {
     double lr, weight_decay, keep;          /* keep: decoupled decay's factor of p */
     double momentum, take;                  /* buffer = momentum buffer + take g; of an average, the weight of x */
     double beta1, beta2, eps, inverse_root; /* beta2 is RMSprop's alpha */
+    double share, along, decay, correction; /* schedule_free: of z in p; of the step, for p; of p in the step; of v */
     double scale;                           /* of the gradient; 1 without one */
     bool is_first, nesterov, centered;      /* is_first: the buffer starts as g */
 };
@@ -168,6 +169,22 @@ bool cpu_ema(const tl_kernel_args *args) {
         .factors = {.take = attr->weight},
         .step_f32 = ema_step_f32,
         .step_f64 = ema_step_f64,
+    };
+    return run(args, &o);
+}
+
+bool cpu_schedule_free(const tl_kernel_args *args) {
+    const tl_schedule_free_options *options = &((const struct attr_schedule_free *)args->attr)->options;
+    struct optimizer o = {
+        .factors = {.lr = options->lr,
+                    .beta2 = options->beta2,
+                    .eps = options->eps,
+                    .share = options->share,
+                    .along = options->lr * (options->beta1 * (1 - options->share) - 1),
+                    .decay = options->weight_decay,
+                    .correction = 1 - pow(options->beta2, (double)options->step)},
+        .step_f32 = schedule_free_step_f32,
+        .step_f64 = schedule_free_step_f64,
     };
     return run(args, &o);
 }

@@ -121,6 +121,22 @@ static void NAME(muon_momentum_step)(const struct factors *f, REAL *const *x, in
     }
 }
 
+static void NAME(schedule_free_step)(const struct factors *f, REAL *const *x, int64_t n) {
+    REAL *p = x[0], *z = x[2], *v = x[3];
+    const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr, eps = (REAL)f->eps, decay = (REAL)f->decay;
+    const REAL beta2 = (REAL)f->beta2, rest2 = (REAL)(1 - f->beta2), correction = (REAL)f->correction;
+    const REAL share = (REAL)f->share, rest = (REAL)(1 - f->share), along = (REAL)f->along;
+    const bool is_small = f->share < 0.5;
+    for (int64_t i = 0; i < n; i++) {
+        const REAL d = g[i] * scale, second = beta2 * v[i] + rest2 * (d * d);
+        const REAL step = d / (NAME(vector_sqrt)(second / correction) + eps) + decay * p[i];
+        const REAL apart = z[i] - p[i], mean = is_small ? p[i] + share * apart : z[i] - apart * rest;
+        v[i] = second;
+        p[i] = mean + along * step;
+        z[i] -= lr * step;
+    }
+}
+
 /* x[0] is the average, x[1] what it follows: as torch.lerp, exact at both ends. */
 static void NAME(ema_step)(const struct factors *f, REAL *const *x, int64_t n) {
     REAL *p = x[0];

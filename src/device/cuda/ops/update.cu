@@ -90,6 +90,18 @@ template <class C> struct muon_momentum_step {
     }
 };
 
+template <class C> struct schedule_free_step {
+    static const int n_states = 2;
+    C lr, beta2, rest2, correction, eps, decay, share, rest, along;
+    bool is_small;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[1] = beta2 * s[1] + rest2 * (g * g);
+        const C step = g / (sqrt_of(s[1] / correction) + eps) + decay * p, apart = s[0] - p;
+        p = (is_small ? p + share * apart : s[0] - apart * rest) + along * step;
+        s[0] -= lr * step;
+    }
+};
+
 /* p is the average, g what it follows. */
 template <class C> struct ema_step {
     static const int n_states = 0;
@@ -389,6 +401,19 @@ template <class C> static muon_momentum_step<C> muon_momentum_of(const tl_muon_o
     return {(C)(1 - o->momentum), (C)(o->nesterov ? o->momentum : 1)};
 }
 
+template <class C> static schedule_free_step<C> schedule_free_of(const tl_schedule_free_options *o) {
+    return {(C)o->lr,
+            (C)o->beta2,
+            (C)(1 - o->beta2),
+            (C)(1 - pow(o->beta2, (double)o->step)),
+            (C)o->eps,
+            (C)o->weight_decay,
+            (C)o->share,
+            (C)(1 - o->share),
+            (C)(o->lr * (o->beta1 * (1 - o->share) - 1)),
+            o->share < 0.5};
+}
+
 template <class C> static ema_step<C> ema_of(double weight) { return {(C)weight, (C)(1 - weight), weight < 0.5}; }
 
 extern "C" {
@@ -426,6 +451,11 @@ bool cuda_lion(const tl_kernel_args *args) {
 bool cuda_muon_momentum(const tl_kernel_args *args) {
     const tl_muon_options *o = &((const struct attr_muon_momentum *)args->attr)->options;
     return run(args, 0, muon_momentum_of<float>(o), muon_momentum_of<double>(o));
+}
+
+bool cuda_schedule_free(const tl_kernel_args *args) {
+    const tl_schedule_free_options *o = &((const struct attr_schedule_free *)args->attr)->options;
+    return run(args, 0, schedule_free_of<float>(o), schedule_free_of<double>(o));
 }
 
 bool cuda_ema(const tl_kernel_args *args) {
