@@ -23,6 +23,7 @@ struct tl_cache {
     tl_tensor *store;                /* (L, 2, B, Hkv, capacity, D); of latents (L, 1, B, 1, capacity, rank + R) */
 };
 
+enum { MOST_SPANS = 256 }; /* that a pass attends to one by one */
 /* The spans of a pass, in the order of its rows; index 0 .. cache_n_spans - 1. */
 int64_t cache_n_spans(const tl_cache *cache);
 struct cache_span cache_span_at(const tl_cache *cache, int64_t index);

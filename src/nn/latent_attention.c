@@ -21,7 +21,6 @@
 #include "nn/module.h"
 
 #define LATENT_EPS 1e-6 /* of both norms, whatever the file says of the others */
-enum { MOST_SPANS = 256 };
 
 tl_tensor *neighbours_apart(tl_tensor *x) {
     if (!x) return NULL;
