@@ -174,30 +174,27 @@ def test_narrow_moments_are_adams_rounded_to_bf16(kind, decay):
 # ---- Schedule-free AdamW
 
 class ScheduleFree:
-    """AdamWScheduleFree of the package schedulefree (1.4), its step and its two modes, for one tensor."""
-    def __init__(self, p, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
-        self.y, self.z, self.v = p.clone(), p.clone(), torch.zeros_like(p)
-        self.betas, self.eps, self.decay = betas, eps, weight_decay
-        self.k, self.weight_sum, self.lr_max = 0, 0.0, -1.0
+    """AdamWScheduleFree of the package schedulefree, for one tensor, with a learning rate for each step."""
+    def __init__(self, p, weight_decay=0.0):
+        package = pytest.importorskip("schedulefree")
+        self.y = torch.nn.Parameter(p.clone())
+        self.package = package.AdamWScheduleFree([self.y], lr=1.0, weight_decay=weight_decay)
+        self.package.train()
 
     def step(self, grad, lr):
-        beta1, beta2 = self.betas
-        correction = 1 - beta2 ** (self.k + 1)
-        self.lr_max = max(lr, self.lr_max)
-        weight = (self.k + 1) ** 0.0 * self.lr_max ** 2.0
-        self.weight_sum += weight
-        share = weight / self.weight_sum if self.weight_sum else 0
-        self.v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        step = grad.div(self.v.div(correction).sqrt_().add_(self.eps))
-        if self.decay:
-            step.add_(self.y, alpha=self.decay)
-        self.y.lerp_(end=self.z, weight=share)
-        self.y.add_(step, alpha=lr * (beta1 * (1 - share) - 1))
-        self.z.sub_(step, alpha=lr)
-        self.k += 1
+        self.package.param_groups[0]["lr"] = lr
+        self.y.grad = grad.clone()
+        self.package.step()
 
-    def averaged(self):
-        return self.y.lerp(end=self.z, weight=1 - 1 / self.betas[0])
+    def state(self, name):
+        return self.package.state[self.y][name].numpy()
+
+    def values(self, is_averaged=False):
+        if is_averaged:
+            self.package.eval()
+        values = self.y.detach().numpy().copy()
+        self.package.train()
+        return values
 
 
 @pytest.mark.parametrize("name,relative", [("float64", 1e-11), ("float32", 1e-5)])
@@ -213,16 +210,17 @@ def test_schedule_free_is_the_packages(name, relative, decay):
             tl.set_grad(ours, tl.tensor(grad))
             assert tl.optimizer_step(optimizer, factor, None)
             theirs.step(torch.from_numpy(grad), 0.01 * factor)
-            np.testing.assert_allclose(ours.numpy(), theirs.y.numpy(), rtol=relative, atol=relative,
+            np.testing.assert_allclose(ours.numpy(), theirs.values(), rtol=relative, atol=relative,
                                        err_msg=f"step {step}")
         before = ours.numpy().copy()
         assert tl.optimizer_average(optimizer, True)
-        np.testing.assert_allclose(ours.numpy(), theirs.averaged().numpy(), rtol=relative, atol=relative)
+        np.testing.assert_allclose(ours.numpy(), theirs.values(is_averaged=True), rtol=relative, atol=relative)
         assert np.abs(ours.numpy() - before).max() > 1e-3
         assert tl.optimizer_average(optimizer, False)
         assert np.array_equal(ours.numpy(), before)
         weights = tl.optimizer_get_weights(optimizer)
-        assert weights.largest == 1.0 and abs(weights.sum * 0.01 ** 2 / theirs.weight_sum - 1) < 1e-12
+        weight_sum = theirs.package.param_groups[0]["weight_sum"]
+        assert weights.largest == 1.0 and abs(weights.sum * 0.01 ** 2 / weight_sum - 1) < 1e-12
 
 
 def test_one_step_of_schedule_free_by_itself():
@@ -232,8 +230,8 @@ def test_one_step_of_schedule_free_by_itself():
     ours, z, v = tl.tensor(p), tl.tensor(p.copy()), tl.tensor(np.zeros_like(p))
     assert tl.schedule_free_(ours, tl.tensor(g), z, v, tl.schedule_free_defaults())
     theirs.step(torch.from_numpy(g), 2.5e-3)
-    for mine, reference in ((ours, theirs.y), (z, theirs.z), (v, theirs.v)):
-        np.testing.assert_allclose(mine.numpy(), reference.numpy(), rtol=1e-12)
+    for mine, reference in ((ours, theirs.values()), (z, theirs.state("z")), (v, theirs.state("exp_avg_sq"))):
+        np.testing.assert_allclose(mine.numpy(), reference, rtol=1e-12)
 
 
 # ---- The average of weights
