@@ -22,6 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -159,6 +160,16 @@ def package_files():
             yield f"tally/{path.relative_to(package)}", path
 
 
+def stub_files(library):
+    """Type stubs of the package, which the package itself is asked for."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "TALLY_LIB": str(library)}
+        subprocess.run([sys.executable, str(ROOT / "tools" / "python_stubs"), folder], check=True, env=environment)
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file():
+                yield str(path.relative_to(folder)), path.read_bytes()
+
+
 def wanted(settings, name):
     return str(settings.get(name, "0")).lower() not in ("0", "no", "false", "")
 
@@ -172,6 +183,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     wheel = Wheel(wheel_directory, tag())
     for name, path in package_files():
         wheel.add(name, path.read_bytes())
+    for name, data in stub_files(built / library):
+        wheel.add(name, data)
     wheel.add("tally/tally.h", (ROOT / "include/tally.h").read_bytes())
     if has_python_headers():
         wheel.add("tally/_native.abi3.so", (built / binding).read_bytes(), 0o755)

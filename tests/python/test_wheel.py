@@ -69,6 +69,7 @@ def test_what_is_in_it(wheel):
         for path in (ROOT / "python" / "tally").rglob("*.py"):
             if path.name != "_generate.py":
                 assert f"tally/{path.relative_to(ROOT / 'python' / 'tally')}" in names
+        assert {"tally/py.typed", "tally/__init__.pyi", "tally/nn/functional.pyi"} <= names
         assert {"tally/tally.h", "tally/lib/libtally.so", f"{info}/METADATA", f"{info}/WHEEL",
                 f"{info}/licenses/LICENSE"} <= names
         assert any(n.startswith("tally/lib/libjansson.so") for n in names)
