@@ -191,7 +191,8 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     set_number(&s, "checkpoint_k", draw(1, 4));
     set_number(&s, "batch", draw(1, m->batch));
     set_number(&s, "seq", draw(1, m->seq));
-    if (one_in(3)) set_number(&s, "accum", draw(2, 5)), set(&s, "noise_scale", one_in(2) ? "true" : "false");
+    if (one_in(3))
+        set_number(&s, "accum", draw(2, 5)), set(&s, "noise_scale", base_ranks() == 1 && one_in(2) ? "true" : "false");
     set_number(&s, "steps", draw(1, m->steps));
     set(&s, "warmup", "0");
     set_number(&s, "eval_every", one_in(3) ? 0 : draw(1, m->steps));
