@@ -132,14 +132,18 @@ static int slice_order(const void *a, const void *b) {
 static void slices_make(struct trace *t, const struct timeline_record *records, size_t n) {
     const bool is_ahead = device_runs_ahead(t->device);
     struct open open = {.track = is_ahead ? TRACK_DEVICE : TRACK_HOST};
-    int64_t first = INT64_MAX, last = 0;
+    int64_t first = INT64_MAX, last = 0, messages_to = 0;
     t->n_slices = 0;
     if (t->step_to) named_add(t, TRACK_HOST, DEPTH_STEP, "step", t->step_from, t->step_to);
     for (size_t i = 0; i < n; i++) {
         const struct timeline_record *r = &records[i];
         if (r->kind != TIMELINE_OP) {
-            int track = r->kind == TIMELINE_MESSAGES ? TRACK_MESSAGES : TRACK_HOST;
-            named_add(t, track, r->kind == TIMELINE_WORK ? DEPTH_WORK : DEPTH_WAIT, r->name, r->from_ns, r->to_ns);
+            const bool is_message = r->kind == TIMELINE_MESSAGES;
+            int64_t from = r->from_ns;
+            if (is_message && from < messages_to) from = messages_to; /* begun while the end of the last was noted */
+            if (is_message && r->to_ns > messages_to) messages_to = r->to_ns;
+            named_add(t, is_message ? TRACK_MESSAGES : TRACK_HOST, r->kind == TIMELINE_WORK ? DEPTH_WORK : DEPTH_WAIT,
+                      r->name, from, from > r->to_ns ? from : r->to_ns);
             continue;
         }
         if (is_ahead && r->device != t->device) { /* a copy, by the host */
