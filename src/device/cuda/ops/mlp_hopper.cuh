@@ -265,12 +265,12 @@ template <class T> __device__ inline void bias_load(const mlp &p, mlp_tile t, ml
     registers_fence(sum[1]);
 }
 
-template <class T>
-__device__ inline void gelu_forward(mlp_shared &shared, const mlp &p, const mlp_maps &m, mlp_sum &sum, mlp_tile t,
-                                    int consumer) {
+/* Rounds the first COLUMNS of the sums, in their place, and writes them to the panels if they are wanted there. */
+template <class T, int COLUMNS>
+__device__ inline void sums_round(mlp_shared &shared, mlp_sum &sum, int consumer, bool is_wanted) {
     const lane_place me = {(int)threadIdx.x % WARPGROUP};
 #pragma unroll
-    for (int j = 0; j < MLP_COLUMNS / 16; j++) { /* 16 columns */
+    for (int j = 0; j < COLUMNS / 16; j++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             uint32_t two[4];
@@ -278,32 +278,26 @@ __device__ inline void gelu_forward(mlp_shared &shared, const mlp &p, const mlp_
             for (int i = 0; i < 4; i++) {
                 float *const pair = &sum[half][8 * j + 2 * i];
                 two[i] = round_two(T(), pair[0], pair[1]);
-                const float2 h = widen_two<T>(two[i]);
-                pair[0] = h.x, pair[1] = h.y;
+                const float2 rounded = widen_two<T>(two[i]);
+                pair[0] = rounded.x, pair[1] = rounded.y;
             }
-            if (!p.is_lean)
+            if (is_wanted)
                 store_matrix(shared.panel[consumer][j / 4], half * PART + me.store_row(), 2 * (j % 4) + me.store_part(),
                              two);
         }
-    }
-    if (!p.is_lean) {
-        panels_send(shared, consumer, &m.kept[0], &m.kept[0], t.column, t.column + PART, t.row);
-    }
+}
+
+template <class T>
+__device__ inline void gelu_forward(mlp_shared &shared, const mlp &p, const mlp_maps &m, mlp_sum &sum, mlp_tile t,
+                                    int consumer) {
+    sums_round<T, MLP_COLUMNS>(shared, sum, consumer, !p.is_lean);
+    if (!p.is_lean) panels_send(shared, consumer, &m.kept[0], &m.kept[0], t.column, t.column + PART, t.row);
 #pragma unroll
     for (int half = 0; half < 2; half++)
 #pragma unroll
         for (int x = 0; x < MLP_COLUMNS / 2; x++) sum[half][x] = short_gelu(sum[half][x]);
     if (!p.is_lean) panels_take(consumer);
-#pragma unroll
-    for (int j = 0; j < MLP_COLUMNS / 16; j++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t two[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) two[i] = round_two(T(), sum[half][8 * j + 2 * i], sum[half][8 * j + 2 * i + 1]);
-            store_matrix(shared.panel[consumer][j / 4], half * PART + me.store_row(), 2 * (j % 4) + me.store_part(),
-                         two);
-        }
+    sums_round<T, MLP_COLUMNS>(shared, sum, consumer, true);
     panels_send(shared, consumer, &m.result[0], &m.result[0], t.column, t.column + PART, t.row);
 }
 
@@ -375,23 +369,7 @@ __device__ inline void gelu_backward(mlp_shared &shared, const mlp &p, const mlp
 template <class T>
 __device__ inline void swiglu_forward(mlp_shared &shared, const mlp &p, const mlp_maps &m, mlp_sum &sum, mlp_tile t,
                                       int consumer) {
-    const lane_place me = {(int)threadIdx.x % WARPGROUP};
-#pragma unroll
-    for (int j = 0; j < MLP_COLUMNS / 16; j++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t two[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float *const pair = &sum[half][8 * j + 2 * i];
-                two[i] = round_two(T(), pair[0], pair[1]);
-                const float2 rounded = widen_two<T>(two[i]);
-                pair[0] = rounded.x, pair[1] = rounded.y;
-            }
-            if (!p.is_lean)
-                store_matrix(shared.panel[consumer][j / 4], half * PART + me.store_row(), 2 * (j % 4) + me.store_part(),
-                             two);
-        }
+    sums_round<T, MLP_COLUMNS>(shared, sum, consumer, !p.is_lean);
     if (!p.is_lean) panels_send(shared, consumer, &m.kept[0], &m.kept[1], t.column, t.column, t.row);
 #pragma unroll
     for (int half = 0; half < 2; half++)
@@ -399,15 +377,7 @@ __device__ inline void swiglu_forward(mlp_shared &shared, const mlp &p, const ml
         for (int x = 0; x < PART / 2; x++)
             sum[half][x] = sum[half][x] * short_sigmoid(sum[half][x]) * sum[half][x + PART / 2];
     if (!p.is_lean) panels_take(consumer);
-#pragma unroll
-    for (int j = 0; j < PART / 16; j++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t two[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) two[i] = round_two(T(), sum[half][8 * j + 2 * i], sum[half][8 * j + 2 * i + 1]);
-            store_matrix(shared.panel[consumer][0], half * PART + me.store_row(), 2 * j + me.store_part(), two);
-        }
+    sums_round<T, PART>(shared, sum, consumer, true);
     panels_send(shared, consumer, &m.result[0], nullptr, t.column, 0, t.row);
 }
 
