@@ -35,8 +35,10 @@ struct check_case {
     tl_dtype dtype;
     tl_checkpoint_policy policy;
     bool has_documents, has_ignored;
-    double smoothing, z; /* of the head's loss */
-    double bound;        /* of differences, in units of the largest magnitude */
+    double smoothing, z;        /* of the head's loss */
+    double balance, router_z;   /* of the routers' */
+    tl_adapter_options adapter; /* rank 0: none */
+    double bound;               /* of differences, in units of the largest magnitude */
 };
 
 static uint64_t dice_state;
@@ -70,6 +72,39 @@ static tl_model_config config_random(int tp) {
     static const tl_family others[] = {TL_QWEN3, TL_GEMMA, TL_NEMOTRON};
     if (c.family == TL_LLAMA && !c.has_qkv_bias && dice(2)) c.family = others[dice(3)];
     if (c.family == TL_GPT2 && dice(2)) c.family = TL_GPT_NEOX, c.rope_scaling.size = 2, c.is_parallel = dice(2);
+    return c;
+}
+
+enum { EXPERT_FAMILIES = 6 };
+
+/* Each family with experts that tp divides: whole matrices or packed ones, latent attention or sinks, layers without
+ * experts, and shared ones. Packed experts need a width that all of 2, 3 and 4 divide. */
+static tl_model_config config_experts(int which) {
+    static const tl_family families[EXPERT_FAMILIES] = {TL_MIXTRAL,     TL_QWEN3_MOE,   TL_GPT_OSS,
+                                                        TL_DEEPSEEK_V2, TL_DEEPSEEK_V3, TL_LLAMA4};
+    tl_model_config c = {.family = families[which],
+                         .n_layers = 2,
+                         .n_heads = 12,
+                         .n_kv_heads = 12,
+                         .head_size = 6,
+                         .channels = 20 + dice(4),
+                         .ff = 29 + dice(5),
+                         .vocabulary = 53 + dice(5),
+                         .context = TIME,
+                         .norm_eps = 1e-5,
+                         .rope_base = 10000,
+                         .init_std = 0.3,
+                         .is_tied = dice(2),
+                         .n_experts = 6,
+                         .n_chosen = 2,
+                         .expert_ff = 13 + dice(5),
+                         .is_choice_normed = which == 0 || which == 2 || (which < 5 && which != 3 && dice(2))};
+    if (which == 0) c.expert_ff = 0;
+    if (which == 2) c.gate_limit = 7, c.expert_ff = 0, c.ff = 24, c.window = 4, c.window_every = 2;
+    if (which == 2) c.has_qkv_bias = c.has_out_bias = true;
+    if (which == 3 || which == 4) c.kv_rank = 8, c.rope_head = 2, c.value_head = 4, c.n_shared = 2, c.expert_from = 1;
+    if (which == 4) c.q_rank = 10, c.n_groups = 3, c.n_groups_chosen = 2, c.routed_scale = 2.5;
+    if (which == 5) c.expert_ff = 24, c.n_shared = 1, c.expert_every = 2, c.n_chosen = 1, c.has_head_norm = true;
     return c;
 }
 
@@ -120,7 +155,9 @@ static void parameters_fill(tl_module *whole, tl_module *part) {
         int64_t shape[TL_MAX_RANK];
         shard_whole_shape(b[i].shard, b[i].tensor, shape);
         for (int k = 0; k < tl_rank(a[i].tensor); k++) assert_int_equal(shape[k], tl_size(a[i].tensor, k));
-        assert_float_equal(difference(b[i].tensor, shard_cut(b[i].shard, a[i].tensor)), 0, 0); /* as they begin */
+        const double rounding = strstr(a[i].name, "magnitude") ? 1e-6 : 0; /* norms in f32, of columns of all ranks */
+        /* as they begin */
+        assert_float_equal(difference(b[i].tensor, shard_cut(b[i].shard, a[i].tensor)), 0, rounding);
         bool is_norm = strstr(a[i].name, "ln_") || strstr(a[i].name, "norm");
         assert_non_null(tl_normal_(a[i].tensor, is_norm ? 1 : 0, 0.2));
         assert_non_null(tl_copy_(b[i].tensor, shard_cut(b[i].shard, a[i].tensor)));
@@ -148,6 +185,7 @@ static void gradients_compare(const char *what, tl_module *whole, tl_module *par
     int n;
     const tl_named_tensor *list = tl_module_list(part, &n);
     for (int i = 0; i < n; i++) {
+        if (list[i].is_buffer || !tl_needs_grad(list[i].tensor)) continue;
         tl_tensor *mine = tl_grad_of(list[i].tensor), *theirs = tl_grad_of(named(whole, list[i].name));
         if (!mine || !theirs) fail_msg("%s: %s has no gradient", what, list[i].name);
         double d = difference(mean(mine, cp), shard_cut(list[i].shard, theirs));
@@ -163,6 +201,14 @@ static void losses_are_equal(tl_tensor *loss, tl_comm *tp) {
         assert_float_equal(((const double *)tl_data(all))[r], ((const double *)tl_data(all))[0], 0);
 }
 
+/* Whatever each rank has drawn for its parts. */
+static void generators_are_equal(tl_comm *tp) {
+    if (tl_comm_size(tp) < 2) return;
+    const int64_t index = (int64_t)tl_generator_get().index;
+    tl_tensor *all = tl_all_gather(tl_from_data(&index, TL_SHAPE(1), TL_I64, NULL), tp);
+    for (int r = 0; r < tl_comm_size(tp); r++) assert_int_equal(((const int64_t *)tl_data(all))[r], index);
+}
+
 static void compare(const struct layout *l, const struct check_case *c) {
     tl_scope scope = tl_scope_begin();
     tl_seed(11);
@@ -172,8 +218,16 @@ static void compare(const struct layout *l, const struct check_case *c) {
     tl_module *part = tl_model_new_parallel(&c->config, c->dtype, NULL, &l->groups);
     if (!part) fail_msg("%s: %s", l->name, tl_error_message());
     assert_int_equal(tl_generator_get().index, after.index);
+    if (c->adapter.rank) {
+        tl_seed(12);
+        assert_true(tl_model_add_adapter(whole, &c->adapter));
+        tl_seed(12);
+        if (!tl_model_add_adapter(part, &c->adapter)) fail_msg("%s: %s", l->name, tl_error_message());
+    }
     parameters_fill(whole, part);
     assert_true(tl_model_set_checkpointing(part, c->policy, 1));
+    assert_true(tl_model_set_router_losses(whole, c->balance, c->router_z));
+    assert_true(tl_model_set_router_losses(part, c->balance, c->router_z));
     assert_true(tl_model_set_head_loss(whole, c->smoothing, c->z) && tl_model_set_head_loss(part, c->smoothing, c->z));
     tl_tensor *tokens = tokens_random(c->config.vocabulary), *begin = c->has_documents ? begins_random() : NULL;
     tl_tensor *targets = targets_random(c->config.vocabulary, c->has_ignored);
@@ -182,10 +236,11 @@ static void compare(const struct layout *l, const struct check_case *c) {
     if (!loss) fail_msg("%s: %s", l->name, tl_error_message());
     losses_are_equal(loss, l->groups.tp);
     double d = difference(mean(tl_detach(loss), l->groups.cp), expected);
-    char what[160];
-    snprintf(what, sizeof what, "%s, %s, %lld heads on %lld, tied %d, policy %d, documents %d", l->name,
+    char what[200];
+    snprintf(what, sizeof what,
+             "%s, %s, %lld heads on %lld, tied %d, policy %d, documents %d, adapter %lld, balance %g", l->name,
              tl_family_name(c->config.family), (long long)c->config.n_heads, (long long)c->config.n_kv_heads,
-             c->config.is_tied, (int)c->policy, c->has_documents);
+             c->config.is_tied, (int)c->policy, c->has_documents, (long long)c->adapter.rank, c->balance);
     if (!(d <= c->bound)) fail_msg("%s: the loss differs by %g", what, d);
     assert_true(tl_backward(expected, NULL, 0));
     assert_true(tl_backward(loss, NULL, 0));
@@ -252,6 +307,10 @@ static void gradients_are_those_of_the_whole_model(void) {
             c.config.family = k < 2 ? (tl_family)k : c.config.family; /* both, whatever is drawn */
             if (k < 2) c.config.channels = 12 * c.config.head_size, c.config.has_qkv_bias = k == 1;
             if (k == 0) c.config.n_kv_heads = 12;
+            if (k >= 12 - EXPERT_FAMILIES) c.config = config_experts(k - 12 + EXPERT_FAMILIES);
+            if (c.config.n_experts && dice(2)) c.balance = 0.7, c.router_z = 0.3;
+            if (k % 2) c.adapter = (tl_adapter_options){3, 5, 0, dice(2), "all-linear"};
+            if (c.adapter.has_magnitude) c.bound = 1e-6; /* norms are in f32 */
             compare(&layouts[i], &c);
         }
     layouts_free(layouts, n);
@@ -283,9 +342,12 @@ static void recipes_run(void) {
         tl_model_config config = config_random(tl_comm_size(l->groups.tp));
         config.dropout = i % 2 ? 0.2 : 0;
         config.head_size = 16, config.channels = config.ff = 192; /* parts of nvfp4's blocks */
+        if (i < n) config.ff = 191;                               /* and parts that differ */
         tl_seed(3);
         tl_module *model = tl_model_new_parallel(&config, TL_F32, NULL, &l->groups);
         assert_non_null(model);
+        const tl_adapter_options adapter = {3, 5, 0.3, false, "all-linear"};
+        if (i % 3 == 1) assert_true(tl_model_add_adapter(model, &adapter));
         if (i >= n) linear_set_mode(model, i < 2 * n ? LINEAR_FP8 : LINEAR_FP4);
         tl_tensor *tokens = tokens_random(config.vocabulary), *targets = targets_random(config.vocabulary, false);
         tl_dtype before = tl_set_autocast(i < 2 * n ? TL_BF16 : TL_DTYPE_COUNT);
@@ -295,6 +357,7 @@ static void recipes_run(void) {
         losses_are_equal(loss, l->groups.tp);
         assert_true(isfinite((double)*(const float *)tl_data(loss)));
         assert_true(tl_backward(loss, NULL, 0));
+        generators_are_equal(l->groups.tp);
         tl_module_free(model);
         tl_scope_end(scope);
     }
@@ -327,10 +390,12 @@ static tl_ledger *training_step(const struct layout *l, const tl_model_config *c
     return ledger;
 }
 
-/* Per layer 8 U with U = (n - 1)/n B T C e, the embedding 2 U, the head 2 U and two numbers of each row. */
+/* Per layer 8 U with U = (n - 1)/n B T C e, the embedding 2 U, the head 2 U and two numbers of each row; of experts the
+ * gradients of k weights of each row. */
 static int64_t sent_by_tp(const tl_model_config *c, int64_t n) {
     int64_t u = (n - 1) * BATCH * TIME * c->channels * 4 / n;
-    return (8 * c->n_layers + 4) * u + (n - 1) * BATCH * TIME * 8;
+    return (8 * c->n_layers + 4) * u + (n - 1) * BATCH * TIME * 8 +
+           c->n_layers * 2 * (n - 1) * BATCH * TIME * c->n_chosen * 4 / n;
 }
 /* Per layer keys and values of a rank's tokens to all others, and their gradients back; the number of targets. */
 static int64_t sent_by_cp(const tl_model_config *c, int64_t n) {
@@ -382,6 +447,7 @@ static void receipts_are_the_price(void) {
     dice_state = 7;
     for (int i = 0; i < 3 * n; i++) {
         tl_model_config config = config_random(tl_comm_size(layouts[i % n].groups.tp));
+        if (i >= 2 * n) config = config_experts(i == 2 * n ? 0 : i % EXPERT_FAMILIES);
         config.dropout = i % 2 ? 0.1 : 0;
         tl_ledger *paid = training_step(&layouts[i % n], &config, cpu);
         tl_ledger *priced = training_step(&prices[i % n], &config, meta);
@@ -389,7 +455,7 @@ static void receipts_are_the_price(void) {
         int64_t sent = (int64_t)tl_ledger_sent_bytes(paid).low;
         if (i % n == 0 && config.n_kv_heads >= world()->size)
             assert_int_equal(sent, sent_by_tp(&config, world()->size));
-        if (i % n == 1 && config.n_kv_heads >= world()->size)
+        if (i % n == 1 && i < 2 * n && config.n_kv_heads >= world()->size)
             assert_int_equal(sent, sent_by_sp(&config, world()->size, &prices[i % n]));
         if (i % n == 2) assert_int_equal(sent, sent_by_cp(&config, world()->size));
         assert_true(sent > 0);
@@ -402,13 +468,15 @@ static void receipts_are_the_price(void) {
 /* Weights of a divided model are written as a whole one's, and read by any layout. */
 static void weights_are_exchanged_with_files(void) {
     struct layout l = layout_new("tp", world()->size, 1, false, false);
-    for (int family = 0; family < 2; family++) {
+    for (int family = 0; family < 4; family++) {
         tl_scope scope = tl_scope_begin();
         dice_state = 4;
-        tl_model_config config = config_random(world()->size);
-        config.family = (tl_family)family;
-        config.n_kv_heads = family ? config.n_kv_heads : 12;
-        config.channels = 12 * config.head_size;
+        tl_model_config config = family < 2 ? config_random(world()->size) : config_experts(family);
+        if (family < 2) {
+            config.family = (tl_family)family;
+            config.n_kv_heads = family ? config.n_kv_heads : 12;
+            config.channels = 12 * config.head_size;
+        }
         char folder[64];
         snprintf(folder, sizeof folder, "/tmp/tally_parallel_%d", getppid());
         tl_seed(1);

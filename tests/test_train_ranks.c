@@ -38,7 +38,10 @@
 #define LOSS_BOUND 2e-5
 
 static struct settings run_of(const char *family, const char *out) {
-    struct settings s = small_run(!strcmp(family, "gpt2") ? TL_GPT2 : TL_LLAMA, 3000);
+    struct settings s = small_run(!strcmp(family, "gpt2")  ? TL_GPT2
+                                  : !strcmp(family, "moe") ? TL_MIXTRAL
+                                                           : TL_LLAMA,
+                                  3000);
     set_path(&s, "out", out);
     set(&s, "batch", "12");
     set(&s, "steps", "10");
@@ -427,7 +430,8 @@ static void runs_resume_on_other_ranks(void **state) {
 
 /* Settings of a run of one process that others are compared with: of the words, those that change what is learnt. */
 static void alone_words(char words[200], const char *layout) {
-    static const char *const kept[] = {"accum", "layers", "recipe", "batch", "seq", "steps", "kv_heads"};
+    static const char *const kept[] = {"accum", "layers",   "recipe", "batch",           "seq",
+                                       "steps", "kv_heads", "lora",   "router_aux_loss", "ff"};
     char copy[200], *rest = copy, *name, *value;
     size_t n = 0;
     snprintf(copy, sizeof copy, "%s", layout);
@@ -481,6 +485,8 @@ static void layouts_follow_one_process(void **state) {
         {4, "llama", "tp,2,dp,2,shard,zero3", 0},
         {4, "gpt2", "tp,2,cp,2,sp,true", 0},
         {2, "gpt2", "cp,2", 0},
+        {2, "moe", "tp,2,sp,true,router_aux_loss,0.1,ff,33", 0}, /* parts of 17 and 16 */
+        {4, "llama", "tp,2,dp,2,sp,true,lora,2,shard,zero2", 0},
         {2, "gpt2", "pp,2,accum,3,layers,3", 0}, /* a tied embedding */
         {3, "llama", "pp,3,accum,2,layers,4", 0},
         {4, "gpt2", "pp,2,dp,2,accum,3,layers,3,shard,zero3", 0},

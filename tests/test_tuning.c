@@ -314,8 +314,8 @@ static void wrong_adapters_are_refused(void **state) {
     struct settings s = small_run(TL_LLAMA, 600), wrong = s;
     set(&wrong, "dora", "true");
     expect_refused(settings_check(&wrong), "dora: has no use without --lora RANK");
-    wrong = s, set(&wrong, "lora", "2"), set(&wrong, "tp", "2");
-    expect_refused(settings_check(&wrong), "adapters are not divided");
+    wrong = s, set(&wrong, "lora", "2"), set(&wrong, "tp", "2"), set(&wrong, "lora_base", "mxfp4");
+    expect_refused(settings_check(&wrong), "lora_base: weights in blocks are not divided (need --tp 1");
     wrong = s, set(&wrong, "lora_base", "mxfp4");
     expect_refused(settings_check(&wrong), "lora_base: has no use without --lora RANK");
     set(&wrong, "lora", "2"), set(&wrong, "recipe", "fp8");

@@ -27,9 +27,13 @@ static tl_tensor *plain_sum(const struct adapter *a, tl_tensor *weight) {
     return product ? tl_add(tl_cast(weight, TL_F32), product) : NULL;
 }
 
-tl_tensor *adapter_norms(tl_tensor *weight) {
-    static const int columns = 1;
-    return weight ? tl_norm(weight, 2, &columns, 1, false) : NULL;
+tl_tensor *adapter_norms(tl_tensor *weight, tl_comm *columns) {
+    static const int axis = 1;
+    tl_tensor *norms = weight ? tl_norm(weight, 2, &axis, 1, false) : NULL;
+    if (!columns || !norms) return norms;
+    tl_tensor *squares = tl_square(norms);
+    squares = squares ? tl_all_reduce(squares, columns) : NULL;
+    return squares ? tl_sqrt(squares) : NULL;
 }
 
 tl_tensor *adapter_factor(const struct adapter *a, tl_tensor *weight, tl_tensor *magnitude, tl_dtype dtype) {
@@ -37,7 +41,7 @@ tl_tensor *adapter_factor(const struct adapter *a, tl_tensor *weight, tl_tensor 
     if (!scope.depth) return NULL;
     bool grad = tl_set_grad_mode(false);
     tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT); /* norms are f32's whatever products are */
-    tl_tensor *norms = adapter_norms(plain_sum(a, weight));
+    tl_tensor *norms = adapter_norms(plain_sum(a, weight), a->columns);
     tl_set_grad_mode(grad);
     tl_tensor *factor = norms ? tl_div(tl_cast(magnitude, TL_F32), norms) : NULL;
     factor = factor ? tl_cast(factor, dtype) : NULL;
@@ -46,7 +50,7 @@ tl_tensor *adapter_factor(const struct adapter *a, tl_tensor *weight, tl_tensor 
 }
 
 tl_tensor *adapter_sum(const struct adapter *a, tl_tensor *weight, tl_tensor *magnitude) {
-    tl_tensor *sum = plain_sum(a, weight), *norms = sum && magnitude ? adapter_norms(sum) : NULL;
+    tl_tensor *sum = plain_sum(a, weight), *norms = sum && magnitude ? adapter_norms(sum, a->columns) : NULL;
     if (!magnitude || !norms) return magnitude ? NULL : sum;
     return tl_mul(sum, tl_unsqueeze(tl_div(tl_cast(magnitude, TL_F32), norms), 1));
 }
@@ -144,7 +148,7 @@ static bool options_check(tl_module *model, const tl_adapter_options *o) {
     if (s->adapter.rank)
         return error_set(TL_ERROR_USE, "adapter: the model has an adapter of rank %lld already",
                          (long long)s->adapter.rank);
-    return model_is_whole(model, "adapters");
+    return !s->parallel.pp || model_is_whole(model, "adapters");
 }
 
 tl_adapter_options tl_adapter_defaults(void) {

@@ -5,7 +5,8 @@
  *
  * The norm is a constant of backward, as in its paper and in PEFT. A starts uniform in +-1/sqrt(in), B as 0 and m as
  * the norms of W, so that a fresh adapter changes nothing. A and B are modules `lora_A` and `lora_B` below the linear
- * layer, and m is its tensor `lora_magnitude_vector`: the names are PEFT's. */
+ * layer, and m is its tensor `lora_magnitude_vector`: the names are PEFT's. Where tp divides W, A or B is divided with
+ * it (layers.c). */
 #ifndef NN_ADAPTER_H
 #define NN_ADAPTER_H
 
@@ -15,13 +16,14 @@
 struct adapter {      /* of a linear layer */
     tl_module *a, *b; /* NULL: it has none */
     double scale, dropout;
+    tl_comm *columns; /* ranks that hold other columns of W and A; NULL: none does */
     bool is_off;
 };
 
 /* s B A x */
 tl_tensor *adapter_product(const struct adapter *a, tl_tensor *x);
-/* The length (out) of each row. */
-tl_tensor *adapter_norms(tl_tensor *weight);
+/* The length (out) of each row, of which the ranks of `columns` (NULL: this process) have parts. */
+tl_tensor *adapter_norms(tl_tensor *weight, tl_comm *columns);
 /* f (out) in a dtype. */
 tl_tensor *adapter_factor(const struct adapter *a, tl_tensor *weight, tl_tensor *magnitude, tl_dtype dtype);
 /* The weight with its adapter in it, f32 (out,in); magnitude NULL: LoRA. */

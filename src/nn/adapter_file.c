@@ -134,9 +134,14 @@ bool tl_model_save_adapter(tl_module *model, const char *folder, const char *bas
     if (!((const struct model *)model->state)->adapter.rank)
         return error_set(TL_ERROR_USE, "adapter: the model has none to save (need tl_model_add_adapter)");
     const tl_named_tensor *list = tl_module_list(model, &n);
+    const tl_comm *tp = ((const struct model *)model->state)->parallel.tp;
+    struct joined whole = {0};
     char *config = file_join(folder, ADAPTER_CONFIG), *weights = file_join(folder, ADAPTER_WEIGHTS);
-    bool ok = list && config && weights && file_make_folder(folder) &&
-              save(model, list, n, base, file_path(config), file_path(weights));
+    bool ok = list && config && weights && (!tp || joined_make(&whole, list, n));
+    if (ok && tl_comm_rank(tp) == 0) /* of ranks that share the model, the first one writes */
+        ok = file_make_folder(folder) &&
+             save(model, tp ? whole.list : list, n, base, file_path(config), file_path(weights));
+    if (tp) joined_free(&whole);
     memory_free(config);
     memory_free(weights);
     return ok;
@@ -238,15 +243,16 @@ static bool tensor_fill(tl_safetensors *file, const char *path, const tl_named_t
     if (snprintf(name, sizeof name, PREFIX "%s", to->name) >= MOST_NAME || tl_safetensors_find(file, name) < 0)
         return error_set(TL_ERROR_USE, "%s: has no tensor \"" PREFIX "%.160s\"", path, to->name);
     tl_tensor *x = tl_safetensors_get(file, name);
+    int64_t shape[TL_MAX_RANK];
     bool same = x && tl_rank(x) == tl_rank(to->tensor);
-    for (int i = 0; same && i < tl_rank(x); i++) same = tl_size(x, i) == tl_size(to->tensor, i);
+    shard_whole_shape(to->shard, to->tensor, shape);
+    for (int i = 0; same && i < tl_rank(x); i++) same = tl_size(x, i) == shape[i];
     if (x && !same) {
         tl_describe(x, got, sizeof got);
         tl_describe(to->tensor, need, sizeof need);
         return error_set(TL_ERROR_USE, "%s: \"%.160s\" is %s (need %s)", path, name, got, need);
     }
-    x = x ? tl_cast(x, tl_dtype_of(to->tensor)) : NULL;
-    return x && tl_copy_(to->tensor, tl_to(x, tl_device_of(to->tensor)));
+    return x && shard_fill(to->shard, to->tensor, tl_cast(x, tl_dtype_of(to->tensor)));
 }
 
 /* The first tensor of the file that is none of the model's adapter. */

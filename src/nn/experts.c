@@ -12,6 +12,11 @@
  * The sort is stable, and sums run over j in order of probability: results and gradients do not depend on the order
  * of the experts.
  *
+ * tp divides every expert by its width F, as it divides an MLP: results are summed over the ranks behind the weighted
+ * sum. The router is whole on each rank. Without sp all choose for all rows; with sp each chooses for its own rows,
+ * and choices and weights are gathered as the rows are. A rank's gradient of a weight w[j] is that of its part of the
+ * result, so these are summed where weights enter the region: N k numbers.
+ *
  * N tokens, C channels, E experts, k of them chosen, F the width of one. */
 #include "nn/experts.h"
 
@@ -27,6 +32,7 @@
 
 struct experts {
     struct model *model;
+    const struct parallel *parallel;
     int64_t n_experts, n_chosen;
     double dropout, gate_limit;
     bool is_normed;
@@ -51,23 +57,31 @@ static void stack_describe(const tl_module *m, char *text, size_t size) {
 }
 static const tl_module_kind stack_kind = {"ExpertLinear", NULL, stack_describe, sizeof(struct stack)};
 
-static tl_module *stack_make(const struct make *make, int64_t n, int64_t in, int64_t out) {
+/* `axis`: what tp divides, 1 for outputs and 2 for inputs. */
+static tl_module *stack_make(const struct make *make, int64_t n, int64_t in, int64_t out, int axis) {
     tl_module *m = tl_module_new(&stack_kind);
     if (!m) return NULL;
     *(struct stack *)m->state = (struct stack){n, in, out};
     tl_scope scope = tl_scope_begin();
     tl_tensor *weight = tl_normal(TL_SHAPE(n, out, in), 0, make->std, make->dtype, make->device);
-    bool ok = tl_module_add_parameter(m, "weight", weight);
+    bool ok = part_add_parameter(m, make->parallel, "weight", weight, axis, 1);
     return module_finish(m, tl_scope_end(scope) && ok);
 }
+
+struct router {
+    const struct parallel *parallel;
+};
 
 /* The router is no Linear layer: recipes that round the operands of these leave it alone, since a small error in its
  * logits sends a token elsewhere. */
 static tl_tensor *router_forward(tl_module *m, tl_tensor *x) {
+    const struct parallel *p = ((const struct router *)m->state)->parallel;
     tl_tensor *bias = m->n_slots > 1 && !m->slots[1].is_buffer ? tl_module_tensor(m, 1) : NULL;
-    return tl_linear(x, tl_module_tensor(m, 0), bias);
+    tl_tensor *weight = parallel_outside(p, tl_module_tensor(m, 0));
+    bias = parallel_outside(p, bias);
+    return tl_linear(x, weight, bias);
 }
-static const tl_module_kind router_kind = {"Router", router_forward, NULL, 0};
+static const tl_module_kind router_kind = {"Router", router_forward, NULL, sizeof(struct router)};
 
 /* The bias of choices is a part of no gradient, and has the digits of f32. */
 static bool choice_bias_add(tl_module *m, const struct make *make, int64_t n) {
@@ -78,6 +92,7 @@ static bool choice_bias_add(tl_module *m, const struct make *make, int64_t n) {
 static tl_module *router_make(const struct make *make, int64_t in, int64_t out, bool has_bias, bool has_choice_bias) {
     tl_module *m = tl_module_new(&router_kind);
     if (!m) return NULL;
+    ((struct router *)m->state)->parallel = make->parallel;
     tl_scope scope = tl_scope_begin();
     tl_tensor *weight = tl_normal(TL_SHAPE(out, in), 0, make->std, make->dtype, make->device);
     bool ok = tl_module_add_parameter(m, "weight", weight);
@@ -101,28 +116,42 @@ enum { GATE_UP, GATE_UP_BIAS, DOWN, DOWN_BIAS }; /* with biases */
 enum { PLAIN_GATE_UP, PLAIN_DOWN };              /* without */
 static const tl_module_kind packed_kind = {"PackedExperts", NULL, NULL, 0};
 
-static bool packed_add(tl_module *m, const char *name, int64_t E, int64_t in, int64_t out, bool has_bias,
-                       const struct make *make) {
+/* What tp divides: columns, in blocks or not, and with them their bias; or (n_blocks 0) rows, behind which the bias is
+ * whole. */
+static bool packed_add(tl_module *m, const char *name, int64_t E, int64_t in, int64_t out, int64_t n_blocks,
+                       bool has_bias, const struct make *make) {
+    const struct parallel *p = make->parallel;
     char bias[64];
     snprintf(bias, sizeof bias, "%s_bias", name);
     tl_tensor *weight = tl_normal(TL_SHAPE(E, in, out), 0, make->std, make->dtype, make->device);
-    return tl_module_add_parameter(m, name, weight) &&
-           (!has_bias || tl_module_add_parameter(m, bias, tl_zeros(TL_SHAPE(E, out), make->dtype, make->device)));
+    if (!part_add_parameter(m, p, name, weight, n_blocks ? 2 : 1, n_blocks ? n_blocks : 1)) return false;
+    tl_tensor *zeros = has_bias ? tl_zeros(TL_SHAPE(E, out), make->dtype, make->device) : NULL;
+    return !has_bias ||
+           (n_blocks ? part_add_parameter(m, p, bias, zeros, 1, n_blocks) : tl_module_add_parameter(m, bias, zeros));
 }
 
 static tl_module *packed_make(const struct make *make, int64_t E, int64_t C, int64_t F, bool has_bias) {
     tl_module *m = tl_module_new(&packed_kind);
     if (!m) return NULL;
     tl_scope scope = tl_scope_begin();
-    bool ok = packed_add(m, "gate_up_proj", E, C, 2 * F, has_bias, make) &&
-              packed_add(m, "down_proj", E, F, C, has_bias, make);
+    bool ok = packed_add(m, "gate_up_proj", E, C, 2 * F, has_bias ? 1 : 2, has_bias, make) && /* pairs, or halves */
+              packed_add(m, "down_proj", E, F, C, 0, has_bias, make);
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
+/* The bias of what is summed over the ranks of tp: the first one adds it. */
+static tl_tensor *bias_once(const struct parallel *p, tl_tensor *bias) {
+    bias = parallel_share(p->tp, bias);
+    return bias && p->tp ? tl_scale(bias, tl_comm_rank(p->tp) == 0 ? 1 : 0) : bias;
+}
+
 /* rows (N k,in) weight[e] + bias[e], e (N k) the expert of each row */
-static tl_tensor *packed_product(const tl_module *m, int weight, tl_tensor *rows, tl_tensor *e, tl_tensor *ends) {
+static tl_tensor *packed_product(const struct experts *s, int weight, tl_tensor *rows, tl_tensor *e, tl_tensor *ends) {
+    const tl_module *m = s->packed;
     tl_tensor *y = rows ? tl_grouped_matmul(rows, tl_module_tensor(m, weight), ends, false) : NULL;
-    tl_tensor *bias = y ? tl_embedding(tl_module_tensor(m, weight + 1), e) : NULL;
+    tl_tensor *bias = y ? tl_module_tensor(m, weight + 1) : NULL;
+    if (bias && weight == DOWN) bias = bias_once(s->parallel, bias);
+    bias = bias ? tl_embedding(bias, e) : NULL;
     bias = bias ? tl_cast(bias, tl_dtype_of(y)) : NULL;
     return bias ? tl_add(y, bias) : NULL;
 }
@@ -148,12 +177,12 @@ static tl_tensor *halves_forward(const tl_module *m, tl_tensor *rows, tl_tensor 
 }
 
 /* limit 0: halves */
-static tl_tensor *packed_forward(const tl_module *m, double limit, tl_tensor *rows, tl_tensor *e, tl_tensor *ends) {
-    tl_scope scope = module_enter(m);
+static tl_tensor *packed_forward(const struct experts *s, tl_tensor *rows, tl_tensor *e, tl_tensor *ends) {
+    tl_scope scope = module_enter(s->packed);
     if (!scope.depth) return NULL;
-    if (limit == 0) return tl_scope_return(scope, halves_forward(m, rows, ends));
-    tl_tensor *h = packed_gate(packed_product(m, GATE_UP, rows, e, ends), limit);
-    return tl_scope_return(scope, packed_product(m, DOWN, h, e, ends));
+    if (s->gate_limit == 0) return tl_scope_return(scope, halves_forward(s->packed, rows, ends));
+    tl_tensor *h = packed_gate(packed_product(s, GATE_UP, rows, e, ends), s->gate_limit);
+    return tl_scope_return(scope, packed_product(s, DOWN, h, e, ends));
 }
 
 /* ---- Rows ---- */
@@ -161,7 +190,7 @@ static tl_tensor *packed_forward(const tl_module *m, double limit, tl_tensor *ro
 /* Row `place` of the sorted rows belongs to pair `order[place]` of (N,k), of token `token[place]`; `place` of (N,k) is
  * the inverse of order. ends (E): where each expert's rows end. All i64. */
 struct route {
-    tl_tensor *logits, *probabilities; /* (N,E), f32 */
+    tl_tensor *logits, *probabilities; /* (N,E), f32; with sp of this rank's rows */
     tl_tensor *weight;                 /* (N,k) */
     tl_tensor *order, *place, *token, *ends;
     tl_tensor *expert; /* (N k), of each row */
@@ -265,7 +294,7 @@ static bool choose_by_logits(const struct experts *s, struct route *route, tl_te
     return route->weight != NULL;
 }
 
-/* x (N,C) */
+/* x (N,C), with sp this rank's part of the rows; the choices e and their weights become those of all. */
 static bool route_find(const struct experts *s, tl_tensor *x, struct route *route) {
     static const int experts = 1;
     static bool (*const choose[])(const struct experts *, struct route *, tl_tensor **) = {
@@ -280,7 +309,9 @@ static bool route_find(const struct experts *s, tl_tensor *x, struct route *rout
         route->weight = sum ? tl_div(route->weight, sum) : NULL;
     }
     if (route->weight && s->scale > 0 && s->scale != 1) route->weight = tl_scale(route->weight, s->scale);
-    return route->weight && pairs_sort(s, e, route);
+    route->weight = parallel_enter(s->parallel, route->weight);
+    if (s->parallel->has_sp) e = tl_all_gather(e, s->parallel->tp);
+    return route->weight && e && pairs_sort(s, e, route);
 }
 
 /* The results z (N k,C) of all rows, weighted and summed for each token: (N,C), in z's dtype. */
@@ -335,6 +366,8 @@ static bool routing_add(struct model *s, const struct route *route) {
     tl_tensor *lse = tl_logsumexp(route->logits, (const int[]){1}, 1, false); /* (N) */
     tl_tensor *parts[3] = {tl_sum(probabilities, &tokens, 1, false), NULL, NULL};
     parts[1] = ends_count(route->ends, tl_dtype_of(probabilities));
+    if (s->parallel.has_sp && parts[1]) /* of all rows on each rank, and the ranks' are added up */
+        parts[1] = tl_scale(parts[1], tl_comm_rank(s->parallel.tp) == 0 ? 1 : 0);
     parts[2] = lse ? tl_sum(tl_square(lse), &tokens, 1, true) : NULL;
     tl_tensor *sums = parts[0] && parts[1] && parts[2] ? tl_concat(parts, 3, 0) : NULL;
     sums = sums ? tl_add(s->routing, sums) : NULL;
@@ -344,9 +377,12 @@ static bool routing_add(struct model *s, const struct route *route) {
 
 tl_tensor *routing_loss(const struct model *s, tl_tensor *loss, int64_t n_rows) {
     int64_t E = s->config.n_experts;
-    double n = (double)n_rows * (double)architecture_expert_layers(&s->config);
-    tl_tensor *probability = tl_slice(s->routing, 0, 0, E, 1), *chosen = tl_slice(s->routing, 0, E, 2 * E, 1);
-    tl_tensor *z = tl_select(s->routing, 0, 2 * E);
+    double n = (double)n_rows * tl_comm_size(s->parallel.cp) * (double)architecture_expert_layers(&s->config);
+    tl_tensor *sums = parallel_total(&s->parallel, s->routing);
+    if (sums && s->parallel.cp) sums = tl_all_reduce(sums, s->parallel.cp); /* losses are averaged over cp */
+    if (!sums) return NULL;
+    tl_tensor *probability = tl_slice(sums, 0, 0, E, 1), *chosen = tl_slice(sums, 0, E, 2 * E, 1);
+    tl_tensor *z = tl_select(sums, 0, 2 * E);
     tl_tensor *balance = probability && chosen ? tl_sum_all(tl_mul(probability, tl_detach(chosen))) : NULL;
     if (!loss || !balance || !z) return NULL;
     tl_dtype dtype = tl_dtype_of(loss);
@@ -381,13 +417,14 @@ static tl_tensor *experts_forward(tl_module *m, tl_tensor *x) {
     rows = rows ? autocast_narrow(rows) : NULL;
     if (!rows || !route_find(s, rows, &route)) return NULL;
     if (s->model && s->model->routing && !routing_add(s->model, &route)) return NULL;
-    tl_tensor *sorted = rows_reorder(rows, route.token, route.place, s->n_chosen); /* (N k,C) */
+    rows = parallel_enter(s->parallel, rows);
+    tl_tensor *sorted = rows ? rows_reorder(rows, route.token, route.place, s->n_chosen) : NULL; /* (N k,C) */
     if (sorted && s->routing == ROUTE_INPUT) sorted = rows_weigh(sorted, &route);
     if (!sorted) return NULL;
-    tl_tensor *z = s->packed ? packed_forward(s->packed, s->gate_limit, sorted, route.expert, route.ends)
-                             : stacks_forward(s, sorted, route.ends);
-    tl_tensor *y = rows_combine(s, z, &route);
-    y = y ? dropout_in(m, s->dropout, tl_view(y, tl_rank(x), tl_shape(x))) : NULL;
+    tl_tensor *z =
+        s->packed ? packed_forward(s, sorted, route.expert, route.ends) : stacks_forward(s, sorted, route.ends);
+    tl_tensor *y = parallel_leave(s->parallel, rows_combine(s, z, &route));
+    y = y ? drop_outside_in(s->parallel, m, s->dropout, tl_view(y, tl_rank(x), tl_shape(x))) : NULL;
     if (!y || !s->shared) return y;
     tl_tensor *for_all = tl_module_forward(s->shared, x);
     return for_all ? tl_add(y, for_all) : NULL;
@@ -400,7 +437,8 @@ tl_module *experts_make(const tl_model_config *c, const struct make *make, const
     if (!m) return NULL;
     const struct architecture_names *names = architecture_of(c)->names;
     struct experts *s = m->state;
-    *s = (struct experts){.n_experts = c->n_experts,
+    *s = (struct experts){.parallel = make->parallel,
+                          .n_experts = c->n_experts,
                           .n_chosen = c->n_chosen,
                           .dropout = c->dropout,
                           .gate_limit = c->gate_limit,
@@ -417,9 +455,9 @@ tl_module *experts_make(const tl_model_config *c, const struct make *make, const
         ok = (s->packed = tl_module_add(m, names->experts, packed_make(make, E, C, F, is_clamped))) != NULL;
     else
         ok = ok && (list = tl_module_add(m, names->experts, tl_nn_list())) &&
-             (s->gate = tl_module_add(list, names->gate, stack_make(make, E, C, F))) &&
-             (s->up = tl_module_add(list, names->up, stack_make(make, E, C, F))) &&
-             (s->down = tl_module_add(list, names->down, stack_make(residual, E, F, C)));
+             (s->gate = tl_module_add(list, names->gate, stack_make(make, E, C, F, 1))) &&
+             (s->up = tl_module_add(list, names->up, stack_make(make, E, C, F, 1))) &&
+             (s->down = tl_module_add(list, names->down, stack_make(residual, E, F, C, 2)));
     if (ok && c->n_shared)
         ok = module_child(m, &s->shared, names->shared, mlp_make(c, make, residual, c->n_shared * F));
     return module_finish(m, ok);

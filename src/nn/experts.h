@@ -20,7 +20,8 @@ bool routing_is_on(const struct model *s, const tl_module *model);
 /* The sums become x, a tensor that somebody else owns. */
 void routing_set(struct model *s, tl_tensor *x);
 /* loss + balance E sum over experts of (share of choices) (mean probability) + z mean (lse^2), as Hugging Face's
- * library computes the first and Switch Transformers the second: over all tokens of all layers, n_rows in each. */
+ * library computes the first and Switch Transformers the second: over all tokens of all layers, n_rows in each, and of
+ * all ranks of cp. */
 tl_tensor *routing_loss(const struct model *s, tl_tensor *loss, int64_t n_rows);
 
 #endif

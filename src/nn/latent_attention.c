@@ -10,6 +10,9 @@
  *
  * so that attention has one head of keys (c, k_r), which are also its values, and H heads of queries.
  *
+ * tp divides heads: each rank has its heads' rows of q and kv. The latents are the same on all ranks, which hold the
+ * matrices that make them, and sum the gradients of these.
+ *
  * B batch, T time, C channels, H heads, D head size, R channels of it that turn, N = D - R those that do not. */
 #include "nn/latent_attention.h"
 
@@ -32,7 +35,7 @@ tl_tensor *neighbours_apart(tl_tensor *x) {
 
 bool latent_add(tl_module *m, struct latent *l, const tl_model_config *c, const struct make *make) {
     const int64_t C = c->channels, q = c->n_heads * c->head_size, N = c->head_size - c->rope_head;
-    *l = (struct latent){.n_heads = c->n_heads,
+    *l = (struct latent){.n_heads = c->n_heads / tl_comm_size(make->parallel->tp),
                          .head_size = c->head_size,
                          .rope_head = c->rope_head,
                          .value_head = c->value_head,
@@ -40,17 +43,19 @@ bool latent_add(tl_module *m, struct latent *l, const tl_model_config *c, const 
                          .rope_base = c->rope_base,
                          .rope_scaling = c->rope_scaling};
     bool ok = true;
-    if (!c->q_rank) ok = module_child(m, &l->q, "q_proj", linear_make(make, C, q, false, WHOLE));
+    if (!c->q_rank) ok = module_child(m, &l->q, "q_proj", linear_make(make, C, q, false, OUT));
     else
-        ok = module_child(m, &l->q_down, "q_a_proj", linear_make(make, C, c->q_rank, false, WHOLE)) &&
+        ok = module_child(m, &l->q_down, "q_a_proj", linear_make(make, C, c->q_rank, false, INSIDE)) &&
              module_child(m, &l->q_norm, "q_a_layernorm", rms_norm_make(make, c->q_rank, LATENT_EPS)) &&
-             module_child(m, &l->q, "q_b_proj", linear_make(make, c->q_rank, q, false, WHOLE));
+             norm_set(l->q_norm, true, false) &&
+             module_child(m, &l->q, "q_b_proj", linear_make(make, c->q_rank, q, false, OUT));
     return ok &&
            module_child(m, &l->kv_down, "kv_a_proj_with_mqa",
-                        linear_make(make, C, l->rank + l->rope_head, false, WHOLE)) &&
+                        linear_make(make, C, l->rank + l->rope_head, false, INSIDE)) &&
            module_child(m, &l->kv_norm, "kv_a_layernorm", rms_norm_make(make, l->rank, LATENT_EPS)) &&
+           norm_set(l->kv_norm, true, false) &&
            module_child(m, &l->kv, "kv_b_proj",
-                        linear_make(make, l->rank, c->n_heads * (N + l->value_head), false, WHOLE));
+                        linear_make(make, l->rank, c->n_heads * (N + l->value_head), false, OUT));
 }
 
 double latent_scale(const tl_model_config *c) {
@@ -75,25 +80,26 @@ static tl_tensor *side_by_side(tl_tensor *left, tl_tensor *right) {
     return left && right ? tl_concat(both, 2, -1) : NULL;
 }
 
-/* x (B,T,C) -> q (B,T,H,D), not turned */
-static tl_tensor *queries(const struct latent *l, tl_tensor *x) {
+/* x (B,T,C) or (B T,C) -> q (B,T,H,D), not turned */
+static tl_tensor *queries(const struct latent *l, tl_tensor *x, int64_t B, int64_t T) {
     tl_tensor *from = l->q_down ? tl_module_forward(l->q_norm, tl_module_forward(l->q_down, x)) : x;
     tl_tensor *q = from ? tl_module_forward(l->q, from) : NULL;
-    return q ? tl_view(q, TL_SHAPE(tl_size(x, 0), tl_size(x, 1), l->n_heads, l->head_size)) : NULL;
+    return q ? tl_view(q, TL_SHAPE(B, T, l->n_heads, l->head_size)) : NULL;
 }
 
-/* x (B,T,C) -> the latents c (B,T,rank) and the key's channels that turn (B,T,1,R), before they do */
-static bool latents(const struct latent *l, tl_tensor *x, tl_tensor **c, tl_tensor **key) {
+/* x (B,T,C) or (B T,C) -> the latents c (B,T,rank) and the key's channels that turn (B,T,1,R), before they do */
+static bool latents(const struct latent *l, tl_tensor *x, int64_t B, int64_t T, tl_tensor **c, tl_tensor **key) {
     tl_tensor *both = tl_module_forward(l->kv_down, x);
+    if (both && tl_rank(both) == 2) both = tl_view(both, TL_SHAPE(B, T, l->rank + l->rope_head));
     *c = both ? tl_module_forward(l->kv_norm, channels(both, 0, l->rank)) : NULL;
     *key = both ? tl_unsqueeze(channels(both, l->rank, l->rank + l->rope_head), 2) : NULL;
     return *c && *key;
 }
 
-bool latent_read(const struct latent *l, tl_tensor *x, tl_tensor *positions, tl_tensor **part) {
-    const int64_t B = tl_size(x, 0), T = tl_size(x, 1), H = l->n_heads, D = l->head_size, N = D - l->rope_head;
-    tl_tensor *c, *key, *q = queries(l, x);
-    if (!q || !latents(l, x, &c, &key)) return false;
+bool latent_read(const struct latent *l, tl_tensor *x, int64_t B, int64_t T, tl_tensor *positions, tl_tensor **part) {
+    const int64_t H = l->n_heads, D = l->head_size, N = D - l->rope_head;
+    tl_tensor *c, *key, *q = queries(l, x, B, T);
+    if (!q || !latents(l, x, B, T, &c, &key)) return false;
     tl_tensor *query = turned(l, channels(q, N, D), positions, 0);
     part[0] = side_by_side(channels(q, 0, N), query);
     tl_tensor *kv = tl_module_forward(l->kv, c);
@@ -146,10 +152,11 @@ static tl_tensor *attend_span(const struct latent *l, const tl_cache *cache, int
     return channels(o, 0, l->rank);
 }
 
-tl_tensor *latent_attend(const struct latent *l, const tl_cache *cache, int64_t layer, tl_tensor *x, double scale) {
+tl_tensor *latent_attend(const struct latent *l, const tl_cache *cache, int64_t layer, tl_tensor *x, int64_t B,
+                         int64_t T, double scale) {
     const int64_t H = l->n_heads, N = l->head_size - l->rope_head, n = cache_n_spans(cache);
-    tl_tensor *parts[MOST_SPANS], *c, *key, *q = queries(l, x);
-    if (!q || !latents(l, x, &c, &key)) return NULL;
+    tl_tensor *parts[MOST_SPANS], *c, *key, *q = queries(l, x, B, T);
+    if (!q || !latents(l, x, B, T, &c, &key)) return NULL;
     tl_tensor *both = tl_view(kv_weight(l), TL_SHAPE(H, N + l->value_head, l->rank));
     tl_tensor *to_latent = both ? tl_slice(both, 1, 0, N, 1) : NULL; /* (H,N,rank) */
     tl_tensor *to_value = both ? tl_transpose(tl_slice(both, 1, N, N + l->value_head, 1), 1, 2) : NULL;

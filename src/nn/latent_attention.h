@@ -6,7 +6,8 @@
 #include "tally.h"
 
 struct latent {
-    int64_t n_heads, head_size, rope_head, value_head, rank;
+    int64_t n_heads; /* of this process */
+    int64_t head_size, rope_head, value_head, rank;
     double rope_base;
     tl_rope_scaling rope_scaling;
     tl_module *q, *q_down, *q_norm; /* q_down and q_norm NULL: q reads the token itself */
@@ -22,10 +23,11 @@ bool latent_add(tl_module *m, struct latent *l, const tl_model_config *c, const 
 /* What scores are multiplied by. */
 double latent_scale(const tl_model_config *c);
 
-/* x (B,T,C) -> q, k, v (B,T,H,D), turned by positions (B,T), or from 0 on if they are NULL; values are filled up with
- * zeros to the size of a head. */
-bool latent_read(const struct latent *l, tl_tensor *x, tl_tensor *positions, tl_tensor **part);
+/* x (B,T,C) or (B T,C) -> q, k, v (B,T,H,D), turned by positions (B,T), or from 0 on if they are NULL; values are
+ * filled up with zeros to the size of a head. */
+bool latent_read(const struct latent *l, tl_tensor *x, int64_t B, int64_t T, tl_tensor *positions, tl_tensor **part);
 /* x (B,T,C) -> what the heads give (B,T,H,value_head), with the latents of earlier tokens in the cache. */
-tl_tensor *latent_attend(const struct latent *l, const tl_cache *cache, int64_t layer, tl_tensor *x, double scale);
+tl_tensor *latent_attend(const struct latent *l, const tl_cache *cache, int64_t layer, tl_tensor *x, int64_t B,
+                         int64_t T, double scale);
 
 #endif

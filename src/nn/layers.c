@@ -5,8 +5,10 @@
 #include "nn/adapter.h"
 #include "nn/head_parts.h"
 #include "nn/layers.h"
+#include "nn/mlp.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "engine/scope.h"
 #include "nn/module.h"
 
 /* ---- Linear: x weight^T + bias ---- */
@@ -15,8 +17,10 @@ enum { WEIGHT, BIAS, MAGNITUDE };
 struct linear {
     int64_t in, out; /* of the whole layer */
     enum linear_mode mode;
-    const struct parallel *leaves; /* the results leave a region that tp divides; NULL: they do not */
-    tl_comm *copies;               /* ranks that hold the same part; NULL: no other does */
+    enum division division;          /* by `parallel`; WHOLE without tp */
+    const struct parallel *parallel; /* of the model; NULL: it has none */
+    const struct parallel *leaves;   /* the results leave a region that tp divides; NULL: they do not */
+    tl_comm *copies;                 /* ranks that hold the same part; NULL: no other does */
     struct adapter adapter;
     tl_module *blocks; /* the frozen weight in a block-scaled format; NULL: it is the module's tensor */
     tl_format format;  /* of blocks */
@@ -65,9 +69,9 @@ static tl_tensor *bias_added(tl_tensor *y, tl_tensor *bias) {
     return tl_add(y, tl_dtype_of(y) == tl_dtype_of(bias) ? bias : tl_cast(bias, tl_dtype_of(y)));
 }
 
-/* The sum over ranks, then the bias. */
-static tl_tensor *product_summed(const struct linear *l, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
-    tl_tensor *y = parallel_leave(l->leaves, product(l, x, weight, NULL));
+/* y plus the bias; where the layer leaves a region that tp divides, of the sum over ranks. */
+static tl_tensor *finished(const struct linear *l, tl_tensor *y, tl_tensor *bias) {
+    y = parallel_leave(l->leaves, y);
     return y && bias ? bias_added(y, parallel_outside(l->leaves, bias)) : y;
 }
 
@@ -80,22 +84,39 @@ static tl_tensor *linear_weight(const tl_module *m) {
 static tl_tensor *product_directed(const tl_module *m, tl_tensor *x, tl_tensor *dropped, tl_tensor *delta) {
     const struct linear *l = m->state;
     tl_tensor *weight = linear_weight(m), *y = weight ? product(l, x, weight, NULL) : NULL;
-    tl_tensor *factor = y ? adapter_factor(&l->adapter, weight, tl_module_tensor(m, MAGNITUDE), tl_dtype_of(y)) : NULL;
+    tl_tensor *magnitude = parallel_share(l->leaves ? l->leaves->tp : l->copies, tl_module_tensor(m, MAGNITUDE));
+    tl_tensor *factor = y && magnitude ? adapter_factor(&l->adapter, weight, magnitude, tl_dtype_of(y)) : NULL;
     if (!factor) return NULL;
-    if (dropped == x) return bias_added(tl_mul(tl_add(y, delta), factor), tl_module_tensor(m, BIAS));
+    if (dropped == x) return finished(l, tl_mul(tl_add(y, delta), factor), tl_module_tensor(m, BIAS));
     tl_tensor *again = product(l, dropped, weight, NULL), *less = tl_add_scalar(factor, tl_scalar_float(-1));
     y = again && less ? tl_add(y, tl_mul(again, less)) : NULL;
-    return y ? bias_added(tl_add(y, tl_mul(delta, factor)), tl_module_tensor(m, BIAS)) : NULL;
+    return y ? finished(l, tl_add(y, tl_mul(delta, factor)), tl_module_tensor(m, BIAS)) : NULL;
+}
+
+/* What goes into the adapter. Where ranks have other columns of x, each has random numbers of its own, and as many are
+ * taken from the shared sequence on all of them, though parts may differ by a column. */
+static tl_tensor *adapter_dropped(const tl_module *m, tl_tensor *x) {
+    const struct linear *l = m->state;
+    if (!l->leaves || !tl_module_is_training(m) || !(l->adapter.dropout > 0))
+        return dropout_in(m, l->adapter.dropout, x);
+    const int n = tl_comm_size(l->leaves->tp);
+    const uint64_t most = (uint64_t)(tl_numel(x) / tl_size(x, -1) * ((l->in + n - 1) / n));
+    const uint64_t n_parts = 1 + (uint64_t)thread_state()->draw_others; /* of rows, which draw.h divides */
+    tl_generator before = parallel_draw_begin(l->leaves->tp, TP_STREAM);
+    x = dropout_in(m, l->adapter.dropout, x);
+    tl_generator_set((tl_generator){before.seed, before.stream, before.index + n_parts * (most + 4) + 4});
+    return x;
 }
 
 static tl_tensor *product_adapted(const tl_module *m, tl_tensor *x) {
     const struct linear *l = m->state;
-    tl_tensor *dropped = dropout_in(m, l->adapter.dropout, x);
-    tl_tensor *delta = dropped ? adapter_product(&l->adapter, dropped) : NULL;
+    tl_tensor *dropped = adapter_dropped(m, x);
+    tl_tensor *delta = dropped ? adapter_product(&l->adapter, dropped) : NULL, *bias = tl_module_tensor(m, BIAS);
     if (!delta) return NULL;
     if (tl_module_tensor(m, MAGNITUDE)) return product_directed(m, x, dropped, delta);
-    tl_tensor *y = product(l, x, tl_module_tensor(m, WEIGHT), tl_module_tensor(m, BIAS));
-    return y ? tl_add(y, delta) : NULL;
+    tl_tensor *y = product(l, x, tl_module_tensor(m, WEIGHT), l->leaves ? NULL : bias);
+    y = y ? tl_add(y, delta) : NULL;
+    return l->leaves ? finished(l, y, bias) : y;
 }
 
 bool linear_is_plain(const tl_module *m, tl_tensor **weight, tl_tensor **bias) {
@@ -110,7 +131,7 @@ static tl_tensor *linear_forward(tl_module *m, tl_tensor *x) {
     const struct linear *l = m->state;
     tl_tensor *weight = tl_module_tensor(m, WEIGHT), *bias = tl_module_tensor(m, BIAS);
     if (l->adapter.a && !l->adapter.is_off) return product_adapted(m, x);
-    if (l->leaves) return product_summed(l, x, weight, bias);
+    if (l->leaves) return finished(l, product(l, x, weight, NULL), bias);
     weight = parallel_share(l->copies, weight);
     return product(l, x, weight, bias ? parallel_share(l->copies, bias) : NULL);
 }
@@ -128,7 +149,6 @@ static tl_shard shard_of(const struct parallel *p, int axis, int64_t size, int64
     return s;
 }
 
-/* Adds this rank's part of a parameter that was drawn as a whole, so that all layouts have the same numbers. */
 static bool add_part(tl_module *m, const char *name, tl_tensor *whole, const tl_shard *shard) {
     if (!shard || !whole) return tl_module_add_parameter(m, name, whole);
     tl_tensor *part = shard_cut(shard, whole);
@@ -136,19 +156,28 @@ static bool add_part(tl_module *m, const char *name, tl_tensor *whole, const tl_
     return tl_module_add_parameter(m, name, part) && module_set_shard(m, (int)m->n_slots - 1, shard);
 }
 
+bool part_add_parameter(tl_module *m, const struct parallel *p, const char *name, tl_tensor *whole, int axis,
+                        int64_t n_blocks) {
+    tl_shard shard = {0};
+    const bool is_divided = p && p->tp;
+    if (is_divided && whole) shard = shard_of(p, axis, tl_size(whole, axis), n_blocks, NULL);
+    return add_part(m, name, whole, is_divided ? &shard : NULL);
+}
+
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias, enum division division) {
     tl_module *m = tl_module_new(&linear_kind);
     if (!m) return NULL;
     const struct parallel *p = make->parallel;
-    bool is_divided = p && p->tp && division != WHOLE;
+    if (!p || !p->tp) division = WHOLE;
+    const bool is_in = division == IN || division == IN_PART, is_divided = division != WHOLE && division != INSIDE;
     struct linear *l = m->state;
-    *l = (struct linear){.in = in, .out = out};
+    *l = (struct linear){.in = in, .out = out, .division = division, .parallel = p};
     tl_shard shard = {0};
-    if (is_divided && division == OUT_KV) l->copies = p->copies;
-    if (is_divided && division == IN) l->leaves = p;
+    if (division == OUT_KV) l->copies = p->copies;
+    if (division == INSIDE) l->copies = p->tp;
+    if (division == IN) l->leaves = p;
     if (is_divided)
-        shard =
-            division == IN ? shard_of(p, 1, in, 1, NULL) : shard_of(p, 0, out, division == OUT_QKV ? 3 : 1, l->copies);
+        shard = is_in ? shard_of(p, 1, in, 1, NULL) : shard_of(p, 0, out, division == OUT_QKV ? 3 : 1, l->copies);
     bool is_uniform = make->std < 0;
     double range = in > 0 ? 1 / sqrt((double)in) : 0;
     tl_scope scope = tl_scope_begin();
@@ -158,7 +187,7 @@ tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bi
                    : is_uniform ? tl_uniform(TL_SHAPE(out), -range, range, make->dtype, make->device)
                                 : tl_zeros(TL_SHAPE(out), make->dtype, make->device);
     bool ok = add_part(m, "weight", weight, is_divided ? &shard : NULL) &&
-              add_part(m, "bias", b, is_divided && division != IN ? &shard : NULL);
+              add_part(m, "bias", b, is_divided && !is_in ? &shard : NULL);
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
@@ -171,27 +200,42 @@ struct adapter *linear_adapter(tl_module *m) {
     return &((struct linear *)m->state)->adapter;
 }
 
-/* Norms of the rows of the weight, in its dtype. */
+/* Ranks that hold other columns of the weight; NULL: none does. */
+static tl_comm *columns_of(const struct linear *l) { return l->leaves ? l->leaves->tp : NULL; }
+
+/* Norms of the rows of the weight, in its dtype. A rank that has some of the rows has their norms. */
 static bool magnitude_add(tl_module *m) {
+    const struct linear *l = m->state;
     bool grad = tl_set_grad_mode(false);
-    tl_tensor *weight = linear_weight(m), *norms = weight ? adapter_norms(tl_cast(weight, TL_F32)) : NULL;
+    tl_tensor *weight = linear_weight(m);
+    tl_tensor *norms = weight ? adapter_norms(tl_cast(weight, TL_F32), columns_of(l)) : NULL;
     norms = norms ? tl_cast(norms, tl_dtype_of(weight)) : NULL;
     tl_set_grad_mode(grad);
-    return norms && tl_module_add_parameter(m, "lora_magnitude_vector", norms);
+    const tl_shard *shard = l->leaves ? NULL : m->slots[WEIGHT].shard;
+    return norms && tl_module_add_parameter(m, "lora_magnitude_vector", norms) &&
+           (!shard || module_set_shard(m, MAGNITUDE, shard));
 }
+
+/* How A and B of a layer are divided. Of a layer that is divided by its outputs B is, in the same way, and A has the
+ * same inputs on all ranks. Of one that is divided by its inputs A is; then B A x is a part of a sum, as W x is, and
+ * both are summed together: an adapter sends nothing of its own but gradients of what all ranks hold. */
+static enum division division_of_a(const struct linear *l) {
+    return l->division == WHOLE ? WHOLE : l->division == IN ? IN_PART : INSIDE;
+}
+static enum division division_of_b(const struct linear *l) { return l->division == IN ? INSIDE : l->division; }
 
 bool linear_adapt(tl_module *m, const tl_adapter_options *o, tl_dtype dtype) {
     struct linear *l = m->state;
     tl_tensor *weight = l->blocks ? tl_module_tensor(l->blocks, VALUES) : tl_module_tensor(m, WEIGHT);
-    const struct make make = {dtype, tl_device_of(weight), -1, NULL, NULL};
+    const struct make make = {dtype, tl_device_of(weight), -1, l->parallel, NULL};
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
-    tl_module *a = tl_module_add(m, "lora_A", linear_make(&make, l->in, o->rank, false, WHOLE));
-    tl_module *b = a ? tl_module_add(m, "lora_B", linear_make(&make, o->rank, l->out, false, WHOLE)) : NULL;
+    tl_module *a = tl_module_add(m, "lora_A", linear_make(&make, l->in, o->rank, false, division_of_a(l)));
+    tl_module *b = a ? tl_module_add(m, "lora_B", linear_make(&make, o->rank, l->out, false, division_of_b(l))) : NULL;
     bool grad = tl_set_grad_mode(false), ok = b && tl_fill_(tl_module_tensor(b, WEIGHT), 0);
     tl_set_grad_mode(grad);
     ok = ok && (!o->has_magnitude || magnitude_add(m));
-    if (ok) l->adapter = (struct adapter){a, b, o->alpha / (double)o->rank, o->dropout, false};
+    if (ok) l->adapter = (struct adapter){a, b, o->alpha / (double)o->rank, o->dropout, columns_of(l), false};
     return tl_scope_end(scope) && ok;
 }
 

@@ -20,14 +20,21 @@ struct make {       /* where parameters are made, and their initial values */
  *      OUT_QKV   the same, where the outputs are three blocks, each divided by itself
  *      OUT_KV    the same; where tp has more ranks than there are heads of keys, several have the same
  *      IN        columns of the weight: each rank has some of the inputs, and the outputs are summed where the layer
- *                leaves the region that tp divides; the bias is whole and added after that */
-enum division { WHOLE, OUT, OUT_QKV, OUT_KV, IN };
+ *                leaves the region that tp divides; the bias is whole and added after that
+ *      IN_PART   the same, without the sum: the outputs are this rank's part of it
+ *      INSIDE    not at all, inside such a region: each rank uses the results for its own part, and the gradients of
+ *                weight and bias are summed */
+enum division { WHOLE, OUT, OUT_QKV, OUT_KV, IN, IN_PART, INSIDE };
 
 /* tl_nn_linear and tl_nn_embedding whose weights are normal(0, std) and whose bias is 0. A table of rows that tp
  * divides is looked up by each rank, for the ids that it has, and the results are summed. */
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias, enum division division);
 /* Whether a module is a linear layer; its adapter (adapter.h), which may be none. */
 bool linear_is(const tl_module *m);
+/* Adds this rank's part of a parameter that was drawn as a whole, so that all layouts have the same numbers: of an axis
+ * that tp divides, in n_blocks blocks, each divided by itself. Without tp: all of it. */
+bool part_add_parameter(tl_module *m, const struct parallel *p, const char *name, tl_tensor *whole, int axis,
+                        int64_t n_blocks);
 /* Whether its result is x weight^T + bias and nothing else: no adapter, no narrow products, no part of a divided layer.
  * The bias may be NULL. */
 bool linear_is_plain(const tl_module *m, tl_tensor **weight, tl_tensor **bias);

@@ -163,7 +163,10 @@ bool tl_model_set_router_losses(tl_module *model, double balance, double z) {
                          "%s has no experts: losses of routers of weight %g and %g are of nothing (need a model with "
                          "experts, or --router-aux-loss 0 --router-z-loss 0)",
                          family->kind.name, balance, z);
-    if ((balance > 0 || z > 0) && !model_is_whole(model, "the losses of routers")) return false;
+    if ((balance > 0 || z > 0) && s->parallel.pp)
+        return error_set(TL_ERROR_USE,
+                         "model: the losses of routers need those of all layers, which stages of a pipeline divide "
+                         "(need --pp 1, or --router-aux-loss 0 --router-z-loss 0)");
     s->balance_weight = balance;
     s->router_z_weight = z;
     return true;

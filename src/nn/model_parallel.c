@@ -43,16 +43,22 @@ static bool is_divided(const char *what, const char *setting, int64_t size, int 
                      what, (long long)size, n, setting);
 }
 
+/* Of MLPs and experts. Columns of a packed gate are beside those of what it gates, so parts are equal there. */
+static bool widths_check(const tl_model_config *c, int n) {
+    const int64_t expert = architecture_expert_ff(c), n_with = architecture_expert_layers(c);
+    if (n_with && architecture_of(c)->are_experts_packed && expert % n)
+        return error_set(TL_ERROR_USE,
+                         "tp: packed experts of width %lld cannot be divided among %d processes (need tp that divides "
+                         "the width)",
+                         (long long)expert, n);
+    return (!n_with || is_divided("experts of width", "ff", expert, n)) &&
+           (n_with == c->n_layers || is_divided("an MLP of", "ff", c->ff, n));
+}
+
 static bool tp_check(const tl_model_config *c, int n) {
     const struct architecture *a = architecture_of(c);
-    if (a->has_experts)
-        return error_set(
-            TL_ERROR_USE,
-            "tp: the experts of %s models cannot be divided among %d processes (need tp 1; pp and cp divide "
-            "them)",
-            a->type, n);
     bool is_packed = a->packing == PACKED_PARTS ? c->n_kv_heads != c->n_heads : a->packing && c->n_kv_heads % n;
-    if (is_packed || (a->is_gated && !a->names->gate))
+    if (is_packed || (a->is_gated && !a->names->gate && !a->are_experts_packed))
         return error_set(TL_ERROR_USE,
                          "tp: the packed matrices of %s models cannot be divided among %d processes (need tp "
                          "1; pp and cp divide them)",
@@ -70,7 +76,7 @@ static bool tp_check(const tl_model_config *c, int n) {
                          "tp: %lld heads of keys and values cannot be divided among %d processes, nor these among them "
                          "(need tp that divides them, or a multiple of them)",
                          (long long)c->n_kv_heads, n);
-    return is_divided("a vocabulary of", "vocabulary", c->vocabulary, n) && is_divided("an MLP of", "ff", c->ff, n);
+    return is_divided("a vocabulary of", "vocabulary", c->vocabulary, n) && widths_check(c, n);
 }
 
 static tl_comm *copies_new(tl_comm *tp, int n_copies) {
@@ -242,6 +248,10 @@ bool parallel_drop_entered(const struct parallel *p, tl_tensor *rows, tl_tensor 
 }
 
 tl_tensor *parallel_share(tl_comm *group, tl_tensor *x) { return group ? border(x, NULL, summed, group) : x; }
+
+tl_tensor *parallel_total(const struct parallel *p, tl_tensor *x) {
+    return p->has_sp ? border(x, tl_all_reduce, as_it_is, p->tp) : x;
+}
 
 tl_tensor *parallel_rows(const struct parallel *p, tl_tensor *x) {
     int64_t each = x ? tl_size(x, 0) / p->tp->size : 0;

@@ -44,6 +44,8 @@ tl_tensor *parallel_leave(const struct parallel *p, tl_tensor *x);
 bool parallel_drop_entered(const struct parallel *p, tl_tensor *rows, tl_tensor *all, tl_tensor **y, int n);
 /* A parameter that all ranks of a group hold, and of whose gradient each computes a part: x, its gradient summed. */
 tl_tensor *parallel_share(tl_comm *group, tl_tensor *x);
+/* Sums over the rows outside these regions, of which with sp each rank has its own part: the sum over ranks. */
+tl_tensor *parallel_total(const struct parallel *p, tl_tensor *x);
 /* This rank's part of rows x (N,...), the same on all ranks of tp: (N/n,...). Only with sp; it has no gradient. */
 tl_tensor *parallel_rows(const struct parallel *p, tl_tensor *x);
 /* A parameter outside the regions that tp divides: with sp, ranks see other rows of its results. */

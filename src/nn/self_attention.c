@@ -365,8 +365,8 @@ static bool read_separate(const struct attention *a, tl_tensor *x, tl_tensor *al
 /* From the latents; with a cache, attention too. */
 static bool read_latent(const struct attention *a, tl_tensor *x, tl_tensor *all, int64_t B, int64_t T,
                         tl_tensor **part) {
-    (void)x, (void)B, (void)T;
-    return latent_read(&a->latent, all, a->model->token_position, part);
+    return latent_read(&a->latent, all, B, T, a->model->token_position, part) &&
+           parallel_drop_entered(&a->model->parallel, x, all, part, 3);
 }
 
 /* x (B,T,C) -> what the heads give (B,T,H D) */
@@ -377,7 +377,7 @@ static tl_tensor *heads_forward(tl_module *m, tl_tensor *x) {
     tl_tensor *all = parallel_enter(&a->model->parallel, x), *part[3], *o; /* q, k, v */
     if (!all) return NULL;
     if (a->has_latents && a->model->cache) {
-        o = latent_attend(&a->latent, a->model->cache, a->layer, all, a->scale);
+        o = latent_attend(&a->latent, a->model->cache, a->layer, all, B, T, a->scale);
     } else {
         if (!(a->has_latents ? read_latent : a->family->packing ? read_packed : read_separate)(a, x, all, B, T, part))
             return NULL;
@@ -429,7 +429,7 @@ static bool qk_norms_add(tl_module *m, const tl_model_config *c, const struct ma
 static bool sinks_add(tl_module *m, const tl_model_config *c, const struct make *make) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *sinks = tl_normal(TL_SHAPE(c->n_heads), 0, make->std, make->dtype, make->device);
-    bool ok = tl_module_add_parameter(m, "sinks", sinks);
+    bool ok = part_add_parameter(m, make->parallel, "sinks", sinks, 0, 1);
     return tl_scope_end(scope) && ok;
 }
 

@@ -140,9 +140,12 @@ static bool each_tensor(struct weights *w, const tl_model_config *c, const tl_na
                         bool (*see)(struct weights *w, const tl_model_config *c, const tl_named_tensor *to)) {
     char name[MOST_NAME];
     if (n_tensors(c, to) == 1) return see(w, c, to);
+    tl_shard shard = to->shard ? *to->shard : (tl_shard){0};
+    shard.axis--; /* of one expert's matrix */
     for (int64_t e = 0; e < c->n_experts; e++) {
         tl_named_tensor part = *to;
         part.name = name;
+        part.shard = to->shard ? &shard : NULL;
         part.tensor = tl_select(to->tensor, 0, e);
         if (!part.tensor || !expert_name(c, to->name, e, name) || !see(w, c, &part)) return false;
     }

@@ -129,13 +129,14 @@ static bool rounding_check(const struct trainer *t, const tl_model_config *c) {
                          "pp: the recipe %s rounds at random, by one sequence of random numbers for all parameters, "
                          "which stages do not share (need another --recipe, such as bf16, or --pp 1)",
                          settings_choice(&t->settings, "recipe"));
-    if (!t->recipe->is_stochastic || (c->vocabulary % tp == 0 && c->ff % tp == 0)) return true;
+    const int64_t expert = c->expert_ff ? c->expert_ff : c->ff;
+    if (!t->recipe->is_stochastic || (c->vocabulary % tp == 0 && c->ff % tp == 0 && expert % tp == 0)) return true;
     return error_set(TL_ERROR_USE,
                      "tp: the recipe %s rounds at random, and needs parts of equal size: vocabulary %" PRId64
                      " and ff %" PRId64 " are not both multiples of %" PRId64
                      " (need --vocabulary and --ff that are, or "
                      "another --recipe)",
-                     settings_choice(&t->settings, "recipe"), c->vocabulary, c->ff, tp);
+                     settings_choice(&t->settings, "recipe"), c->vocabulary, c->ff % tp ? c->ff : expert, tp);
 }
 
 /* zero3: a block that was just made keeps its parts alone. */

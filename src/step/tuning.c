@@ -34,7 +34,8 @@ static bool lora_check(const struct settings *s) {
                              "lora_base: weights in blocks are multiplied in the parameters' dtype (need "
                              "--recipe bf16, bf16-lean, fp16 or fp32, not %s)",
                              narrow[i]);
-    return s->tp == 1 || error_set(TL_ERROR_USE, "tp: adapters are not divided (need --tp 1, or no --lora)");
+    return !s->lora_base || s->tp == 1 ||
+           error_set(TL_ERROR_USE, "lora_base: weights in blocks are not divided (need --tp 1, or no --lora-base)");
 }
 
 bool tuning_check(const struct settings *s) {
