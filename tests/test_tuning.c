@@ -325,11 +325,74 @@ static void wrong_adapters_are_refused(void **state) {
     base_end();
 }
 
+/* ---- Preferences ---- */
+
+static void pairs_write(struct settings *s) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/pairs.jsonl", base);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 12; i++)
+        fprintf(file, "{\"prompt\": \"%d + %d\", \"chosen\": \" = %d\", \"rejected\": \" is unknown, %d\"}\n", i, i,
+                2 * i, i);
+    fclose(file);
+    set_path(s, "data", "pairs.jsonl");
+}
+
+/* Price = receipt, resumed = uninterrupted: the reference is that of the first weights, whatever was trained since. */
+static void preferences_are_trained(tl_family family, const char *recipe, const char *lora, const char *freeze) {
+    struct run_summary summary;
+    struct settings s = small_run(family, 600), part;
+    pairs_write(&s);
+    set(&s, "preference", "auto"), set(&s, "recipe", recipe), set(&s, "lora", lora), set(&s, "freeze", freeze);
+    set(&s, "val_share", "0.2"), set(&s, "accum", "3"), set(&s, "steps", "4"), set(&s, "warmup", "1");
+    set(&s, "save_every", "2"), set(&s, "dropout", "0.1");
+    if (strcmp(recipe, "fp32")) set(&s, "checkpointing", "full"), set(&s, "noise_scale", "true");
+    set_path(&s, "out", "pairs");
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    expect_text(summary.problem, "");
+    expect_true(summary.accuracy >= 0 && summary.accuracy <= 1 && summary.held_out_accuracy >= 0);
+    part = s;
+    set_path(&part, "out", "part");
+    expect_equal(train_until(&part, 3, &summary), RUN_STOPPED);
+    expect_equal(train_until(&part, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    expect_same_weights(&s, &part, 4);
+    base_remove("part"), base_remove("pairs");
+}
+
+static void preferences_are_exact(void **state) {
+    (void)state;
+    base_begin();
+    preferences_are_trained(TL_LLAMA, "fp32", "0", "");
+    preferences_are_trained(TL_GPT2, "bf16", "0", "*h.0.*");
+    preferences_are_trained(TL_LLAMA, "bf16", "3", "");
+    preferences_are_trained(TL_MIXTRAL, "amp", "0", "");
+    base_end();
+}
+
+/* A copy of the parameters, and nothing else; with adapters not even that. */
+static void a_reference_costs_its_parameters(void **state) {
+    (void)state;
+    int64_t n_trained;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 600), pairs = s;
+    pairs_write(&pairs), set(&pairs, "preference", "auto");
+    const uint64_t before = priced(&s, TL_PARAMETER, &n_trained);
+    expect_equal(priced(&pairs, TL_PARAMETER, &n_trained), 2 * before);
+    expect_equal(priced(&pairs, TL_OPTIMIZER, &n_trained), 2 * before);
+    set(&s, "lora", "2"), set(&pairs, "lora", "2");
+    expect_equal(priced(&pairs, TL_PARAMETER, &n_trained), priced(&s, TL_PARAMETER, &n_trained));
+    base_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_is_frozen_stays),         TEST(moments_are_those_of_trained_parameters),
         TEST(wrong_patterns_are_refused),   TEST(adapters_alone_are_trained),
         TEST(adapters_cost_what_they_hold), TEST(blocks_multiply_as_their_weights),
-        TEST(blocks_cost_their_bytes),      TEST(wrong_adapters_are_refused)};
+        TEST(blocks_cost_their_bytes),      TEST(wrong_adapters_are_refused),
+        TEST(preferences_are_exact),        TEST(a_reference_costs_its_parameters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

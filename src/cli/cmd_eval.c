@@ -216,10 +216,11 @@ __attribute__((noinline)) static bool part_open(const struct request *r, struct 
     opened_tokenizer_name(o, s.tokenizer); /* the copy in its folder, wherever the original is now */
     s.document_mask = false;               /* mask_find looks for documents in the part that is measured */
     if (r->tokenizer && !settings_set(&s, "tokenizer", r->tokenizer)) return false;
-    s.chat = 0;
-    if (!r->data && o->is_run && settings_has_chat(&o->settings))
-        return error_set(TL_ERROR_USE, "eval: this run's held-out data are conversations, whose loss its log has (need "
-                                       "--data FILE)");
+    s.chat = s.preference = 0;
+    if (!r->data && o->is_run && settings_has_answers(&o->settings))
+        return error_set(TL_ERROR_USE,
+                         "eval: this run's held-out data are %s, whose loss its log has (need --data FILE)",
+                         settings_has_chat(&o->settings) ? "conversations" : "pairs of answers");
     if (r->data) {
         if (strlen(r->data) >= sizeof s.data) return settings_set(&s, "data", r->data);
         strcpy(s.data, r->data);

@@ -314,13 +314,19 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
     if (isfinite(m->held_out) && isfinite(m->floor))
         printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));
     printf("\n");
+    if (isfinite(m->accuracy)) {
+        printf("  rewards      margin %.4f, accuracy %.1f %% at the last step", m->margin, 100 * m->accuracy);
+        if (isfinite(m->held_out_accuracy)) printf("; accuracy %.1f %% held out", 100 * m->held_out_accuracy);
+        printf("\n");
+    }
     if (m->early_of)
         printf("  early stop   after %" PRId64 " of %" PRId64
                " steps; the lowest held-out loss is %.4f, of step %" PRId64 " (its checkpoint is kept: --best)\n",
                m->steps, m->early_of, m->best, m->best_step);
     if (isfinite(m->noise_scale))
         printf("  noise scale  %s tokens, the critical batch size; a step has %" PRId64 "\n",
-               grouped_text((uint64_t)m->noise_scale, a), o->settings.accum * o->settings.batch * o->settings.seq);
+               grouped_text((uint64_t)m->noise_scale, a),
+               o->settings.accum * o->settings.batch * settings_window(&o->settings));
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
     device_print(&o->settings);
     graphs_print(m);

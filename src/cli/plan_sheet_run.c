@@ -50,13 +50,14 @@ static void step_lines(struct sheet *s, const struct plan *plan) {
     const struct settings *run = &plan->settings;
     static const char *const choices[] = {"recipe", "optimizer", "checkpointing"};
     const int64_t sequences = run->batch * run->accum;
+    const char *pairs = settings_has_preference(run) ? " pairs x 2" : "";
     char a[32], b[32], c[32], choice[3][48];
     for (int i = 0; i < 3; i++) text_copy(choice[i], sizeof choice[i], settings_choice(run, choices[i]));
     sheet_line(s, SHEET_BRIEF,
-               "step: %s tokens, a global batch of %s x %" PRId64 " = %" PRId64 " micro-batch%s of %" PRId64
-               " x %" PRId64 "; recipe %s, %s, checkpointing %s",
-               grouped_text((uint64_t)plan_step_tokens(plan), a), grouped_text((uint64_t)sequences, b), run->seq,
-               run->accum, run->accum == 1 ? "" : "es", run->batch, run->seq, choice[0], choice[1], choice[2]);
+               "step: %s tokens, a global batch of %s%s x %" PRId64 " = %" PRId64 " micro-batch%s of %" PRId64
+               "%s x %" PRId64 "; recipe %s, %s, checkpointing %s",
+               grouped_text((uint64_t)plan_step_tokens(plan), a), grouped_text((uint64_t)sequences, b), pairs, run->seq,
+               run->accum, run->accum == 1 ? "" : "es", run->batch, pairs, run->seq, choice[0], choice[1], choice[2]);
     sheet_line(s, SHEET_BRIEF, "run: %s tokens in %s steps", amount_text(plan->run.tokens, a),
                amount_text(plan->run.steps, c));
     const struct {

@@ -99,6 +99,9 @@ static void tuning_print(FILE *to, const struct opening *o) {
     char trained[TRAINED_TEXT];
     if (o->n_trained != o->n_parameters)
         row(to, "trained", "%s", trained_text(o->n_trained, o->n_parameters, o->settings->lora > 0, trained));
+    if (settings_has_preference(o->settings))
+        row(to, "reference",
+            o->settings->lora ? "the model without its adapters" : "a frozen copy of the first weights");
 }
 
 static void groups_print(FILE *to, const struct opening *o) {
@@ -123,9 +126,10 @@ static void batch_print(FILE *to, const struct opening *o) {
     double tokens = (double)s->steps * (double)o->step_tokens, n_epochs = tokens / (double)o->n_train;
     char a[32], b[32], c[32], accum[32] = "", epochs[32] = "";
     if (s->accum > 1) snprintf(accum, sizeof accum, "%" PRId64 " x ", s->accum);
+    const char *pairs = settings_has_preference(s) ? " pairs x 2" : "";
     if (o->n_train > 0 && !o->are_bytes)
         number_print(epochs, sizeof epochs, n_epochs < 100 ? ", %.3g epochs" : ", %.0f epochs", n_epochs);
-    row(to, "batch", "%s%" PRId64 " x %" PRId64 " = %s tokens; %s steps = %s%s", accum, s->batch, s->seq,
+    row(to, "batch", "%s%" PRId64 "%s x %" PRId64 " = %s tokens; %s steps = %s%s", accum, s->batch, pairs, s->seq,
         grouped_text((uint64_t)o->step_tokens, a), grouped_text((uint64_t)s->steps, b), amount_text(tokens, c), epochs);
 }
 
@@ -197,7 +201,7 @@ struct field {
     char text[32];
 };
 
-enum { BAR_LEAST = 10, BAR_MOST = 40, N_FIELDS = 7 };
+enum { BAR_LEAST = 10, BAR_MOST = 40, N_FIELDS = 8 };
 
 static void bar_print(char *to, size_t size, double share, int width) {
     int done = (int)(share * width + 0.5);
@@ -208,7 +212,7 @@ static void bar_print(char *to, size_t size, double share, int width) {
 
 static void fields_fill(struct field fields[N_FIELDS], const struct run_news *n, const struct train_progress *p) {
     char text[32];
-    static const char *const names[N_FIELDS] = {"loss ", "norm ", "", "MFU ", "", "drift ", "ETA "};
+    static const char *const names[N_FIELDS] = {"loss ", "norm ", "", "MFU ", "", "drift ", "ETA ", "accuracy "};
     for (int i = 0; i < N_FIELDS; i++) fields[i] = (struct field){names[i], ""};
     snprintf(fields[0].text, 32, "%.4f", n->loss);
     snprintf(fields[1].text, 32, "%.3f", n->norm);
@@ -217,12 +221,14 @@ static void fields_fill(struct field fields[N_FIELDS], const struct run_news *n,
     snprintf(fields[4].text, 32, "%s", bytes_text((double)n->peak_bytes, text));
     if (isfinite(train_drift(p))) snprintf(fields[5].text, 32, "%+.1f%%", 100 * train_drift(p));
     snprintf(fields[6].text, 32, "%s", eta_text(n->eta_s, text, sizeof text));
+    if (isfinite(n->accuracy)) snprintf(fields[7].text, 32, "%.2f", n->accuracy);
 }
 
 /* "  300/1900 [=====>        ]  loss 1.2345  32,438 tok/s  MFU 23.1%  22.94 MiB  ETA 45 s", as wide as the terminal at
  * most. A narrow one loses fields before the bar; the loss and the time that is left stay. */
 static void status_print(struct train_progress *p, const struct run_news *n) {
-    static const int order[N_FIELDS] = {0, 6, 2, 3, 4, 1, 5}; /* which fields come first where there is little room */
+    /* which fields come first where there is little room */
+    static const int order[N_FIELDS] = {0, 7, 6, 2, 3, 4, 1, 5};
     struct field fields[N_FIELDS];
     bool is_shown[N_FIELDS] = {false};
     char head[64], bar[160], line[512];
@@ -255,20 +261,28 @@ void train_progress_end(struct train_progress *p) {
     p->has_line = false;
 }
 
+static const char *rewards_text(const struct run_news *n, char *text, size_t size) {
+    *text = 0;
+    if (isfinite(n->accuracy)) snprintf(text, size, "  margin %.3f  accuracy %.2f", n->margin, n->accuracy);
+    return text;
+}
+
 static void line_print(const struct train_progress *p, const struct run_news *n) {
     char eta[32], memory[32], rate[32], mfu[48] = "", late[32] = "";
     if (isfinite(n->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %% (hardware %.1f %%)", 100 * n->mfu, 100 * n->hfu);
     if (isfinite(train_drift(p))) snprintf(late, sizeof late, "  drift %+.1f %%", 100 * train_drift(p));
+    char rewards[64];
     fprintf(stderr,
             "step %" PRId64 "/%" PRId64
-            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s%s%s  %s  wait %.1f %%  ETA %s\n",
-            n->step, n->steps, n->loss, n->norm, n->lr, n->tokens_per_s, count_text(n->flops_per_s, rate), mfu, late,
-            bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta_text(n->eta_s, eta, sizeof eta));
+            "  loss %.4f%s  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s%s%s  %s  wait %.1f %%  ETA %s\n",
+            n->step, n->steps, n->loss, rewards_text(n, rewards, sizeof rewards), n->norm, n->lr, n->tokens_per_s,
+            count_text(n->flops_per_s, rate), mfu, late, bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share,
+            eta_text(n->eta_s, eta, sizeof eta));
 }
 
 void train_progress_tell(void *context, const struct run_news *n) {
     struct train_progress *p = context;
-    char bits[48];
+    char bits[48], rewards[64];
     bool is_step = !n->text && !isfinite(n->held_out), is_last = n->step == n->steps;
     if (is_step && n->step > 2) {
         p->seen_s += n->step_s;
@@ -278,8 +292,8 @@ void train_progress_tell(void *context, const struct run_news *n) {
     if (!is_step) train_progress_end(p);
     if (n->text) fprintf(stderr, "--- sample after %" PRId64 " steps\n%s\n---\n", n->step, n->text);
     else if (!is_step)
-        fprintf(stderr, "step %" PRId64 "/%" PRId64 "  held-out loss %.4f%s\n", n->step, n->steps, n->held_out,
-                bits_text(n->bits_per_byte, bits, sizeof bits));
+        fprintf(stderr, "step %" PRId64 "/%" PRId64 "  held-out loss %.4f%s%s\n", n->step, n->steps, n->held_out,
+                bits_text(n->bits_per_byte, bits, sizeof bits), rewards_text(n, rewards, sizeof rewards));
     else if (!p->is_terminal) {
         if (n->step % p->every == 0 || is_last || n->step == 1) line_print(p, n);
     } else {

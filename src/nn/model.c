@@ -152,6 +152,12 @@ tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets,
     return tl_scope_return(scope, losses);
 }
 
+tl_tensor *model_row_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+    if (!model_speaks(model)) return NULL;
+    tl_scope scope = tl_scope_enter(model->scope_name);
+    return scope.depth ? tl_scope_return(scope, lm_row_losses(model, tokens, targets)) : NULL;
+}
+
 bool tl_model_set_router_losses(tl_module *model, double balance, double z) {
     const struct architecture *family = family_of(model);
     if (!family) return false;

@@ -66,6 +66,7 @@ tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
 tl_tensor *lm_stage(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *x);
 int lm_stage_shape(const tl_module *model, const tl_tensor *tokens, int64_t shape[3]);
 tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, const int64_t *from, const int64_t *to);
+tl_tensor *lm_row_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
 /* A pass between the two is over documents; end also after a failure. */
 bool lm_documents_begin(tl_module *model, tl_tensor *tokens, tl_tensor *begin);
 void lm_documents_end(tl_module *model);
@@ -111,6 +112,9 @@ tl_tensor *model_next_of(tl_module *model, tl_tensor *tokens, tl_cache *cache, c
  * NULL. NULL: recorded. */
 tl_tensor *model_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin, const int64_t *from,
                         const int64_t *to);
+
+/* The same sums over every target of a row that is not -100, with gradients. The head is computed row by row. */
+tl_tensor *model_row_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
 
 /* The blocks of a language model, and who watches them: one watch each, for as long as the model is used. */
 int model_n_blocks(const tl_module *model);

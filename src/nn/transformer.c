@@ -27,6 +27,7 @@
 
 #include "autograd/recompute.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "engine/scope.h"
 #include "nn/architecture.h"
 #include "nn/self_attention.h"
@@ -531,6 +532,34 @@ tl_tensor *lm_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets, co
         if (!scope.depth || !tl_scope_end(scope) || !ok) return NULL;
     }
     return losses;
+}
+
+/* inputs: x (T,C), weight (V,C), targets (T) */
+static bool row_loss(void *sum, tl_tensor **inputs, int n_inputs, tl_tensor **outputs, int n_outputs) {
+    (void)n_inputs, (void)n_outputs;
+    return (outputs[0] = tl_linear_cross_entropy(inputs[0], inputs[1], inputs[2], sum)) != NULL;
+}
+
+/* The op holds the gradients of its inputs until backward. That of a head that is trained is as large as the head, and
+ * each row would have one: so it is recomputed then. */
+tl_tensor *lm_row_losses(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+    struct model *s = model->state;
+    if (!model_is_whole(model, "the losses of single rows") || !tokens_fit(s, tokens)) return NULL;
+    tl_linear_cross_entropy_options sum = head_loss(s, false, true);
+    tl_tensor *weight = tl_module_tensor(s->head, 0), *x = backbone(model, tokens, NULL);
+    const int64_t B = tl_size(tokens, 0);
+    tl_tensor **losses = memory_new((size_t)B * sizeof *losses);
+    bool ok = x && (losses || error_memory((size_t)B * sizeof *losses, "the losses of rows"));
+    for (int64_t b = 0; ok && b < B; b++) {
+        tl_tensor *row = tl_select(x, 0, b), *ids = tl_select(targets, 0, b), *inputs[3] = {row, weight, ids};
+        ok =
+            row && ids &&
+            (tl_needs_grad(weight) ? tl_checkpoint(row_loss, &sum, sizeof sum, TL_KEEP_INPUTS, inputs, 3, &losses[b], 1)
+                                   : row_loss(&sum, inputs, 3, &losses[b], 1));
+    }
+    tl_tensor *all = ok ? tl_stack(losses, (int)B, 0) : NULL;
+    memory_free(losses);
+    return all;
 }
 
 /* The embedding is also the last stage's head, if it is tied. */

@@ -117,9 +117,11 @@
         const top = values[Math.floor(values.length * 0.98)];
         return [low, Math.min(high, top + (top - low) * 0.15)];
     }
+    const canBeLog = (key) => key !== "lr" && key !== "reward_margin"; // a margin may be negative
+    const hasPairs = (run) => (settings(run).preference || "none") !== "none";
     function curveSpec(title, note, key, label, format, hasHeldOut) {
-        return {title, note, x: AXES[axis], y: {label, format, log: isLogY && key !== "lr",
-            isFromZero: !["loss", "norm"].includes(key), clip: key === "loss" || key === "norm" ? clip : null},
+        return {title, note, x: AXES[axis], y: {label, format, log: isLogY && canBeLog(key),
+            isFromZero: !["loss", "norm", "reward_margin"].includes(key), clip: key === "loss" || key === "norm" ? clip : null},
         series: seriesOf(key, hasHeldOut), smoothing, key, hasHeldOut, height: key === "loss" ? undefined : 230};
     }
     function addCurve(host, ...parts) {
@@ -131,8 +133,8 @@
             const hidden = new Set(spec.series.filter((s) => s.isHidden).map((s) => s.name));
             const series = seriesOf(spec.key, spec.hasHeldOut);
             for (const s of series) s.isHidden = hidden.has(s.name);
-            chart.update({x: AXES[axis], series, smoothing: ["loss", "norm", "rate"].includes(spec.key) ? smoothing : 0,
-                y: {...spec.y, log: isLogY && spec.key !== "lr"}});
+            chart.update({x: AXES[axis], series, smoothing: ["loss", "norm", "rate", "reward_margin", "reward_accuracy"].includes(spec.key) ? smoothing : 0,
+                y: {...spec.y, log: isLogY && canBeLog(spec.key)}});
         }
     }
     function drawCurves(host) {
@@ -148,12 +150,19 @@
                 (v) => { smoothing = v; redrawCurves(); })));
         const wide = Math.max(...data.runs.map((run) => run.bucket_steps));
         addCurve(host, "Loss", wide > 1 ? `Each point is the mean of up to ${T.grouped(wide)} logged steps; the band goes from `
-            + "the lowest to the highest." : "", "loss", "nats per token", T.plain, true);
+            + "the lowest to the highest." : "", "loss", data.runs.every(hasPairs) ? "nats per pair" : "nats per token", T.plain, true);
         const pair = el("div", {class: "pair"});
         host.append(pair);
         addCurve(pair, "Learning rate", "", "lr", "learning rate", T.plain, false);
         addCurve(pair, "Gradient norm", "before clipping", "norm", "norm", T.plain, false);
         addCurve(pair, "Speed", "", "rate", "tokens/s", (x) => T.count(x), false);
+        if (data.runs.some((run) => run.steps.reward_margin)) {
+            addCurve(pair, "Reward margin", "of the chosen over the rejected answer", "reward_margin", "margin", T.plain, false);
+            addCurve(pair, "Reward accuracy", "share of pairs whose margin is above 0", "reward_accuracy", "share", T.plain, false);
+        }
+        if (data.runs.some((run) => (run.steps.noise_scale || []).some(T.isNumber)))
+            addCurve(pair, "Gradient noise scale", "the critical batch size, smoothed over about 100 steps", "noise_scale", "tokens",
+                (x) => T.count(x), false);
         if (data.runs.some((run) => (run.steps.wait_s || []).some((w) => w > 0)))
             addCurve(pair, "Waiting for data", "in a step", "wait_s", "seconds", T.seconds, false);
         if (data.runs.some((run) => run.steps.exposed_s)) {

@@ -18,13 +18,14 @@ enum { LOSS, NORM, RATE, N_SPREAD };
 static const char *const spread_names[N_SPREAD] = {"loss", "norm", "rate"};
 enum { STEP, TOKENS, TIME, LR, N_LAST }; /* those of a bucket's last step */
 static const char *const last_names[N_LAST] = {"step", "tokens", "time_s", "lr"};
-enum { WAIT, COMMUNICATION, EXPOSED, N_SUM }; /* seconds, of which a bucket has the mean */
-static const char *const sum_names[N_SUM] = {"wait_s", "communication_s", "exposed_s"};
+enum { N_SUM = 6 }; /* values that not every run has, of which a bucket has the mean; their names are the log's */
+static const char *const sum_names[N_SUM] = {"wait_s",      "communication_s", "exposed_s",
+                                             "noise_scale", "reward_margin",   "reward_accuracy"};
 
 struct point {
     double last[N_LAST], sum[N_SUM];
     double mean[N_SPREAD], low[N_SPREAD], high[N_SPREAD]; /* mean: a sum until it is written */
-    int64_t n, n_finite[N_SPREAD];
+    int64_t n, n_finite[N_SPREAD], n_summed[N_SUM];
 };
 
 struct series {
@@ -42,7 +43,7 @@ struct series {
 static void point_merge(struct point *to, const struct point *from) {
     if (!from->n) return;
     memcpy(to->last, from->last, sizeof to->last);
-    for (int i = 0; i < N_SUM; i++) to->sum[i] += from->sum[i];
+    for (int i = 0; i < N_SUM; i++) to->sum[i] += from->sum[i], to->n_summed[i] += from->n_summed[i];
     for (int i = 0; i < N_SPREAD; i++) {
         if (!from->n_finite[i]) continue;
         to->mean[i] += from->mean[i];
@@ -123,9 +124,21 @@ static void spread_set(struct point *p, int which, double value) {
     p->n_finite[which] = 1;
 }
 
+/* null is not counted. */
+static void sum_take(struct series *s, const char *at, int which, struct point *p) {
+    char key[32];
+    double value;
+    snprintf(key, sizeof key, "\"%s\":", sum_names[which]);
+    if (!field_behind(at, key, &value)) return;
+    s->has_sum[which] = true;
+    if (!isfinite(value)) return;
+    p->sum[which] = value;
+    p->n_summed[which] = 1;
+}
+
 /* The line of a step as log.c writes it. False: it is something else. */
 static bool step_take(struct series *s, const char *line) {
-    double step, tokens, loss, norm, lr, step_s = NAN, rate = NAN, sum[N_SUM] = {0};
+    double step, tokens, loss, norm, lr, step_s = NAN, rate = NAN;
     const char *at = field(line, "{\"step\":", &step);
     at = field(at, ",\"tokens\":", &tokens);
     at = field(at, ",\"loss\":", &loss);
@@ -134,13 +147,11 @@ static bool step_take(struct series *s, const char *line) {
     if (!at) return false;
     field_behind(at, "\"step_s\":", &step_s);
     field_behind(at, "\"tokens_per_s\":", &rate);
-    static const char *const keys[N_SUM] = {"\"wait_s\":", "\"communication_s\":", "\"exposed_s\":"};
-    for (int i = 0; i < N_SUM; i++) s->has_sum[i] = field_behind(at, keys[i], &sum[i]) || s->has_sum[i];
     struct point p = {.n = 1};
+    for (int i = 0; i < N_SUM; i++) sum_take(s, at, i, &p);
     if (isfinite(step_s) && step > s->last_step) s->time_s += step_s * (step - s->last_step);
     s->last_step = step;
     p.last[STEP] = step, p.last[TOKENS] = tokens, p.last[TIME] = s->time_s, p.last[LR] = lr;
-    memcpy(p.sum, sum, sizeof sum);
     spread_set(&p, LOSS, loss), spread_set(&p, NORM, norm), spread_set(&p, RATE, rate);
     s->n_logged++;
     s->n_skipped += strncmp(at, ",\"skipped\":true", 15) == 0;
@@ -237,7 +248,8 @@ static void points_put(const struct series *s, json_t *to) {
             json_array_append_new(spread[i][2], number(is ? p->high[i] : NAN));
         }
         for (int i = 0; i < N_SUM; i++)
-            if (s->has_sum[i]) json_array_append_new(sum[i], number(p->sum[i] / (double)p->n));
+            if (s->has_sum[i])
+                json_array_append_new(sum[i], number(p->n_summed[i] ? p->sum[i] / (double)p->n_summed[i] : NAN));
     }
 }
 

@@ -67,6 +67,11 @@ double plan_dtype_share(const struct plan *plan, tl_dtype dtype) {
 bool plan_options_complete(struct plan_options *o, const struct settings *s, const struct plan_target *target) {
     if (o->network.node == 0) o->network = network_of(target->chip);
     if (!layout_take(&o->layout, s, &o->n_devices)) return false;
+    if (o->n_devices > 1 && settings_has_preference(s))
+        return error_set(TL_ERROR_USE,
+                         "devices: a plan for %" PRId64 " devices has no reference model, and --preference needs one "
+                         "(need --devices 1; `tally train --price --dp N` prices each rank)",
+                         (int64_t)o->n_devices);
     return o->n_devices == 1 || !tuning_is_partial(s) ||
            error_set(TL_ERROR_USE,
                      "devices: a plan for %" PRId64 " devices counts every parameter as trained, and this "
@@ -336,9 +341,9 @@ __attribute__((noinline)) static bool price_rank(struct plan *plan) {
 /* What another framework would hold in Tally's place. */
 static bool as_price(struct plan *plan) {
     if (!plan->options.as) return true;
-    if (tuning_is_partial(&plan->settings))
-        return error_set(TL_ERROR_USE, "as: what other frameworks hold is known for runs that train every parameter "
-                                       "(need no --freeze, --train-only and --lora)");
+    if (tuning_is_partial(&plan->settings) || settings_has_preference(&plan->settings))
+        return error_set(TL_ERROR_USE, "as: what other frameworks hold is known for runs that train every parameter on "
+                                       "tokens (need no --freeze, --train-only, --lora and --preference)");
     plan->as = framework_find(plan->options.as, settings_choice(&plan->settings, "recipe"));
     return plan->as &&
            framework_price(plan->as, &plan->price.config, &plan->settings, &plan->options.layout, &plan->held);

@@ -7,20 +7,19 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "data/documents.h"
 #include "data/token_file.h"
 
 /* ---- Forms ---- */
 
 /* Texts in <...> are markers; {role} stands for the name of the role. What is learned is the content and `end`. */
-struct form {
+struct chat_form {
     const char *name, *marker; /* marker: a tokenizer that has it is one of this form */
     const char *first;         /* before the first message */
     const char *before, *end, *after;
     const char *assistant; /* as its templates call it */
     bool has_system, is_trimmed;
 };
-static const struct form forms[] = {
+static const struct chat_form forms[] = {
     {"chatml", "<|im_start|>", "", "<|im_start|>{role}\n", "<|im_end|>", "\n", "assistant", true, false},
     {"llama3", "<|start_header_id|>", "<|begin_of_text|>", "<|start_header_id|>{role}<|end_header_id|>\n\n",
      "<|eot_id|>", "", "assistant", true, true},
@@ -29,7 +28,7 @@ static const struct form forms[] = {
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };
 
-static const struct form *form_find(const char *name, const tl_tokenizer *tokenizer) {
+const struct chat_form *chat_form_find(const char *name, const tl_tokenizer *tokenizer) {
     bool is_auto = !strcmp(name, "auto");
     for (int i = 0; i < N_FORMS; i++)
         if (is_auto ? tl_tokenizer_find(tokenizer, forms[i].marker, strlen(forms[i].marker)) >= 0
@@ -47,21 +46,13 @@ uint64_t chat_hash(const tl_tokenizer *tokenizer) {
 
 /* ---- One conversation ---- */
 
-struct writing {
-    const struct form *form;
-    tl_tokenizer *tokenizer;
-    struct chat_text *to;
-    struct documents_text text; /* that is not encoded yet: nothing but ordinary text between two markers */
-    size_t learned_from;        /* of it; its end: nothing */
-};
-
 void chat_free(struct chat_text *text) {
     memory_free(text->ids);
     memory_free(text->learned);
     *text = (struct chat_text){0};
 }
 
-static bool id_add(struct chat_text *t, int64_t id, bool is_learned) {
+bool chat_id_add(struct chat_text *t, int64_t id, bool is_learned) {
     if (t->n == t->capacity) {
         size_t wanted = t->capacity ? 2 * t->capacity : 256;
         int32_t *ids = memory_resize(t->ids, wanted * sizeof *ids);
@@ -77,7 +68,7 @@ static bool id_add(struct chat_text *t, int64_t id, bool is_learned) {
 }
 
 /* Encodes the text so far. A token on both sides of where learning begins is learned. */
-static bool flush(struct writing *w) {
+static bool flush(struct chat_writing *w) {
     tl_encode_options o = tl_encode_defaults();
     tl_encoding e;
     const char *text = w->text.at;
@@ -86,30 +77,30 @@ static bool flush(struct writing *w) {
     if (!w->text.n) return true;
     bool ok = tl_tokenizer_encode(w->tokenizer, &text, &w->text.n, 1, &o, &e);
     for (int64_t i = 0; ok && i < e.count; i++)
-        ok = id_add(w->to, e.ids[i], (size_t)e.offsets[2 * i + 1] > w->learned_from);
+        ok = chat_id_add(w->to, e.ids[i], (size_t)e.offsets[2 * i + 1] > w->learned_from);
     tl_encoding_free(&e);
     w->text.n = 0;
     return ok;
 }
 
-static bool text_add(struct writing *w, const char *text, size_t n) {
+static bool text_add(struct chat_writing *w, const char *text, size_t n) {
     bool ok = documents_text_add(&w->text, text, n);
     w->learned_from = w->text.n;
     return ok;
 }
 
 /* A marker that is no token is text by itself. */
-static bool marker_add(struct writing *w, const char *marker, size_t n, bool is_learned) {
+static bool marker_add(struct chat_writing *w, const char *marker, size_t n, bool is_learned) {
     int64_t id = tl_tokenizer_find(w->tokenizer, marker, n);
     if (!flush(w)) return false;
-    if (id >= 0) return id_add(w->to, id, is_learned);
+    if (id >= 0) return chat_id_add(w->to, id, is_learned);
     bool ok = text_add(w, marker, n);
     if (is_learned) w->learned_from = 0;
     return ok && flush(w);
 }
 
 /* A part of a form: markers and texts. */
-static bool form_add(struct writing *w, const char *part, const char *role, bool is_learned) {
+static bool form_add(struct chat_writing *w, const char *part, const char *role, bool is_learned) {
     char text[160];
     const char *hole = strstr(part, "{role}");
     if (hole) snprintf(text, sizeof text, "%.*s%s%s", (int)(hole - part), part, role, hole + 6);
@@ -129,7 +120,7 @@ static void trim(const char **text, size_t *n) {
     while (*n && strchr(blanks, (*text)[*n - 1])) --*n;
 }
 
-static bool message_add(struct writing *w, const json_t *message, size_t index) {
+static bool message_add(struct chat_writing *w, const json_t *message, size_t index) {
     static const char *const roles[] = {"system", "user", "assistant"};
     const char *role = json_string_value(json_object_get(message, "role"));
     const json_t *content = json_object_get(message, "content");
@@ -151,29 +142,69 @@ static bool message_add(struct writing *w, const json_t *message, size_t index) 
     return ok && form_add(w, w->form->end, role, is_learned) && form_add(w, w->form->after, role, false);
 }
 
-static bool conversation_add(struct writing *w, const json_t *root) {
+bool chat_messages(struct chat_writing *w, const json_t *messages, size_t n, const json_t *more, bool is_asked) {
+    w->to->n = w->text.n = 0;
+    bool ok = form_add(w, w->form->first, "", false);
+    for (size_t i = 0; ok && i < n + json_array_size(more); i++)
+        ok = message_add(w, i < n ? json_array_get(messages, i) : json_array_get(more, i - n), i);
+    return ok && (!is_asked || form_add(w, w->form->before, w->form->assistant, false)) && flush(w);
+}
+
+static bool conversation_add(struct chat_writing *w, const json_t *root) {
     const json_t *messages = json_object_get(root, "messages");
     if (!json_is_array(messages) || !json_array_size(messages))
         return error_set(TL_ERROR_USE, "has no \"messages\" (need an array of objects with role and content)");
-    w->to->n = w->text.n = 0;
-    bool ok = form_add(w, w->form->first, "", false);
-    for (size_t i = 0; ok && i < json_array_size(messages); i++) ok = message_add(w, json_array_get(messages, i), i);
-    return ok && flush(w);
+    return chat_messages(w, messages, json_array_size(messages), NULL, false);
 }
 
-static bool line_encode(struct writing *w, const char *json) {
+/* ---- Lines ---- */
+
+static bool line_take(const struct chat_lines *lines, const char *text) {
     json_error_t problem;
-    json_t *root = json_parse(json, &problem);
+    json_t *root = json_parse(text, &problem);
     if (!root) return error_set(TL_ERROR_USE, "is not JSON: %.120s (column %d)", problem.text, problem.column);
-    bool ok = conversation_add(w, root);
+    bool ok = lines->take(lines->context, root);
     json_decref(root);
     return ok;
 }
 
+static bool lines_take(const struct chat_lines *lines, struct documents *d, uint64_t bytes) {
+    char *line, why[400];
+    size_t n;
+    uint64_t number;
+    for (;;) {
+        if (!documents_next_line(d, &line, &n, &number)) return false;
+        if (!line) return true;
+        tl_policy policy = tl_set_error_policy(TL_RETURN);
+        bool ok = line_take(lines, line);
+        tl_set_error_policy(policy);
+        if (!ok && tl_error() == TL_ERROR_USE) {
+            snprintf(why, sizeof why, "%s", tl_error_message());
+            tl_error_clear();
+            return error_set(TL_ERROR_USE, "%s: %s: line %" PRIu64 ": %s", lines->setting, lines->path, number, why);
+        }
+        if (!ok) return false;
+        if (lines->progress && !lines->progress(documents_used(d), bytes, lines->progress_context))
+            return error_set(TL_ERROR_USE, "%s: %s: stopped at line %" PRIu64, lines->setting, lines->path, number);
+    }
+}
+
+bool chat_lines_read(const struct chat_lines *lines) {
+    const struct documents_options o = {.format = DOCUMENTS_JSONL};
+    struct inputs inputs = {0};
+    struct documents *d = inputs_add(&inputs, lines->path) ? documents_new(&inputs, &o) : NULL;
+    bool ok = d && lines_take(lines, d, inputs.bytes);
+    documents_free(d);
+    inputs_free(&inputs);
+    return ok;
+}
+
+static bool encode_take(void *context, const json_t *row) { return conversation_add(context, row); }
+
 bool chat_encode(const char *form, tl_tokenizer *tokenizer, const char *json, struct chat_text *to) {
-    struct writing w = {form_find(form, tokenizer), tokenizer, to, {0}, 0};
+    struct chat_writing w = {chat_form_find(form, tokenizer), tokenizer, to, {0}, 0};
     *to = (struct chat_text){0};
-    bool ok = w.form && line_encode(&w, json);
+    bool ok = w.form && line_take(&(struct chat_lines){.take = encode_take, .context = &w}, json);
     memory_free(w.text.at);
     return ok;
 }
@@ -243,26 +274,13 @@ static bool pack(struct packing *p, const struct chat_text *c) {
 
 /* ---- A file ---- */
 
-static bool lines_write(struct writing *w, struct packing *p, struct documents *d, const char *path, uint64_t bytes,
-                        tl_progress_fn progress, void *context) {
-    char *line, why[400];
-    size_t n;
-    uint64_t number;
-    for (;;) {
-        if (!documents_next_line(d, &line, &n, &number)) return false;
-        if (!line) return true;
-        tl_policy policy = tl_set_error_policy(TL_RETURN);
-        bool ok = line_encode(w, line);
-        tl_set_error_policy(policy);
-        if (!ok && tl_error() == TL_ERROR_USE) {
-            snprintf(why, sizeof why, "%s", tl_error_message());
-            tl_error_clear();
-            return error_set(TL_ERROR_USE, "chat: %s: line %" PRIu64 ": %s", path, number, why);
-        }
-        if (!ok || !pack(p, w->to)) return false;
-        if (progress && !progress(documents_used(d), bytes, context))
-            return error_set(TL_ERROR_USE, "chat: %s: stopped at line %" PRIu64, path, number);
-    }
+struct packed_lines {
+    struct chat_writing writing;
+    struct packing packing;
+};
+static bool row_pack(void *context, const json_t *row) {
+    struct packed_lines *l = context;
+    return conversation_add(&l->writing, row) && pack(&l->packing, l->writing.to);
 }
 
 static bool windows_finish(struct packing *p, const char *path) {
@@ -285,24 +303,22 @@ static bool packing_begin(struct packing *p) {
 
 bool chat_write(const struct settings *s, tl_tokenizer *tokenizer, const char *path, struct file_place to,
                 struct chat_figures *figures, tl_progress_fn progress, void *context) {
-    const struct documents_options o = {.format = DOCUMENTS_JSONL};
-    struct inputs inputs = {0};
     struct chat_text text = {0};
-    struct writing w = {form_find(settings_choice(s, "chat"), tokenizer), tokenizer, &text, {0}, 0};
-    struct packing p = {.figures = figures, .seq = s->seq};
+    struct packed_lines l = {
+        .writing = {chat_form_find(settings_choice(s, "chat"), tokenizer), tokenizer, &text, {0}, 0},
+        .packing = {.figures = figures, .seq = s->seq}};
+    const struct chat_lines lines = {"chat", path, row_pack, &l, progress, context};
     int64_t size = chat_vocabulary(tokenizer);
     *figures = (struct chat_figures){0};
-    bool ok = w.form && inputs_add(&inputs, path) && packing_begin(&p);
-    struct documents *d = ok ? documents_new(&inputs, &o) : NULL;
-    p.writer = d ? token_writer_at(to, size <= 65536 ? 2 : 4, size, chat_hash(tokenizer)) : NULL;
-    ok = p.writer && lines_write(&w, &p, d, path, inputs.bytes, progress, context) && windows_finish(&p, path);
-    if (ok) ok = tl_token_writer_commit(p.writer);
-    else tl_token_writer_discard(p.writer);
-    documents_free(d);
-    inputs_free(&inputs);
+    bool ok = l.writing.form && packing_begin(&l.packing);
+    tl_token_writer *writer = ok ? token_writer_at(to, size <= 65536 ? 2 : 4, size, chat_hash(tokenizer)) : NULL;
+    l.packing.writer = writer;
+    ok = writer && chat_lines_read(&lines) && windows_finish(&l.packing, path);
+    if (ok) ok = tl_token_writer_commit(writer);
+    else tl_token_writer_discard(writer);
     chat_free(&text);
-    memory_free(w.text.at);
-    memory_free(p.marked);
-    memory_free(p.begins);
+    memory_free(l.writing.text.at);
+    memory_free(l.packing.marked);
+    memory_free(l.packing.begins);
     return ok;
 }

@@ -96,7 +96,7 @@ static bool price_with(struct price *p, const struct settings *s, tl_device *dev
     if (!tuning_count(s, &p->config, &p->n_trained)) return false;
     p->n_active = tl_model_config_active_parameters(&p->config);
     if (__builtin_mul_overflow(s->accum, s->batch, &p->n_tokens) ||
-        __builtin_mul_overflow(p->n_tokens, s->seq, &p->n_tokens))
+        __builtin_mul_overflow(p->n_tokens, settings_window(s), &p->n_tokens))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");
     struct billing billing = {p, 0};
     struct walk walk = {.is_sketch = is_sketch, .rank = rank};

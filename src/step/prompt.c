@@ -123,7 +123,7 @@ static bool file_cut(const struct settings *s, char words[PROMPT_BYTES + 1]) {
 }
 
 bool prompt_of_data(const struct settings *s, char words[PROMPT_BYTES + 1]) {
-    if (settings_has_chat(s)) return false; /* lines of JSON are no words */
+    if (settings_has_answers(s)) return false; /* lines of JSON are no words */
     char story[4 * PROMPT_BYTES];
     if (!source_is_builtin(s)) return file_cut(s, words);
     tl_corpus_story(settings_seed(s, s->seed_data), STORY_UNSEEN, story, sizeof story, NULL);

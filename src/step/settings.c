@@ -14,6 +14,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "step/groups.h"
+#include "step/preference.h"
 #include "step/tuning.h"
 
 enum kind { IS_GROUP, IS_INTEGER, IS_REAL, IS_TEXT, IS_CHOICE, IS_TRUTH };
@@ -397,7 +398,7 @@ bool settings_check(const struct settings *s) {
     if (s->document_token >= 0 && !s->document_mask)
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " has no use without --document-mask true",
                          s->document_token);
-    if (!measuring_check(s) || !tuning_check(s)) return false;
+    if (!measuring_check(s) || !tuning_check(s) || !preference_check(s)) return false;
     struct group group;
     if (!groups_find(s->groups, NULL, &group)) return false;
     if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");

@@ -74,6 +74,19 @@ const char *settings_choice(const struct settings *s, const char *name);
 /* Whether the data is conversations. */
 static inline bool settings_has_chat(const struct settings *s) { return s->chat != 0; }
 
+/* Whether the data is pairs of answers of which one is preferred. */
+static inline bool settings_has_preference(const struct settings *s) { return s->preference != 0; }
+
+/* Whether the data is JSONL of answers, which are learned, and of their context, which is not. */
+static inline bool settings_has_answers(const struct settings *s) {
+    return settings_has_chat(s) || settings_has_preference(s);
+}
+
+/* Tokens of a row of a micro-batch: a sequence, or the two of a pair. */
+static inline int64_t settings_window(const struct settings *s) {
+    return settings_has_preference(s) ? 2 * s->seq : s->seq;
+}
+
 /* Whether attention stays inside documents. */
 static inline bool settings_has_documents(const struct settings *s) { return s->document_mask || settings_has_chat(s); }
 

@@ -73,6 +73,8 @@ CHOICE(on_nonfinite, FREE, "stop", "stop|skip|rollback", "if the loss or a gradi
 
 GROUP("Fine-tuning (docs/fine-tuning.md)")
 CHOICE(chat, IDENTITY, "none", "none|auto|chatml|llama3|gemma|zephyr", "data is JSONL of conversations, in this form; auto: by the tokenizer's markers. What the assistant says is learned; conversations are packed into sequences, with document_mask")
+CHOICE(preference, IDENTITY, "none", "none|auto|chatml|llama3|gemma|zephyr", "data is JSONL of preferences, and the loss that of DPO: each line has a prompt, a chosen and a rejected answer, as texts, or as messages in this form; auto: by the tokenizer's markers. A micro-batch has batch pairs of two sequences each. The reference is a frozen copy of the first weights; with lora, the model without its adapters")
+REAL(dpo_beta, IDENTITY, 0.1, 1e-9, 1e6, "preference: beta of DPO: how much a log-probability that differs from the reference's counts")
 WORD(freeze, IDENTITY, "", "parameters that are not trained, by name: PATTERN,... (* stands for any characters). They have no gradients and no optimizer state")
 WORD(train_only, IDENTITY, "", "the only parameters that are trained, by name: PATTERN,...; less those of freeze")
 INTEGER(lora, IDENTITY, 0, 0, 65536, "rank of adapters (LoRA) beside the weights of linear layers, which are frozen with the rest of the model; final/ is then a folder of PEFT's; 0: none")

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "data/corpus.h"
 #include "data/token_file.h"
-#include "step/chat.h"
+#include "step/preference.h"
 #include "step/tokens.h"
 
 #define LEAST_TEXT ((int64_t)1 << 18)
@@ -20,7 +20,8 @@
 
 int64_t source_stories(const struct settings *s) {
     if (s->stories) return s->stories;
-    double tokens = (double)s->steps * (double)s->accum * (double)s->batch * (double)s->seq / (1 - s->val_share) + 4096;
+    double row = (double)settings_window(s);
+    double tokens = (double)s->steps * (double)s->accum * (double)s->batch * row / (1 - s->val_share) + 4096;
     return tokens < (double)LEAST_TEXT ? LEAST_TEXT : tokens > (double)MOST_TEXT ? MOST_TEXT : (int64_t)tokens;
 }
 
@@ -89,7 +90,6 @@ static void apart_close(struct file_folder *folder) {
     file_folder_close(folder);
 }
 
-/* The last val_share of one file is held out. */
 /* The last val_share is held out. */
 static void split(struct source *source, const struct settings *s) {
     int64_t count = source->train.last, held = (int64_t)(s->val_share * (double)count);
@@ -98,27 +98,29 @@ static void split(struct source *source, const struct settings *s) {
     if (!held) source->held_out = (struct source_part){0};
 }
 
-/* Of conversations, whole windows are held out: their first token is the last target before them. */
+/* Of conversations and pairs, whole windows are held out: their first token is the last target before them. */
 static bool split_windows(struct source *source, const struct settings *s) {
-    const int64_t count = source->train.last, n = count / s->seq, held = (int64_t)(s->val_share * (double)n);
+    const int64_t window = settings_window(s), count = source->train.last, n = count / window,
+                  held = (int64_t)(s->val_share * (double)n);
     if (s->val_share > 0 && !held)
         return error_set(TL_ERROR_USE,
-                         "val_share: %g of %" PRId64 " sequences of conversations is none (need more data, --val-data, "
-                         "or another --val-share; 0: nothing is held out)",
-                         s->val_share, n);
+                         "val_share: %g of %" PRId64 " %s is none (need more data, --val-data, or another --val-share; "
+                         "0: nothing is held out)",
+                         s->val_share, n, settings_has_preference(s) ? "pairs" : "sequences of conversations");
     if (!held) return true;
     source->held_out =
-        (struct source_part){.file = source->train.file, .first = count - 1 - held * s->seq, .last = count};
-    source->train.last = count - held * s->seq;
+        (struct source_part){.file = source->train.file, .first = count - 1 - held * window, .last = count};
+    source->train.last = count - held * window;
     return true;
 }
 
-/* Before they are written, how many windows conversations will be is not known: for a price, one is enough. */
+/* Before they are written, how many windows rows of JSONL will be is not known: for a price, one is enough. */
 static void windows_assume(struct source *source, const struct settings *s) {
     struct source_part *parts[2] = {&source->train, &source->held_out};
     for (int i = 0; i < 2; i++) {
         const bool is_wanted = i == 0 || *s->val_data || s->val_share > 0;
-        if (is_wanted && parts[i]->last - parts[i]->first <= s->seq) parts[i]->last = parts[i]->first + s->seq + 1;
+        if (is_wanted && parts[i]->last - parts[i]->first <= settings_window(s))
+            parts[i]->last = parts[i]->first + settings_window(s) + 1;
     }
 }
 
@@ -131,10 +133,11 @@ static bool part_take(struct source *source, struct source_part *part, tl_token_
     bool is_bytes = info.format == TL_TOKENS_BYTES || info.vocabulary_hash == TL_BYTES_HASH;
     if (!source->tokenizer && is_bytes && !(source->tokenizer = tl_tokenizer_bytes())) return false;
     uint64_t hash = tl_tokenizer_hash(source->tokenizer);
-    if (source->is_chat && info.format != TL_TOKENS_BYTES)
-        return error_set(TL_ERROR_USE, "chat: %s is a file of tokens (need JSONL of conversations)",
-                         token_file_path(file));
-    if (source->is_chat || (info.format == TL_TOKENS_BYTES && hash != TL_BYTES_HASH))
+    if (source->has_answers && info.format != TL_TOKENS_BYTES)
+        return error_set(TL_ERROR_USE, "%s: %s is a file of tokens (need JSONL of %s)",
+                         source->has_pairs ? "preference" : "chat", token_file_path(file),
+                         source->has_pairs ? "pairs of answers" : "conversations");
+    if (source->has_answers || (info.format == TL_TOKENS_BYTES && hash != TL_BYTES_HASH))
         part->text = file, part->file = NULL;
     else if (!tl_token_file_expect(file, vocabulary, source->is_named ? hash : 0)) return false;
     return true;
@@ -170,7 +173,7 @@ static bool documents_check(const struct source *source, const struct source_par
                             const char *path, int64_t vocabulary) {
     tl_token_info info;
     int64_t token = source->document_token;
-    if (source->is_chat) return true; /* its tokens will record them */
+    if (source->has_answers) return true; /* its tokens will record them */
     const tl_token_file *file = part->text ? part->text : part->file;
     if (token >= vocabulary)
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " is outside the model's vocabulary of %" PRId64,
@@ -197,13 +200,15 @@ static bool take(struct source *source, const struct settings *s, int64_t vocabu
     *source = (struct source){0};
     if (!tokens_open(s, vocabulary, &source->tokenizer)) return false;
     source->is_named = source->tokenizer != NULL;
-    source->is_chat = settings_has_chat(s);
+    source->has_answers = settings_has_answers(s);
+    source->has_pairs = settings_has_preference(s);
     bool ok = source_is_builtin(s) ? stories_open(source, s, vocabulary, folder)
                                    : part_open(source, &source->train, s->data, vocabulary);
     if (ok && *s->val_data) ok = part_open(source, &source->held_out, s->val_data, vocabulary);
     else if (ok) split(source, s);
-    if (ok && source->is_chat) windows_assume(source, s);
-    source->is_bytes = !source->is_chat && source->tokenizer && tl_tokenizer_hash(source->tokenizer) == TL_BYTES_HASH;
+    if (ok && source->has_answers) windows_assume(source, s);
+    source->is_bytes =
+        !source->has_answers && source->tokenizer && tl_tokenizer_hash(source->tokenizer) == TL_BYTES_HASH;
     ok = ok && documents_find(source, s, vocabulary);
     if (!ok) source_close(source);
     return ok;
@@ -213,8 +218,9 @@ static bool take(struct source *source, const struct settings *s, int64_t vocabu
 
 static bool part_write(struct source *source, const struct settings *s, struct source_part *part, struct file_place at,
                        tl_progress_fn progress, void *context) {
-    if (!source->is_chat) return tokens_write(source->tokenizer, part->text, at, progress, context);
-    return chat_write(s, source->tokenizer, token_file_path(part->text), at, &part->chat, progress, context);
+    if (!source->has_answers) return tokens_write(source->tokenizer, part->text, at, progress, context);
+    return (source->has_pairs ? preference_write : chat_write)(s, source->tokenizer, token_file_path(part->text), at,
+                                                               &part->chat, progress, context);
 }
 
 static bool part_tokenize(struct source *source, const struct settings *s, struct source_part *part,
@@ -225,8 +231,8 @@ static bool part_tokenize(struct source *source, const struct settings *s, struc
     if (!is_there && !part_write(source, s, part, at, progress, context)) return false;
     part->file = token_file_open_at(at, TL_TOKENS_TALLY);
     if (!part->file || !tl_token_file_info(part->file, &info) ||
-        !tl_token_file_expect(part->file, source->is_chat ? chat_vocabulary(t) : tl_tokenizer_size(t),
-                              source->is_chat ? chat_hash(t) : tl_tokenizer_hash(t)))
+        !tl_token_file_expect(part->file, source->has_answers ? chat_vocabulary(t) : tl_tokenizer_size(t),
+                              source->has_answers ? chat_hash(t) : tl_tokenizer_hash(t)))
         return false;
     part->first = 0;
     part->last = info.count;
@@ -240,7 +246,7 @@ bool source_tokenize(struct source *source, const struct settings *s, const stru
         !part_tokenize(source, s, &source->held_out, file_in(folder, SOURCE_VAL_TOKENS), is_there[1], progress,
                        context))
         return false;
-    if (has_text && !*s->val_data && source->is_chat) return split_windows(source, s);
+    if (has_text && !*s->val_data && source->has_answers) return split_windows(source, s);
     if (has_text && !*s->val_data) split(source, s);
     return true;
 }
@@ -249,7 +255,7 @@ bool source_bytes(const struct source *source, const struct source_part *part, i
                   int64_t *bytes) {
     int64_t epoch = (part->last - part->first - 1) / time * time, once = 0, rest = 0;
     *bytes = source->is_bytes ? n : 0;
-    if (source->is_bytes || source->is_chat || !source->tokenizer || !part->file || n < 1) return true;
+    if (source->is_bytes || source->has_answers || !source->tokenizer || !part->file || n < 1) return true;
     if (epoch == 0 || n < epoch) epoch = n; /* less than a window: measured by itself */
     if (!tokens_count_bytes(source->tokenizer, part->file, part->first + 1, epoch, &once) ||
         !tokens_count_bytes(source->tokenizer, part->file, part->first + 1, n % epoch, &rest))

@@ -19,7 +19,8 @@ struct source {
     tl_tokenizer *tokenizer;   /* NULL: not known */
     bool is_named;             /* the settings name the tokenizer: files of tokens are compared with it */
     bool is_builtin, is_bytes; /* is_bytes: tokens are bytes of text */
-    bool is_chat;              /* its files have marks of what is learned (chat.h) */
+    bool has_answers;          /* its files have marks of what is learned (chat.h) */
+    bool has_pairs;            /* of answers: windows are two sequences (preference.h) */
     int64_t document_token;    /* documents begin at tokens of this id; -1: where the files' tables say */
 };
 

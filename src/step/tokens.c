@@ -54,7 +54,7 @@ bool tokens_in_folder(const char *folder) {
     return has;
 }
 
-bool tokens_are_written(const struct settings *s) { return tokens_are_named(s) || settings_has_chat(s); }
+bool tokens_are_written(const struct settings *s) { return tokens_are_named(s) || settings_has_answers(s); }
 bool tokens_are_named(const struct settings *s) { return *s->tokenizer && strcmp(s->tokenizer, "bytes"); }
 
 tl_tokenizer *tokens_named(const char *name) {

@@ -1,5 +1,6 @@
 #include "step/trainer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,11 +31,11 @@ static tl_loader *loader_new(const struct trainer *t, const struct source *sourc
     o.batch = mesh_batch(&t->mesh, s); /* rank r of dp has the r-th share of each micro-batch's rows */
     o.world = t->mesh.axis[MESH_DP].size;
     o.rank = t->mesh.axis[MESH_DP].rank;
-    o.time = s->seq;
+    o.time = settings_window(s);
     o.seed = settings_seed(s, s->seed_data);
     o.device = t->device;
     o.has_documents = settings_has_documents(s);
-    o.is_marked = source->is_chat;
+    o.is_marked = source->has_answers;
     o.document_token = source->document_token;
     o.sampling = !is_training                                        ? TL_SAMPLE_IN_ORDER
                  : !strcmp(settings_choice(s, "sampling"), "random") ? TL_SAMPLE_RANDOM
@@ -75,12 +76,15 @@ static bool text_make(struct trainer *t) {
     return t->text && tl_keep(t->text);
 }
 
+static int64_t results_count(const struct settings *s) {
+    return settings_has_preference(s) ? TRAINER_RESULTS : s->noise_scale ? TRAINER_REWARDS : TRAINER_REWARDS - 2;
+}
+
 /* Where steps leave results that the host reads later. Made once, so that every step holds the same bytes. */
 static bool results_make(struct trainer *t) {
     tl_scope scope = tl_scope_enter("results");
     if (!scope.depth) return false;
-    t->results =
-        tl_set_purpose(tl_zeros(TL_SHAPE(t->settings.noise_scale ? TRAINER_RESULTS : 5), TL_F32, t->device), TL_DATA);
+    t->results = tl_set_purpose(tl_zeros(TL_SHAPE(results_count(&t->settings)), TL_F32, t->device), TL_DATA);
     bool ok = t->results && tl_keep(t->results);
     if (ok && t->tokenizer && t->settings.sample_tokens && !trainer_is_divided(t)) ok = text_make(t);
     return tl_scope_end(scope) && ok;
@@ -108,7 +112,8 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
                           .schedule = schedule_of(s),
                           .noise = {settings_seed(s, s->seed_dropout), STREAM_NOISE, 0},
                           .dice = {settings_seed(s, s->seed_sample), STREAM_DICE, 0},
-                          .scaler = tl_scaler_defaults()};
+                          .scaler = tl_scaler_defaults(),
+                          .rewards = {NAN, NAN}};
     t->dp = t->mesh.reduced;
     t->recipe = recipe_find(settings_choice(s, "recipe"));
     bool ok = t->recipe && tl_schedule_check(&t->schedule) && trainer_model_make(t) && trainer_optimizer_make(t) &&
@@ -129,6 +134,7 @@ void trainer_free(struct trainer *t) {
     portions_free(&t->weights);
     buckets_free(&t->buckets);
     tl_optimizer_free(t->optimizer);
+    tl_module_free(t->reference);
     tl_module_free(t->model);
     memory_free(t->parameters);
     memory_free(t->names);
@@ -138,7 +144,9 @@ void trainer_free(struct trainer *t) {
     memory_free(t);
 }
 
-int64_t trainer_step_tokens(const struct trainer *t) { return t->settings.accum * t->settings.batch * t->settings.seq; }
+int64_t trainer_step_tokens(const struct trainer *t) {
+    return t->settings.accum * t->settings.batch * settings_window(&t->settings);
+}
 
 int64_t trainer_step_pairs(const struct trainer *t, int64_t step) {
     if (!trainer_counts_rows(t)) return 0;
@@ -146,7 +154,8 @@ int64_t trainer_step_pairs(const struct trainer *t, int64_t step) {
 }
 
 int64_t trainer_causal_pairs(const struct trainer *t) {
-    return t->settings.accum * mesh_batch(&t->mesh, &t->settings) * (t->settings.seq * (t->settings.seq + 1) / 2);
+    const struct settings *s = &t->settings;
+    return s->accum * mesh_batch(&t->mesh, s) * (settings_window(s) / s->seq) * (s->seq * (s->seq + 1) / 2);
 }
 
 double trainer_lr(const struct trainer *t, int64_t step) {

@@ -19,8 +19,9 @@
 #include "step/settings.h"
 #include "step/source.h"
 
-enum { TRAINER_RESULTS = 7 }; /* at most */
-enum { TRAINER_PARTS = 2 };   /* of what is saved: parameters, the optimizer's state */
+/* Of the results: margin and accuracy of an even step, of an odd step, of held-out data; how many there are at most. */
+enum { TRAINER_REWARDS = 7, TRAINER_RESULTS = TRAINER_REWARDS + 6 };
+enum { TRAINER_PARTS = 2 }; /* of what is saved: parameters, the optimizer's state */
 
 struct trainer {
     struct settings settings;
@@ -30,6 +31,7 @@ struct trainer {
     bool is_fresh;           /* the model's weights are drawn, not read */
     tl_tokenizer *tokenizer; /* the source's; NULL: not known, and no text is sampled */
     tl_module *model;
+    tl_module *reference; /* of preferences, frozen; NULL: there is none, or it is the model without its adapters */
     tl_optimizer *optimizer;
     tl_schedule schedule;
     tl_loader *loader, *held_out; /* held_out: NULL when nothing is */
@@ -47,7 +49,7 @@ struct trainer {
     tl_named_tensor *divided; /* the optimizer's state where tp divides parameters and there are no buckets */
     tl_tensor **sums; /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
     /* (5) f32: loss and norm of an even step, of an odd step; held-out loss. noise_scale: and the square of the norm of
-     * the first micro-batch's gradient, of an even step, of an odd step. */
+     * the first micro-batch's gradient, of an even step, of an odd step. preference: and TRAINER_REWARDS. */
     tl_tensor *results;
     void *fetch[2];   /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
     tl_tensor *text;  /* (1, prompt + sample) i64; NULL: nothing is sampled */
@@ -56,6 +58,9 @@ struct trainer {
     tl_scaler scaler;            /* of fp16's loss */
     double scale_used[2];        /* of an even step, of an odd step */
     struct noise noise_scale;    /* of the steps that were read */
+    struct trainer_rewards {     /* preference: of the step, or the evaluation, that was read last; otherwise NAN */
+        double margin, accuracy; /* the mean margin, and the share of pairs that have one above 0 */
+    } rewards;
     int64_t data_shift;          /* batches that were skipped */
     struct device_repeat repeat; /* of the steps so far: their calls, and how many were queued together */
     int64_t step_pairs[2];       /* document_mask: pairs of query and key, of an even step, of an odd step */

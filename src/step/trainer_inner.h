@@ -29,6 +29,15 @@ bool trainer_optimizer_make(struct trainer *t);
 /* ---- trainer_step.c ---- */
 
 bool trainer_sums_make(struct trainer *t); /* of gradients over micro-batches */
+/* The loss of a batch: () f32. `rewards`: as for preference_loss; NULL without preference. */
+tl_tensor *trainer_loss(struct trainer *t, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin, tl_tensor *rewards,
+                        bool is_first);
+/* Where the rewards of an even step, an odd one or (2) an evaluation are: (2) f32; NULL: there are none, or
+ * recorded. */
+tl_tensor *trainer_rewards_at(struct trainer *t, int64_t place);
+/* The mean of rewards that were added over n batches, and over ranks. NULL: there are none. */
+bool trainer_rewards_mean(struct trainer *t, tl_tensor *rewards, int64_t n);
+void trainer_rewards_take(struct trainer *t, const float values[TRAINER_RESULTS], int64_t place);
 
 /* ---- trainer_state.c ---- */
 

@@ -163,6 +163,26 @@ static bool block_narrow(void *context, tl_module *block) {
     return tuning_narrow(block, &((const struct trainer *)context)->settings);
 }
 
+/* preference without adapters: the model as it is before the first step, by the same random numbers or from the same
+ * files, since ranks may hold parts of the one that trains. It has no gradients. */
+static bool reference_make(struct trainer *t, const tl_model_config *config, const char *weights) {
+    const struct settings *s = &t->settings;
+    int n = 0;
+    if (!settings_has_preference(s) || s->lora) return true;
+    tl_scope scope = tl_scope_enter("reference");
+    if (!scope.depth) return false;
+    tl_generator before = tl_generator_get();
+    tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
+    t->reference = model_new(config, t->recipe->parameters, t->device, &(const tl_parallel){0}, NULL);
+    tl_generator_set(before);
+    const tl_named_tensor *list = t->reference ? tl_module_list(t->reference, &n) : NULL;
+    bool ok = list != NULL;
+    for (int i = 0; ok && i < n; i++) ok = list[i].is_buffer || tl_requires_grad(list[i].tensor, false);
+    if (ok) linear_set_mode(t->reference, t->recipe->linear);
+    if (ok && device_has_data(t->device) && *weights) ok = tl_model_load(t->reference, weights);
+    return tl_scope_end(scope) && ok;
+}
+
 bool trainer_model_make(struct trainer *t) {
     const struct settings *s = &t->settings;
     const tl_parallel parallel = {.tp = t->mesh.axis[MESH_TP].comm,
@@ -189,5 +209,5 @@ bool trainer_model_make(struct trainer *t) {
     linear_set_mode(t->model, t->recipe->linear);
     t->shared = model_shared(t->model, &t->sharers);
     if (device_has_data(t->device) && *weights && !tl_model_load(t->model, weights)) return false;
-    return tuning_begin(t->model, s);
+    return tuning_begin(t->model, s) && reference_make(t, &config, weights);
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "ops/draw.h"
+#include "step/preference.h"
 #include "step/rounds.h"
 #include "step/stages.h"
 #include "step/trainer_inner.h"
@@ -20,24 +21,57 @@ static double loss_weight(const struct trainer *t) {
     return (t->recipe->has_scaler ? t->scaler.scale : 1) / (double)loss_parts(t);
 }
 
-/* Forward and backward of one micro-batch. The loss is added to `total` (the first one replaces it), and the pairs that
- * attention uses to `pairs`. */
-static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, int64_t *pairs, bool is_first) {
+/* ---- The loss of a batch ---- */
+
+tl_tensor *trainer_rewards_at(struct trainer *t, int64_t place) {
+    const int64_t at = TRAINER_REWARDS + 2 * place;
+    return settings_has_preference(&t->settings) ? tl_slice(t->results, 0, at, at + 2, 1) : NULL;
+}
+
+bool trainer_rewards_mean(struct trainer *t, tl_tensor *rewards, int64_t n) {
+    const int64_t parts = n * t->mesh.size;
+    return !rewards || (trainer_sum(t, rewards) && (parts == 1 || tl_affine_(rewards, 1 / (double)parts, 0)));
+}
+
+void trainer_rewards_take(struct trainer *t, const float values[TRAINER_RESULTS], int64_t place) {
+    const float *at = values + TRAINER_REWARDS + 2 * place;
+    t->rewards = (struct trainer_rewards){NAN, NAN};
+    if (settings_has_preference(&t->settings)) t->rewards = (struct trainer_rewards){(double)at[0], (double)at[1]};
+}
+
+tl_tensor *trainer_loss(struct trainer *t, tl_tensor *tokens, tl_tensor *targets, tl_tensor *begin, tl_tensor *rewards,
+                        bool is_first) {
+    if (settings_has_preference(&t->settings)) return preference_loss(t, tokens, targets, rewards, is_first);
+    return tl_model_document_loss(t->model, tokens, targets, begin);
+}
+
+/* ---- Micro-batches ---- */
+
+struct micro_batches {
+    int64_t position; /* of the first */
+    tl_tensor *total, *rewards;
+    int64_t *pairs;
+    tl_tensor *first; /* () f32 that gets the square of the first one's gradient; NULL: it is not wanted */
+};
+
+/* Forward and backward of micro-batch k. The loss is added to `total` (the first one replaces it), the rewards to
+ * theirs, and the pairs that attention uses to `pairs`. */
+static bool micro_step(struct trainer *t, int64_t k, const struct micro_batches *m) {
     bool needs_seed = t->recipe->has_scaler || loss_parts(t) > 1;
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = NULL, *targets = NULL, *begin = NULL;
-    bool ok = scope.depth && tl_loader_next_documents(t->loader, position, &tokens, &targets, &begin) &&
+    bool ok = scope.depth && tl_loader_next_documents(t->loader, m->position + k, &tokens, &targets, &begin) &&
               buckets_enter(&t->buckets);
-    if (begin && device_has_data(t->device)) *pairs += tl_loader_pairs(t->loader);
+    if (begin && device_has_data(t->device)) *m->pairs += tl_loader_pairs(t->loader);
     tl_dtype before = tl_set_autocast(t->recipe->autocast);
-    tl_tensor *loss = ok ? tl_model_document_loss(t->model, tokens, targets, begin) : NULL; /* () f32 */
+    tl_tensor *loss = ok ? trainer_loss(t, tokens, targets, begin, m->rewards, k == 0) : NULL; /* () f32 */
     tl_set_autocast(before);
     tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, loss_weight(t), TL_F32, t->device) : NULL;
     ok = loss && (seed || !needs_seed) && tl_backward(loss, seed, 0);
     if (ok && t->buckets.mode >= SHARDING_ZERO2) ok = buckets_finish(&t->buckets);
     buckets_leave(&t->buckets);
     bool grad = tl_set_grad_mode(false);
-    ok = ok && (is_first ? tl_copy_(total, loss) : tl_add_(total, loss));
+    ok = ok && (k == 0 ? tl_copy_(m->total, loss) : tl_add_(m->total, loss));
     tl_set_grad_mode(grad);
     return scope.depth && tl_scope_end(scope) && ok;
 }
@@ -75,13 +109,6 @@ static bool sums_give(struct trainer *t, bool ok) {
     return ok;
 }
 
-struct micro_batches {
-    int64_t position; /* of the first */
-    tl_tensor *total;
-    int64_t *pairs;
-    tl_tensor *first; /* () f32 that gets the square of the first one's gradient; NULL: it is not wanted */
-};
-
 bool trainer_leaves(struct trainer *t, int64_t k) {
     t->is_left = k > 0 && t->stop && *t->stop;
     return t->is_left;
@@ -109,8 +136,8 @@ static bool first_measure(struct trainer *t, tl_tensor *to) {
 
 static bool micro_batch(struct trainer *t, int64_t k, void *context) {
     const struct micro_batches *m = context;
-    return !trainer_leaves(t, k) && micro_step(t, m->position + k, m->total, m->pairs, k == 0) &&
-           (k || !m->first || first_measure(t, m->first)) && tl_error() == TL_OK;
+    return !trainer_leaves(t, k) && micro_step(t, k, m) && (k || !m->first || first_measure(t, m->first)) &&
+           tl_error() == TL_OK;
 }
 
 /* All micro-batches of a step through the stages of pp. */
@@ -132,7 +159,10 @@ static bool gradients_sum(struct trainer *t) {
 /* The last micro-batch is not like the others: gradients are sent. */
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     int64_t accum = t->settings.accum, last = accum - 1;
-    struct micro_batches batches = {(step + t->data_shift) * accum, total, &t->step_pairs[step % 2], NULL};
+    struct micro_batches batches = {.position = (step + t->data_shift) * accum,
+                                    .total = total,
+                                    .rewards = trainer_rewards_at(t, step % 2),
+                                    .pairs = &t->step_pairs[step % 2]};
     *batches.pairs = 0;
     if (t->settings.noise_scale && !(batches.first = tl_select(t->results, 0, 5 + step % 2))) return false;
     bool is_piped = stages_are_several(t);
@@ -141,7 +171,8 @@ static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     buckets_expect(&t->buckets, true);
     ok = ok && (is_piped || micro_batch(t, last, &batches));
     ok = sums_give(t, ok);
-    return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0)) && gradients_sum(t);
+    return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0)) &&
+           trainer_rewards_mean(t, batches.rewards, accum) && gradients_sum(t);
 }
 
 bool trainer_sum(const struct trainer *t, tl_tensor *values) {
@@ -260,7 +291,8 @@ bool trainer_step(struct trainer *t, int64_t step) {
 
 /* The gradient of the first micro-batch has its weight of the mean over micro-batches. */
 static void noise_read(struct trainer *t, double first_square, double norm, double scale) {
-    const double accum = (double)t->settings.accum, tokens = (double)(t->settings.batch * t->settings.seq);
+    const double accum = (double)t->settings.accum,
+                 tokens = (double)(t->settings.batch * settings_window(&t->settings));
     noise_add(&t->noise_scale, first_square * accum * accum / (scale * scale), norm * norm, tokens, accum * tokens);
 }
 
@@ -269,6 +301,7 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
     if (!results_take(t, step, values)) return false;
     *loss = (double)values[step % 2 * 2];
     *norm = (double)values[step % 2 * 2 + 1] / t->scale_used[step % 2];
+    trainer_rewards_take(t, values, step % 2);
     if (t->settings.noise_scale) noise_read(t, (double)values[5 + step % 2], *norm, t->scale_used[step % 2]);
     if (t->recipe->has_scaler) tl_scaler_update(&t->scaler, *norm, t->scale_used[step % 2]);
     return true;

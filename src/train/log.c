@@ -112,6 +112,21 @@ bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes) {
 /* JSON has no infinity or NaN. */
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
+/* Those of runs without preferences are NAN; a margin that is not finite is null. */
+static bool rewards_put(json_t *line, double margin, double accuracy) {
+    return isnan(accuracy) || (json_object_set_new(line, "reward_margin", number(margin)) == 0 &&
+                               json_object_set_new(line, "reward_accuracy", number(accuracy)) == 0);
+}
+
+/* Frees the line. */
+static bool line_put(struct log *l, json_t *line, bool is_whole, size_t flags) {
+    char *text = line && is_whole ? json_print(line, JSON_COMPACT | flags) : NULL;
+    bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
+    json_decref(line);
+    free(text);
+    return ok || failed(l, LINES);
+}
+
 /* Values that can be compared between two runs come first; clock times are under "time". */
 static bool line_write(struct log *l, const struct log_step *s) {
     json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f, s:f}}", "step", (json_int_t)s->step, "tokens",
@@ -122,23 +137,19 @@ static bool line_write(struct log *l, const struct log_step *s) {
     json_t *time = json_object_get(line, "time");
     bool is_told = s->pairs < 0 || json_object_set_new(line, "attention_pairs", json_integer(s->pairs)) == 0;
     is_told = is_told && (!s->has_noise || json_object_set_new(line, "noise_scale", number(s->noise_scale)) == 0);
+    is_told = is_told && rewards_put(line, s->margin, s->accuracy);
     is_told = is_told && (s->comm_s < 0 || (json_object_set_new(time, "communication_s", json_real(s->comm_s)) == 0 &&
                                             json_object_set_new(time, "exposed_s", json_real(s->exposed_s)) == 0));
     is_told = is_told && (!h || (json_object_set_new(time, "clock_hz", json_real(h->clock_hz)) == 0 &&
                                  json_object_set_new(time, "watts", json_real(h->watts)) == 0 &&
                                  json_object_set_new(time, "celsius", json_real(h->celsius)) == 0 &&
                                  json_object_set_new(time, "limit", json_string(h->limit)) == 0));
-    char *text = line && is_told ? json_print(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
-    if (!ok) failed(l, LINES);
-    json_decref(line);
-    free(text);
-    return ok;
+    return line_put(l, line, is_told, JSON_REAL_PRECISION(17));
 }
 
 bool log_step(struct log *l, const struct log_step *s) {
     if (!l->lines) return true;
-    enum { MOST = 6 };
+    enum { MOST = 8 };
     struct event_value values[MOST] = {{"train/loss", s->loss},
                                        {"train/lr", s->lr},
                                        {"train/grad_norm", s->norm},
@@ -147,40 +158,42 @@ bool log_step(struct log *l, const struct log_step *s) {
     if (isfinite(s->mfu)) values[n++] = (struct event_value){"speed/mfu", s->mfu};
     if (s->has_noise && isfinite(s->noise_scale))
         values[n++] = (struct event_value){"train/noise_scale", s->noise_scale};
+    if (!isnan(s->accuracy)) {
+        values[n++] = (struct event_value){"train/reward_margin", s->margin};
+        values[n++] = (struct event_value){"train/reward_accuracy", s->accuracy};
+    }
     return line_write(l, s) && event_write(l, event_scalars(wall_time(), s->step, values, n));
 }
 
-bool log_held_out(struct log *l, int64_t step, double loss, double bits_per_byte, double seconds) {
-    char text[NUMBER_TEXT] = "null", bits[NUMBER_TEXT] = "", time[NUMBER_TEXT];
+bool log_held_out(struct log *l, const struct log_evaluation *e) {
+    enum { MOST = 4 };
+    struct event_value values[MOST] = {{"held_out/loss", e->loss}};
+    int n = 1;
     if (!l->lines) return true;
-    number_shortest(time, seconds);
-    if (isfinite(loss)) number_shortest(text, loss);
-    if (isfinite(bits_per_byte)) number_shortest(bits, bits_per_byte);
-    bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s%s%s,\"time\":{\"evaluation_s\":%s}}\n", step,
-                      text, *bits ? ",\"bits_per_byte\":" : "", bits, time) > 0 &&
-              fflush(l->lines) == 0;
-    const struct event_value values[] = {{"held_out/loss", loss}, {"held_out/bits_per_byte", bits_per_byte}};
-    return (ok || failed(l, LINES)) &&
-           event_write(l, event_scalars(wall_time(), step, values, isfinite(bits_per_byte) ? 2 : 1));
+    if (isfinite(e->bits_per_byte)) values[n++] = (struct event_value){"held_out/bits_per_byte", e->bits_per_byte};
+    if (!isnan(e->accuracy)) {
+        values[n++] = (struct event_value){"held_out/reward_margin", e->margin};
+        values[n++] = (struct event_value){"held_out/reward_accuracy", e->accuracy};
+    }
+    json_t *line = json_pack("{s:I, s:o}", "step", (json_int_t)e->step, "held_out", number(e->loss));
+    bool is_told =
+        !isfinite(e->bits_per_byte) || json_object_set_new(line, "bits_per_byte", json_real(e->bits_per_byte)) == 0;
+    is_told = is_told && rewards_put(line, e->margin, e->accuracy) &&
+              json_object_set_new(line, "time", json_pack("{s:f}", "evaluation_s", e->seconds)) == 0;
+    return line_put(l, line, is_told, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) &&
+           event_write(l, event_scalars(wall_time(), e->step, values, n));
 }
 
 bool log_change(struct log *l, int64_t step, const char *words) {
     if (!l->lines) return true;
     json_t *line = json_pack("{s:I, s:s}", "step", (json_int_t)step, "changed", words);
-    char *text = line ? json_print(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
-    bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
-    json_decref(line);
-    memory_free(text);
-    return ok || failed(l, LINES);
+    return line_put(l, line, true, JSON_PRESERVE_ORDER);
 }
 
 bool log_text(struct log *l, int64_t step, const char *text) {
     if (!l->lines) return true;
     json_t *line = json_pack("{s:I, s:s}", "step", (json_int_t)step, "sample", text);
     if (!line) line = json_pack("{s:I, s:n}", "step", (json_int_t)step, "sample"); /* it is no UTF-8 */
-    char *json = line ? json_print(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
-    bool ok = json && fprintf(l->lines, "%s\n", json) > 0 && fflush(l->lines) == 0;
-    json_decref(line);
-    memory_free(json);
-    return (ok || failed(l, LINES)) && event_write(l, event_text(wall_time(), step, "sample", text));
+    return line_put(l, line, true, JSON_PRESERVE_ORDER) &&
+           event_write(l, event_text(wall_time(), step, "sample", text));
 }

@@ -23,8 +23,15 @@ struct log_step { /* the values of a step after its results have been read */
     bool is_skipped;
     bool has_noise;                     /* noise_scale is measured */
     double noise_scale;                 /* in tokens; NAN: not known yet */
+    double margin, accuracy;            /* rewards of a step, with preference; otherwise NAN */
     int64_t pairs;                      /* of query and key that attention used, with document_mask; otherwise -1 */
     const struct device_health *health; /* NULL: unknown, or read a moment ago */
+};
+
+struct log_evaluation {
+    int64_t step;
+    double loss, bits_per_byte, seconds; /* bits_per_byte: NAN if it is not known; seconds: that the evaluation took */
+    double margin, accuracy;             /* as of a step */
 };
 
 struct log {
@@ -42,8 +49,7 @@ bool log_close(struct log *l);
 bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes);
 
 bool log_step(struct log *l, const struct log_step *s);
-/* bits_per_byte: NAN if it is not known; seconds: that the evaluation took */
-bool log_held_out(struct log *l, int64_t step, double loss, double bits_per_byte, double seconds);
+bool log_held_out(struct log *l, const struct log_evaluation *e);
 bool log_change(struct log *l, int64_t step, const char *words); /* a change from this step on; only in log.jsonl */
 bool log_text(struct log *l, int64_t step, const char *text);    /* a sample */
 

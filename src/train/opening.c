@@ -56,7 +56,7 @@ bool opening_make(struct opening *o, const struct settings *s, const tl_model_co
     if (!tuning_count(s, config, &o->n_trained)) return false;
     if (!strcmp(settings_choice(s, "optimizer"), "muon") && !groups_count_muon(s, config, &o->n_muon)) return false;
     o->n_ranks = (int)((s->dp ? s->dp : 1) * s->tp * s->cp * s->pp);
-    if (__builtin_mul_overflow(s->accum * s->batch, s->seq, &o->step_tokens))
+    if (__builtin_mul_overflow(s->accum * s->batch, settings_window(s), &o->step_tokens))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");
     o->n_train = source->train.last - source->train.first;
     o->n_held_out = source->held_out.last - source->held_out.first;

@@ -48,6 +48,8 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
         bool is_finite = isfinite(loss) && isfinite(norm);
         if (!run_log_step(r, at + 1, loss, norm, !is_finite)) return *end = RUN_FAILED, false;
         r->summary->loss = loss;
+        r->summary->margin = r->trainer->rewards.margin;
+        r->summary->accuracy = r->trainer->rewards.accuracy;
         run_tell(r, at + 1, loss, norm, NAN, NULL);
         if (!is_finite && !not_finite(r, at + 1, loss, end)) return false;
     }
@@ -62,6 +64,7 @@ static bool evaluate(struct run *r) {
     if (r->owes_evaluation) return true;
     if (!is_done || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
     r->summary->held_out = r->held_out;
+    r->summary->held_out_accuracy = r->trainer->rewards.accuracy;
     if (isfinite(r->held_out) && !(r->held_out >= r->best)) {
         r->best = r->held_out;
         r->best_step = r->step;
@@ -72,7 +75,13 @@ static bool evaluate(struct run *r) {
     r->summary->times.evaluation_s += seconds;
     r->summary->bits_per_byte = run_bits_per_byte(r, r->held_out);
     run_tell(r, r->step, r->summary->loss, NAN, r->held_out, NULL);
-    return log_held_out(&r->log, r->step, r->held_out, r->summary->bits_per_byte, seconds);
+    const struct log_evaluation e = {.step = r->step,
+                                     .loss = r->held_out,
+                                     .bits_per_byte = r->summary->bits_per_byte,
+                                     .seconds = seconds,
+                                     .margin = r->trainer->rewards.margin,
+                                     .accuracy = r->trainer->rewards.accuracy};
+    return log_held_out(&r->log, &e);
 }
 
 static bool sample(struct run *r) {
@@ -279,6 +288,10 @@ static tl_device *device_begin(struct run *r, tl_model_config *config, char weig
         return error_set(TL_ERROR_USE, "device: %s has no data to train with (use `tally plan` to price a run)",
                          s->device),
                NULL;
+    if (device && settings_has_preference(s) && source_is_builtin(s))
+        return error_set(TL_ERROR_USE, "preference: the built-in stories have no pairs of answers (need --data "
+                                       "FILE.jsonl)"),
+               NULL;
     return device && trainer_can_hold(s, config, weights, device) ? device : NULL;
 }
 
@@ -403,6 +416,9 @@ struct run_summary run_summary_empty(void) {
                                 .graph_share = NAN,
                                 .hfu = NAN,
                                 .noise_scale = NAN,
+                                .margin = NAN,
+                                .accuracy = NAN,
+                                .held_out_accuracy = NAN,
                                 .best = NAN,
                                 .best_step = -1};
 }

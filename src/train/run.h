@@ -34,9 +34,10 @@ struct run_news {        /* reported to the listener after every step */
     double mfu,
         hfu; /* model FLOPs by PaLM's rule, and those of the ledger, as a share of the peak; NAN: no peak is known */
     uint64_t peak_bytes;
-    double held_out;      /* NAN: not evaluated now */
-    double bits_per_byte; /* of the held-out loss; NAN: bytes are not known */
-    const char *text;     /* sampled text, or NULL */
+    double held_out;         /* NAN: not evaluated now */
+    double margin, accuracy; /* preference: rewards of the step, or of the held-out pairs; otherwise NAN */
+    double bits_per_byte;    /* of the held-out loss; NAN: bytes are not known */
+    const char *text;        /* sampled text, or NULL */
 };
 
 /* Where the time of a process went, in seconds. Speeds are those of `steps_s` alone. */
@@ -62,6 +63,7 @@ struct run_summary {
     int64_t best_step;
     int64_t early_of;   /* the steps that it was to have, where early_stop ended it; 0: it was not ended */
     double noise_scale; /* in tokens; NAN: not measured */
+    double margin, accuracy, held_out_accuracy; /* preference: rewards of the last step and evaluation; NAN: none */
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters, n_trained;
     double graph_share;     /* of the calls of steps, those that were queued as graphs; NAN: the device has none */

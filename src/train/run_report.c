@@ -38,6 +38,8 @@ void run_tell(struct run *r, int64_t done, double loss, double norm, double held
         .eta_s = done_here > 0 ? here_s / done_here * (double)(r->settings.steps - r->step) : NAN,
         .peak_bytes = tl_device_memory(r->trainer->device).peak_bytes,
         .held_out = held_out,
+        .margin = text ? NAN : r->trainer->rewards.margin,
+        .accuracy = text ? NAN : r->trainer->rewards.accuracy,
         .bits_per_byte = run_bits_per_byte(r, held_out),
         .text = text,
     };
@@ -106,6 +108,8 @@ bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is
                                   .is_skipped = is_skipped,
                                   .has_noise = r->settings.noise_scale,
                                   .noise_scale = noise_scale(&r->trainer->noise_scale),
+                                  .margin = r->trainer->rewards.margin,
+                                  .accuracy = r->trainer->rewards.accuracy,
                                   .pairs = settings_has_documents(&r->settings) ? r->step_pairs[(done - 1) % 2] : -1,
                                   .health = health_of(r)};
     return log_step(&r->log, &line);

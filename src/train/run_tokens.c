@@ -35,9 +35,20 @@ static bool tell(uint64_t done, uint64_t total, void *context) {
     return !t->run->was_stopped;
 }
 
-static void part_tell(const struct source_part *part, double seconds) {
+static void pairs_tell(const struct source_part *part) {
+    const struct chat_figures *c = &part->chat;
+    log_line("run: %s: %" PRId64 " pairs of answers: %" PRId64 " tokens, of which %" PRId64 " are of answers (%" PRId64
+             " pairs were cut, %" PRId64 " have no answer within a sequence and were left out)",
+             token_file_path(part->text), c->conversations, c->tokens, c->learned, c->cut, c->dropped);
+}
+
+static void part_tell(const struct source_part *part, bool has_pairs, double seconds) {
     tl_token_info text, tokens;
     const struct chat_figures *c = &part->chat;
+    if (c->conversations && has_pairs) {
+        pairs_tell(part);
+        return;
+    }
     if (c->conversations) {
         log_line("run: %s: %" PRId64 " conversations are %" PRId64 " sequences: %" PRId64 " tokens, of which %" PRId64
                  " are learned (%" PRId64 " conversations were cut, %" PRId64 " have no answer and were left out)",
@@ -70,7 +81,7 @@ static bool texts_tokenize(struct run *r) {
     ok = ok && source_tokenize(&r->source, &r->settings, r->folder.dir, is_there, tell, &telling);
     for (int i = 0; ok && i < 2; i++) {
         if (!parts[i]->text || is_there[i]) continue;
-        if (!r->found) part_tell(parts[i], now_s() - began);
+        if (!r->found) part_tell(parts[i], r->source.has_pairs, now_s() - began);
         ok = folder_seal(&r->folder, NULL, &names[i], 1);
     }
     return ok;
@@ -166,9 +177,10 @@ bool run_tokenizer_begin(struct run *r) {
 
 bool run_tokens_take(struct run *r) {
     const struct settings *s = &r->settings;
-    int64_t n = s->eval_batches * s->batch * s->seq, bytes = 0;
+    int64_t n = s->eval_batches * s->batch * settings_window(s), bytes = 0;
     if (!texts_tokenize(r) || !files_keep(r)) return false;
-    if (r->source.held_out.last && !source_bytes(&r->source, &r->source.held_out, s->seq, n, &bytes)) return false;
+    if (r->source.held_out.last && !source_bytes(&r->source, &r->source.held_out, settings_window(s), n, &bytes))
+        return false;
     r->bytes_per_token = bytes ? (double)bytes / (double)n : r->source.is_bytes ? 1 : NAN;
     return true;
 }

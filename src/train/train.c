@@ -46,6 +46,8 @@ json_t *run_news_json(const struct run_news *n) {
     put(o, "peak_bytes", json_integer((json_int_t)n->peak_bytes), &ok);
     put_known(o, "held_out", n->held_out, &ok);
     put_known(o, "bits_per_byte", n->bits_per_byte, &ok);
+    put_known(o, "reward_margin", n->margin, &ok);
+    put_known(o, "reward_accuracy", n->accuracy, &ok);
     if (n->text) put(o, "text", json_string(n->text), &ok);
     return finish(o, ok);
 }
@@ -128,6 +130,9 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     put_known(o, "floor", m->floor, &ok);
     if (m->early_of) put(o, "early_of", json_integer(m->early_of), &ok);
     put_known(o, "noise_scale", m->noise_scale, &ok);
+    put_known(o, "reward_margin", m->margin, &ok);
+    put_known(o, "reward_accuracy", m->accuracy, &ok);
+    put_known(o, "held_out_reward_accuracy", m->held_out_accuracy, &ok);
     if (m->causal_pairs) put(o, "attention_pairs", json_integer(m->pairs), &ok);
     if (m->causal_pairs) put(o, "causal_pairs", json_integer(m->causal_pairs), &ok);
     put(o, "skipped", json_integer(m->n_skipped), &ok);
