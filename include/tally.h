@@ -1144,8 +1144,10 @@ typedef struct tl_optimizer_options {
     /* TL_MUON: see tl_muon_options. A parameter that is no matrix, or says `adamw`, takes AdamW's step in its place. */
     int ns_steps;
     bool matches_adamw, adamw;
-    bool narrow; /* Adam, AdamW: moments are bf16; no effect on f64 parameters */
-    double ema;  /* decay of a moving average of the parameter, in f32 (f64): see tl_optimizer_average; 0: none */
+    /* Adam, AdamW: bits of a moment. 0 or 32: f32. 16: bf16. 8: codes in blocks (tl_adam_8bit_), for parameters of 4096
+     * elements or more; smaller ones have f32. No effect on f64 parameters. */
+    int moment_bits;
+    double ema; /* decay of a moving average of the parameter, in f32 (f64): see tl_optimizer_average; 0: none */
 } tl_optimizer_options;
 TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's; the papers' of others */
 
@@ -1267,6 +1269,13 @@ TL_API tl_adam_options tl_adam_defaults(void); /* lr 1e-3, betas 0.9 and 0.999, 
  * eps). max (amsgrad; NULL: off): max = max(max, v) takes v's place in the step. */
 TL_API bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
                      const tl_adam_options *options);
+
+/* Adam's step with moments of 8 bits: m and v, u8 and dense, are codes of the dynamic map of Dettmers et al. (2022; as
+ * in bitsandbytes and torchao), with a sign and without; m_scale and v_scale, f32 and dense, have the largest magnitude
+ * of each 256 elements in row-major order, (elements + 255) / 256 of them. Zeros everywhere are moments of 0. The step
+ * has the moments before they are rounded. Parameters are not f64. */
+TL_API bool tl_adam_8bit_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *m_scale,
+                          tl_tensor *v_scale, const tl_adam_options *options);
 
 typedef struct tl_lion_options {
     double lr, beta1, beta2, weight_decay;

@@ -904,6 +904,11 @@ static void optimizers_count_their_options(void **state) {
     adam.update.stochastic = false; /* bf16 moments: half of their bytes */
     STEP(tl_adam_(p, g, of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), NULL, &adam), "adam", 14 * 12,
          2 * 48 + 2 * 24, 48 + 2 * 24);
+    /* 8-bit moments of 600 elements, 3 blocks: Adam's 14, and for each moment product, largest and division */
+    tl_tensor *codes = of(TL_U8, TL_SHAPE(20, 30)), *others = of(TL_U8, TL_SHAPE(20, 30));
+    STEP(tl_adam_8bit_(f32(TL_SHAPE(20, 30)), f32(TL_SHAPE(20, 30)), codes, others, f32(TL_SHAPE(3)), f32(TL_SHAPE(3)),
+                       &adam),
+         "adam_8bit", 20 * 600, 2 * 2400 + 2 * 600 + 2 * 12, 2400 + 2 * 600 + 2 * 12);
     tl_lion_options lion = tl_lion_defaults(); /* mean 3, sign 1, step 2, m 3 */
     STEP(tl_lion_(p, g, a, &lion), "lion", 9 * 12, 3 * 48, 2 * 48);
     lion.weight_decay = 0.1;

@@ -97,6 +97,10 @@ static void wrong_settings_are_refused_by_name(void **state) {
     options.nesterov = false, options.beta1 = 7; /* sgd does not read it */
     expect_true(tl_optimizer_add(o, "w", p, &options));
     expect_refused(tl_optimizer_add(adam, "w", p, &options), "w: beta1 is 7 (need 0 or more, below 1)");
+    options.beta1 = 0.9, options.moment_bits = 12;
+    expect_refused(tl_optimizer_add(adam, "w", p, &options), "w: moment_bits is 12 (need 8, 16 or 32)");
+    options.moment_bits = 8, options.amsgrad = true;
+    expect_refused(tl_optimizer_add(adam, "w", p, &options), "w: amsgrad needs moments of 16 or 32 bits");
     expect_refused(tl_optimizer_add(o, "v", p, NULL), "v: this parameter was added before, as w");
     expect_refused(tl_optimizer_add(o, "w", q, NULL), "there is already a parameter w");
     expect_refused(tl_optimizer_add(o, "", q, NULL), "is not a valid name");

@@ -181,7 +181,7 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     sizes_draw(&s, m, !strcmp(settings_choice(&s, "recipe"), "fp4"));
     if (is_gpt2) set(&s, "kv_heads", "0");
     if (one_in(3)) set(&s, "dropout", "0.1");
-    SET_ONE_OF(&s, "moments", "f32", "bf16");
+    SET_ONE_OF(&s, "moments", "f32", "bf16", "8bit");
     SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion", "muon", "schedule-free");
     const bool is_free = !strcmp(settings_choice(&s, "optimizer"), "schedule-free");
     if (is_free) set(&s, "schedule", "constant");
@@ -250,6 +250,8 @@ static void ranks_draw(struct settings *s) {
     SET_ONE_OF(s, "shard", "none", "zero1", "zero2", "zero3");
     bool is_muon = !strcmp(settings_choice(s, "optimizer"), "muon"); /* which needs whole matrices */
     if (is_muon && (s->tp > 1 || s->shard)) set(s, "optimizer", "adamw");
+    bool is_8bit = !strcmp(settings_choice(s, "moments"), "8bit"); /* whose blocks are those of whole tensors */
+    if (is_8bit && (s->tp > 1 || s->shard)) set(s, "moments", "bf16");
     if (s->shard && s->dp * s->cp == 4 && one_in(2)) s->shard_group = 2;
     s->batch *= s->dp;
     sizes_fit(s, is_gpt2);

@@ -9,6 +9,7 @@
 
 #include "ops/ops.h"
 #include "ops/update.h"
+#include "spec/dynamic_map.h"
 
 /* Operands of each parameter. */
 static int operands_of(const tl_call *c) {
@@ -30,12 +31,21 @@ static bool state_fits(const tl_call *c, const tl_tensor *x, const tl_tensor *p,
     return x->dtype == need || call_fail(c, "state must be %s", tl_dtype_name(need));
 }
 
+static bool scale_fits(const tl_call *c) {
+    const tl_tensor *last = c->input[c->n_inputs - 1];
+    return !((const struct attr_update *)c->attr)->has_scale || (last->dtype == TL_F32 && last->numel == 1) ||
+           call_fail(c, "the gradient's scale must be one f32 number");
+}
+
+static bool master_fits(const tl_call *c) {
+    return !((const struct attr_update *)c->attr)->has_master || dtype_info(c->input[0]->dtype)->bits < 32 ||
+           call_fail(c, "a master copy is for parameters narrower than f32");
+}
+
 static bool update_shape(tl_call *c) {
     const struct attr_update *a = c->attr;
-    const tl_tensor *last = c->input[c->n_inputs - 1];
     const int n = operands_of(c);
-    if (a->has_scale && (last->dtype != TL_F32 || last->numel != 1))
-        return call_fail(c, "the gradient's scale must be one f32 number");
+    if (!scale_fits(c)) return false;
     for (int i = 0; i < n * a->n_parameters; i++) {
         const tl_tensor *x = c->input[i], *p = c->input[i - i % n];
         if (!call_needs_float(c, i)) return false;
@@ -44,8 +54,40 @@ static bool update_shape(tl_call *c) {
         if (i % n >= 2 && !state_fits(c, x, p, a->has_master && i % n == n - 1)) return false;
         if (p->dtype != c->input[0]->dtype) return call_fail(c, "all parameters of a call must have one dtype");
     }
-    return !a->has_master || dtype_info(c->input[0]->dtype)->bits < 32 ||
-           call_fail(c, "a master copy is for parameters narrower than f32");
+    return master_fits(c);
+}
+
+/* Codes and scales of moments: operands 2 to 5 of a parameter. */
+static bool moments_fit(const tl_call *c, const tl_tensor *x, const tl_tensor *p, bool is_scale) {
+    const int64_t n_blocks = (p->numel + DYNAMIC_BLOCK - 1) / DYNAMIC_BLOCK;
+    if (x->dtype != (is_scale ? TL_F32 : TL_U8) || !tensor_is_dense(x))
+        return call_fail(c, "moments must be dense u8 with dense f32 scales");
+    if (is_scale)
+        return (x->rank == 1 && x->numel == n_blocks) ||
+               call_fail(c, "moments must have one scale for %d elements", (int)DYNAMIC_BLOCK);
+    return shape_equal(x->rank, x->shape, p->rank, p->shape) ||
+           call_fail(c, "gradient and moments must have the parameter's shape");
+}
+
+static bool adam_8bit_shape(tl_call *c) {
+    const struct attr_update *a = c->attr;
+    const int n = operands_of(c);
+    if (!scale_fits(c)) return false;
+    for (int i = 0; i < n * a->n_parameters; i++) {
+        const tl_tensor *x = c->input[i], *p = c->input[i - i % n];
+        const int which = i % n;
+        if (which >= 2 && which < 6) {
+            if (!moments_fit(c, x, p, which >= 4)) return false;
+            continue;
+        }
+        if (!call_needs_float(c, i)) return false;
+        if (!shape_equal(x->rank, x->shape, p->rank, p->shape))
+            return call_fail(c, "gradient and moments must have the parameter's shape");
+        if (which == 6 && x->dtype != TL_F32) return call_fail(c, "state must be f32");
+        if (p->dtype != c->input[0]->dtype) return call_fail(c, "all parameters of a call must have one dtype");
+        if (p->dtype == TL_F64) return call_fail(c, "f64 parameters need f64 moments");
+    }
+    return master_fits(c);
 }
 
 /* a scale of the gradient: 1 */
@@ -82,6 +124,12 @@ static void adam_cost(const tl_call *c, struct cost *cost) {
     update_cost(c, cost, 13 + (o->weight_decay != 0 ? 2 - o->decoupled : 0) + a->has_max);
 }
 
+/* Adam's, and of both moments: value times scale, the largest of the block, a division */
+static void adam_8bit_cost(const tl_call *c, struct cost *cost) {
+    const tl_adam_options *o = &((const struct attr_adam *)c->attr)->options;
+    update_cost(c, cost, 13 + (o->weight_decay != 0 ? 2 - o->decoupled : 0) + 2 * 3);
+}
+
 /* mean of m and g: 3; its sign: 1; times lr, subtract: 2; m: 3; weight decay: 1 */
 static void lion_cost(const tl_call *c, struct cost *cost) {
     const tl_lion_options *o = &((const struct attr_lion *)c->attr)->options;
@@ -116,6 +164,13 @@ const tl_op op_rmsprop = {RECORD(KERNEL, rmsprop, 0), UPDATE_RULES, .cost = rmsp
 const tl_op op_adam = {RECORD(KERNEL, adam, 0), UPDATE_RULES, .cost = adam_cost,
                        .shapes = "p, g, m, v [, max] [, master], all alike, for each parameter [, scale]",
                        .flops = "13n; weight decay 2n (decoupled n), amsgrad n, scale n"};
+const tl_op op_adam_8bit = {RECORD(KERNEL, adam_8bit, 0),
+                            .dtypes = "floats but f64; m, v u8, their scales f32",
+                            .shape = adam_8bit_shape,
+                            .changes = update_changes,
+                            .cost = adam_8bit_cost,
+                            .shapes = "p, g, m, v alike, m_scale, v_scale (n/256) [, master], for each [, scale]",
+                            .flops = "19n; weight decay 2n (decoupled n), scale n"};
 const tl_op op_lion = {RECORD(KERNEL, lion, 0), UPDATE_RULES, .cost = lion_cost,
                        .shapes = "p, g, m [, master], all alike, for each parameter [, scale]",
                        .flops = "9n; weight decay n, scale n"};
@@ -325,6 +380,29 @@ bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v,
     return update_adam(
         &(struct update_tensors){
             .parameter = parameter, .grad = grad, .state = {m, v, max}, .master = options->update.master},
+        1, options);
+}
+
+/* The states are m, v and their scales. */
+bool update_adam_8bit(const struct update_tensors *list, int n, const tl_adam_options *options) {
+    for (int t = 0; t < n; t++)
+        for (int i = 0; i < UPDATE_STATES; i++)
+            if (!tensor_check(list[t].state[i], "adam_8bit")) return false;
+    if (!step_check("adam_8bit", options->step, false, false)) return false;
+    struct attr_adam a;
+    memset(&a, 0, sizeof a);
+    a.options = *options;
+    return list_apply(&op_adam_8bit, list, n, &options->update, ATTR(a));
+}
+
+bool tl_adam_8bit_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *m_scale,
+                   tl_tensor *v_scale, const tl_adam_options *options) {
+    const tl_adam_options defaults = tl_adam_defaults();
+    if (!options) options = &defaults;
+    if (!tensor_check(parameter, "adam_8bit") || !tensor_check(grad, "adam_8bit")) return false;
+    return update_adam_8bit(
+        &(struct update_tensors){
+            .parameter = parameter, .grad = grad, .state = {m, v, m_scale, v_scale}, .master = options->update.master},
         1, options);
 }
 

@@ -8,7 +8,7 @@
 
 #include "tally.h"
 
-enum { UPDATE_STATES = 3 };
+enum { UPDATE_STATES = 4 };
 
 /* The tensors of one parameter; absent ones are NULL. */
 struct update_tensors {
@@ -27,6 +27,7 @@ bool update_sgd(const struct update_tensors *list, int n, const tl_sgd_options *
 bool update_adagrad(const struct update_tensors *list, int n, const tl_adagrad_options *options);
 bool update_rmsprop(const struct update_tensors *list, int n, const tl_rmsprop_options *options);
 bool update_adam(const struct update_tensors *list, int n, const tl_adam_options *options);
+bool update_adam_8bit(const struct update_tensors *list, int n, const tl_adam_options *options);
 bool update_lion(const struct update_tensors *list, int n, const tl_lion_options *options);
 bool update_schedule_free(const struct update_tensors *list, int n, const tl_schedule_free_options *options);
 /* Of matrices; each is a few calls. */

@@ -16,10 +16,12 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "ops/update.h"
+#include "spec/dynamic_map.h"
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
 
 enum { MAX_STATES = UPDATE_STATES, MAX_LISTED = MAX_STATES + 2 };
+enum { SMALLEST_8BIT = 4096 }; /* elements of a parameter with moments of 8 bits, as in bitsandbytes */
 
 struct parameter {
     char *name;
@@ -81,7 +83,7 @@ static tl_optimizer_kind step_kind(tl_optimizer_kind kind, const tl_optimizer_op
 /* The states of a kind by torch's names; NULL if the options do not need it. */
 static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, const char *name[MAX_STATES]) {
     const char *buffer = o->momentum != 0 ? "momentum_buffer" : NULL;
-    name[0] = name[1] = name[2] = NULL;
+    memset(name, 0, MAX_STATES * sizeof *name);
     switch (kind) {
     case TL_SGD:
         name[0] = buffer;
@@ -128,6 +130,11 @@ static bool options_check(tl_optimizer_kind kind, const char *name, const tl_opt
             !(rule[i].value >= 0 && isfinite(rule[i].value) && (rule[i].value < 1 || !rule[i].is_below_1)))
             return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: %s is %g (need %s)", name, rule[i].what,
                              rule[i].value, rule[i].is_below_1 ? "0 or more, below 1" : "a number, 0 or more");
+    const int bits = kind == TL_ADAM || kind == TL_ADAMW ? o->moment_bits : 0;
+    if (bits != 0 && bits != 8 && bits != 16 && bits != 32)
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: moment_bits is %d (need 8, 16 or 32)", name, bits);
+    if (bits == 8 && o->amsgrad)
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: amsgrad needs moments of 16 or 32 bits", name);
     if (kind == TL_SCHEDULE_FREE && (o->beta1 == 0 || o->ema != 0))
         return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: %s", name,
                          o->ema != 0 ? "schedule-free AdamW has an average of its own (need ema 0)"
@@ -276,19 +283,22 @@ static char *name_new(const char *what, const char *name) {
     return own;
 }
 
-/* The beginning of a state: zeros, or the parameter's values. */
-static tl_tensor *state_begin(tl_tensor *p, tl_dtype dtype, bool is_copy) {
-    if (!is_copy) return tl_zeros(p->rank, p->shape, dtype, p->storage->device);
+/* The beginning of a state: zeros, the parameter's values, or a zero for each of its blocks. */
+enum beginning { ZEROS, COPY, SCALES };
+static tl_tensor *state_begin(tl_tensor *p, tl_dtype dtype, enum beginning begins) {
+    const int64_t n_blocks = (p->numel + DYNAMIC_BLOCK - 1) / DYNAMIC_BLOCK;
+    if (begins == SCALES) return tl_zeros(1, &n_blocks, dtype, p->storage->device);
+    if (begins == ZEROS) return tl_zeros(p->rank, p->shape, dtype, p->storage->device);
     return p->dtype == dtype ? tl_clone(p) : tl_cast(p, dtype);
 }
 
 /* Makes a state and its entry of the list, for which there is room. The list owns it. */
 static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name, tl_tensor *p, tl_dtype dtype,
-                            bool is_copy, tl_purpose purpose) {
+                            enum beginning begins, tl_purpose purpose) {
     char *own = name_new(what, name);
     if (!own) return NULL;
     bool mode = tl_set_grad_mode(false);
-    tl_tensor *x = state_begin(p, dtype, is_copy);
+    tl_tensor *x = state_begin(p, dtype, begins);
     tl_set_grad_mode(mode);
     x = x ? tl_keep(tl_set_purpose(x, purpose)) : NULL;
     if (x) o->list[o->n_list++] = (tl_named_tensor){own, x, true, NULL, NULL};
@@ -296,20 +306,31 @@ static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name,
     return x;
 }
 
+/* Bits of a parameter's moments; small parameters take too little memory for 8. */
+static int moment_bits(const struct parameter *p) {
+    const int bits = p->options.moment_bits;
+    const bool is_adam = p->kind == TL_ADAM || p->kind == TL_ADAMW;
+    if (!is_adam || p->tensor->dtype == TL_F64 || (bits == 8 && p->tensor->numel < SMALLEST_8BIT)) return 32;
+    return bits ? bits : 32;
+}
+
 static bool states_new(tl_optimizer *o, struct parameter *to) {
     const char *what[MAX_STATES];
-    const bool is_narrow = to->options.narrow && (to->kind == TL_ADAM || to->kind == TL_ADAMW);
-    const tl_dtype wide = to->tensor->dtype == TL_F64 ? TL_F64 : TL_F32,
-                   own = is_narrow && wide == TL_F32 ? TL_BF16 : wide;
+    const int bits = moment_bits(to);
+    const tl_dtype wide = to->tensor->dtype == TL_F64 ? TL_F64 : TL_F32, own = bits == 16  ? TL_BF16
+                                                                               : bits == 8 ? TL_U8
+                                                                                           : wide;
+    enum beginning begins[MAX_STATES] = {to->kind == TL_SCHEDULE_FREE ? COPY : ZEROS};
     state_names(to->kind, &to->options, what);
+    if (bits == 8) what[2] = "exp_avg_scale", what[3] = "exp_avg_sq_scale", begins[2] = begins[3] = SCALES;
     for (int i = 0; i < MAX_STATES; i++)
-        if (what[i] &&
-            !(to->state[i] = state_new(o, what[i], to->name, to->tensor, own, !strcmp(what[i], "z"), TL_OPTIMIZER)))
+        if (what[i] && !(to->state[i] = state_new(o, what[i], to->name, to->tensor, begins[i] == SCALES ? wide : own,
+                                                  begins[i], TL_OPTIMIZER)))
             return false;
     const bool has_master = to->options.has_master && dtype_info(to->tensor->dtype)->bits < 32;
-    if (has_master && !(to->master = state_new(o, "master", to->name, to->tensor, wide, true, TL_PARAMETER)))
+    if (has_master && !(to->master = state_new(o, "master", to->name, to->tensor, wide, COPY, TL_PARAMETER)))
         return false;
-    return to->options.ema == 0 || (to->ema = state_new(o, "ema", to->name, to->tensor, wide, false, TL_OPTIMIZER));
+    return to->options.ema == 0 || (to->ema = state_new(o, "ema", to->name, to->tensor, wide, ZEROS, TL_OPTIMIZER));
 }
 
 bool optimizer_add_part(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options,
@@ -401,6 +422,7 @@ static bool step_list(tl_optimizer_kind kind, const struct update_tensors *list,
         own.ns_steps = o->ns_steps, own.matches_adamw = o->matches_adamw, own.update = update;
         return update_muon(list, n, &own);
     }
+    const bool is_8bit = n > 0 && list[0].state[0]->dtype == TL_U8;
     const tl_adam_options own = {.lr = lr,
                                  .beta1 = o->beta1,
                                  .beta2 = o->beta2,
@@ -409,7 +431,7 @@ static bool step_list(tl_optimizer_kind kind, const struct update_tensors *list,
                                  .decoupled = kind == TL_ADAMW,
                                  .step = step,
                                  .update = update};
-    return update_adam(list, n, &own);
+    return is_8bit ? update_adam_8bit(list, n, &own) : update_adam(list, n, &own);
 }
 
 static bool options_equal(const tl_optimizer_options *a, const tl_optimizer_options *b) {
@@ -418,12 +440,12 @@ static bool options_equal(const tl_optimizer_options *a, const tl_optimizer_opti
            a->alpha == b->alpha && a->lr_decay == b->lr_decay && a->nesterov == b->nesterov &&
            a->centered == b->centered && a->amsgrad == b->amsgrad && a->has_master == b->has_master &&
            a->stochastic == b->stochastic && a->ns_steps == b->ns_steps && a->matches_adamw == b->matches_adamw &&
-           a->narrow == b->narrow && a->ema == b->ema;
+           a->moment_bits == b->moment_bits && a->ema == b->ema;
 }
 
 /* Whether one call may step both. */
 static bool is_one_group(const struct parameter *a, const struct parameter *b) {
-    return a->kind == b->kind && a->tensor->dtype == b->tensor->dtype &&
+    return a->kind == b->kind && a->tensor->dtype == b->tensor->dtype && moment_bits(a) == moment_bits(b) &&
            a->tensor->storage->device == b->tensor->storage->device && options_equal(&a->options, &b->options);
 }
 

@@ -69,12 +69,17 @@ bool layout_rank_settings(const struct layout *l, const struct settings *s, stru
     return true;
 }
 
-const char *layout_refusal(const struct layout *l, const tl_model_config *c, int64_t seq, int64_t micro, char *buffer) {
-    const int64_t chunk_layers = l->pp * l->chunks;
+const char *layout_refusal(const struct layout *l, const tl_model_config *c, const struct settings *s, int64_t micro,
+                           char *buffer) {
+    const int64_t chunk_layers = l->pp * l->chunks, seq = s->seq;
+    const char *const whole = trainer_whole_steps(s);
     if (c->has_alibi && l->cp > 1) snprintf(buffer, 160, "ALiBi cannot be divided among --cp %" PRId64, l->cp);
     else if (c->n_experts && (c->expert_ff ? c->expert_ff : c->ff) % l->tp)
         snprintf(buffer, 160, "experts of width %" PRId64 " cannot be divided among --tp %" PRId64,
                  c->expert_ff ? c->expert_ff : c->ff, l->tp);
+    else if (whole && l->tp > 1) snprintf(buffer, 160, "%s, which --tp %" PRId64 " divides", whole, l->tp);
+    else if (whole && l->shard && l->dp * l->cp > 1)
+        snprintf(buffer, 160, "%s, which --shard %s divides", whole, shard_names[l->shard]);
     else if (c->n_heads % l->tp)
         snprintf(buffer, 160, "%" PRId64 " heads cannot be divided among --tp %" PRId64, c->n_heads, l->tp);
     else if (l->tp % c->n_kv_heads && c->n_kv_heads % l->tp)

@@ -100,8 +100,8 @@ struct layout_estimate {
 };
 
 /* Why a model cannot be divided like this, in words; NULL: it can. `buffer` has room for 160 bytes. */
-const char *layout_refusal(const struct layout *l, const tl_model_config *config, int64_t seq, int64_t micro,
-                           char *buffer);
+const char *layout_refusal(const struct layout *l, const tl_model_config *config, const struct settings *s,
+                           int64_t micro, char *buffer);
 
 /* Takes the axes and the sharding from the settings; dp is what the others leave of the devices (0: as many as the
  * settings need). False: recorded, if they do not divide. */

@@ -112,11 +112,10 @@ static bool batches_try(struct hunt *h, struct layouts_row *best) {
 
 static bool layout_try(struct hunt *h, const struct layout *l) {
     struct layouts_row row = {.layout = *l};
-    int64_t seq = h->settings.seq;
     if (h->all->sequences % l->dp)
         snprintf(row.why, sizeof row.why, "%lld sequences cannot be divided among dp %lld",
                  (long long)h->all->sequences, (long long)l->dp);
-    else if (!layout_refusal(l, &h->config, seq, l->pp, row.why) && !batches_try(h, &row)) return false;
+    else if (!layout_refusal(l, &h->config, &h->settings, l->pp, row.why) && !batches_try(h, &row)) return false;
     return row_add(h->all, &row);
 }
 
@@ -126,6 +125,7 @@ static bool shards_try(struct hunt *h, struct layout l) {
         l.shard = (enum shard_mode)mode;
         if (h->options.layout.shard && l.shard != h->options.layout.shard) continue;
         if (mode > 0 && l.dp * l.cp == 1) break;
+        if (mode > 0 && !h->options.layout.shard && trainer_whole_steps(&h->settings)) break;
         int64_t group = h->options.layout.shard_group; /* of all, where it cannot be */
         l.shard_group = mode > 0 && l.dp * l.cp > group && l.dp * l.cp % (group ? group : 1) == 0 ? group : 0;
         if (!layout_try(h, &l)) return false;

@@ -334,7 +334,7 @@ __attribute__((noinline)) static bool price_rank(struct plan *plan) {
     if (!plan_options_complete(&plan->options, s, &plan->target) || !layout_rank_settings(l, s, &rank) ||
         !settings_check(&rank) || !trainer_model(&rank, &config, weights))
         return false;
-    if (layout_refusal(l, &config, s->seq, s->accum, why)) return error_set(TL_ERROR_USE, "devices: %s", why);
+    if (layout_refusal(l, &config, s, s->accum, why)) return error_set(TL_ERROR_USE, "devices: %s", why);
     return price_sketch(&plan->price, &rank, plan->target.device, plan_target_limit(&plan->target));
 }
 

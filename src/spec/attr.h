@@ -481,6 +481,8 @@ struct attr_linear_cross_entropy {
  * adagrad (p, g, sum [, master] ... [, scale]) likewise; rmsprop (p, g, square [, mean] [, buffer] [, master] ... [,
  * scale]); adam (p, g, m, v [, max] [, master] ... [, scale]); lion (p, g, m [, master] ... [, scale]); schedule_free
  * (p, g, z, v [, master] ... [, scale]);
+ * adam_8bit (p, g, m, v, m_scale, v_scale [, master] ... [, scale]), where m and v are codes, u8, with one f32 scale
+ * for DYNAMIC_BLOCK elements in row-major order (spec/dynamic_map.h), all four dense, and p is not f64;
  * muon_momentum (p, g, buffer ... [, scale]), where p is no parameter but what its update is made from; ema (p, g ...),
  * where p is an average and g a parameter. All any, of
  * the parameter's shape; parameters of one dtype; states and master f32 (f64 for f64 p). The parameter is read from

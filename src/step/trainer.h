@@ -95,6 +95,8 @@ bool trainer_step(struct trainer *t, int64_t step);
  * it. */
 bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm);
 double trainer_lr(const struct trainer *t, int64_t step);
+/* Why the optimizer's steps need whole parameters, which --tp and --shard divide, in words; NULL: they do not. */
+const char *trainer_whole_steps(const struct settings *s);
 int64_t trainer_step_tokens(const struct trainer *t); /* of all ranks */
 /* Pairs of a query and a key, for each layer and head, that attention uses in a step, one of the last two; and those of
  * the whole causal rows, which are billed. The same without document_mask. Of this rank's rows. */

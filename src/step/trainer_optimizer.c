@@ -25,9 +25,20 @@ const char *trainer_name_of(const void *context, const tl_tensor *parameter) {
     return t->names[i];
 }
 
-/* Muon needs whole matrices. */
+static int moment_bits(const struct settings *s) {
+    const char *const moments = settings_choice(s, "moments");
+    return !strcmp(moments, "8bit") ? 8 : !strcmp(moments, "bf16") ? 16 : 32;
+}
+
+const char *trainer_whole_steps(const struct settings *s) {
+    const tl_optimizer_kind kind = optimizer_kind(s);
+    if (kind == TL_MUON) return "muon orthogonalizes whole matrices";
+    return (kind == TL_ADAM || kind == TL_ADAMW) && moment_bits(s) == 8 ? "8-bit moments are blocks of whole tensors"
+                                                                        : NULL;
+}
+
 bool trainer_is_by_member(const struct trainer *t) {
-    return optimizer_kind(&t->settings) == TL_MUON && t->buckets.mode == SHARDING_NONE;
+    return trainer_whole_steps(&t->settings) && t->buckets.mode == SHARDING_NONE;
 }
 
 bool trainer_is_schedule_free(const struct trainer *t) { return optimizer_kind(&t->settings) == TL_SCHEDULE_FREE; }
@@ -77,7 +88,7 @@ static bool mup_init(struct trainer *t) {
 static tl_optimizer_options common_options(const struct settings *s, const struct recipe *recipe) {
     tl_optimizer_options o = tl_optimizer_defaults(optimizer_kind(s));
     const bool is_muon = optimizer_kind(s) == TL_MUON;
-    o.narrow = !strcmp(settings_choice(s, "moments"), "bf16");
+    o.moment_bits = moment_bits(s);
     o.beta1 = s->beta1;
     o.beta2 = o.alpha = s->beta2;
     o.eps = s->eps;
@@ -178,15 +189,14 @@ static bool division_check(const struct trainer *t) {
         return error_set(TL_ERROR_USE,
                          "noise_scale: is measured by one process, and there are %d (need --noise-scale false)",
                          t->mesh.size);
-    if (optimizer_kind(s) != TL_MUON) return true;
+    const char *const what = trainer_whole_steps(s), *const other = optimizer_kind(s) == TL_MUON ? "--optimizer adamw"
+                                                                                                 : "--moments bf16";
+    if (!what) return true;
     if (t->dp.size > 1 && s->shard != SHARDING_NONE)
-        return error_set(TL_ERROR_USE,
-                         "shard: muon orthogonalizes whole matrices, of which a rank of --shard %s has a part (need "
-                         "--shard none, or --optimizer adamw)",
-                         settings_choice(s, "shard"));
+        return error_set(TL_ERROR_USE, "shard: %s, of which a rank of --shard %s has a part (need --shard none, or %s)",
+                         what, settings_choice(s, "shard"), other);
     return t->mesh.axis[MESH_TP].size == 1 ||
-           error_set(TL_ERROR_USE, "tp: muon orthogonalizes whole matrices, which tp divides (need --tp 1, or "
-                                   "--optimizer adamw)");
+           error_set(TL_ERROR_USE, "tp: %s, which tp divides (need --tp 1, or %s)", what, other);
 }
 
 bool trainer_optimizer_make(struct trainer *t) {

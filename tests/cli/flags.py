@@ -122,7 +122,7 @@ SETTINGS = {
     "document_mask": "true", "document_token": "10", "out": WORK / "none", "accept_changes": "true", "device": "A100",
     "recipe": "fp32", "matmul_precision": "high", "fast": "true", "graphs": "off", "steps": "77", "batch": "4",
     "seq": "16", "accum": "2", "optimizer": "sgd", "lr": "1e-5", "schedule": "zb1p", "warmup": "3", "min_lr": "0.5",
-    "decay_share": "0.3", "beta1": "0.5", "beta2": "0.5", "moments": "bf16", "eps": "1e-3", "momentum": "0.5",
+    "decay_share": "0.3", "beta1": "0.5", "beta2": "0.5", "moments": "8bit", "eps": "1e-3", "momentum": "0.5",
     "nesterov": "true", "weight_decay": "0.3", "groups": "*:lr=0.5", "mup_channels": "8", "muon_momentum": "0.5",
     "muon_steps": "3", "muon_scale": "shape", "clip": "0", "freeze": "*norm*", "train_only": "*norm*",
     "chat": "chatml", "preference": "auto", "dpo_beta": "0.5", "lora": "2", "lora_alpha": "3", "lora_dropout": "0.5",

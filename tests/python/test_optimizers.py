@@ -153,7 +153,7 @@ def test_narrow_moments_are_adams_rounded_to_bf16(kind, decay):
     start = normal(rng, 7, 5).astype(np.float32)
     ours, p = tl.requires_grad(tl.tensor(start), True), start.astype(np.float64)
     m, v = (np.zeros((7, 5), np.float32) for _ in range(2))
-    options = options_of(kind, dict(lr=0.01, betas=(0.9, 0.95), weight_decay=decay, narrow=True))
+    options = options_of(kind, dict(lr=0.01, betas=(0.9, 0.95), weight_decay=decay, moment_bits=16))
     with optimizer_of(kind, [ours], options) as optimizer:
         for step, grad in enumerate(grads_of(rng, (7, 5)), 1):
             tl.set_grad(ours, tl.tensor(grad))
@@ -169,6 +169,41 @@ def test_narrow_moments_are_adams_rounded_to_bf16(kind, decay):
         for name, state in states_of(optimizer).items():
             got = np.empty((7, 5), NUMPY["bfloat16"])
             assert tl.to_data(state, got.ctypes.data, got.nbytes), name
+
+
+# ---- AdamW with 8-bit moments
+
+@pytest.mark.parametrize("kind,decay", [("AdamW", 0.2), ("Adam", 0.1)])
+def test_8bit_moments_are_torchaos(kind, decay, monkeypatch):
+    """torchao's optimizer, uncompiled, with f32 moments of the small parameter. A moment beside the middle of two codes
+    may get either, and the element then takes another path: within one update, 0.01."""
+    torchao = pytest.importorskip("torchao.optim")
+    monkeypatch.setattr(torch, "compile", lambda f, **_: f)
+    rng = np.random.default_rng(14)
+    shape = (32, 160)  # 20 blocks
+    start, small = normal(rng, *shape).astype(np.float32), normal(rng, 7, 5).astype(np.float32)
+    ours = [tl.requires_grad(tl.tensor(x), True) for x in (start, small)]
+    theirs = [torch.nn.Parameter(torch.from_numpy(x.copy())) for x in (start, small)]
+    package = getattr(torchao, kind + "8bit")(theirs, lr=0.01, betas=(0.9, 0.99), weight_decay=decay)
+    options = options_of(kind.lower(), dict(lr=0.01, betas=(0.9, 0.99), weight_decay=decay, moment_bits=8))
+    with optimizer_of(kind.lower(), ours, options) as optimizer:
+        for step, grad in enumerate(grads_of(rng, shape)):
+            for mine, other, g in zip(ours, theirs, (grad, grad[:7, :5].copy())):
+                tl.set_grad(mine, tl.tensor(g))
+                other.grad = torch.from_numpy(g)
+            assert tl.optimizer_step(optimizer, 1.0, None)
+            package.step()
+            apart = np.abs(ours[0].numpy() - theirs[0].detach().numpy())
+            assert np.quantile(apart, 0.995) < 2e-5 and apart.max() < 0.01, f"step {step}"
+            np.testing.assert_allclose(ours[1].numpy(), theirs[1].detach().numpy(), rtol=1e-5, atol=2e-5)
+        states, reference = states_of(optimizer), package.state[theirs[0]]
+        assert sorted(states) == ["exp_avg.p0", "exp_avg.p1", "exp_avg_scale.p0", "exp_avg_sq.p0", "exp_avg_sq.p1",
+                                  "exp_avg_sq_scale.p0"]
+        for name in ("exp_avg", "exp_avg_sq"):
+            codes, scales = (numbers(states[f"{name}{part}.p0"], size, dtype)
+                             for part, size, dtype in (("", shape, "uint8"), ("_scale", 20, "float32")))
+            assert (codes == reference[name].codes.numpy()).mean() > 0.999
+            np.testing.assert_allclose(scales, reference[name].scale.numpy(), rtol=1e-5)
 
 
 # ---- Schedule-free AdamW

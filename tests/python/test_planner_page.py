@@ -71,7 +71,7 @@ def question(number):
         args += ["--memory-limit", "8GiB"]  # instead of the memory of this machine, which a browser does not know
     maybe(0.8 if model in LARGE else 0.1, "--layers", r.choice([1, 3]))
     maybe(0.1, "--label-smoothing", "0.1")
-    maybe(0.1, "--moments", "bf16")
+    maybe(0.1, "--moments", r.choice(["bf16", "8bit"]))
     if r.random() < 0.3:
         args[args.index("--batch") + 1] = str(64 * batch)
         args += ["--devices", str(r.choice([8, 16, 64]))]

@@ -120,6 +120,7 @@ struct settings configuration(int i) {
     set(&s, "checkpointing", policies[i / 2 % 6]);
     set(&s, "optimizer", optimizers[i / 3 % 7]);
     if (i / 3 % 7 == 6) set(&s, "schedule", "constant");
+    if (i / 3 % 7 < 2) set(&s, "moments", i % 3 == 1 ? "bf16" : i % 3 == 2 ? "8bit" : "f32");
     if (i % 2 && i / 3 % 7 == 2) set(&s, "momentum", "0.9");
     set(&s, "accum", accums[i / 5 % 3]);
     set(&s, "batch", batches[i / 7 % 3]);

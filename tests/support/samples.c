@@ -2850,6 +2850,34 @@ const struct sample samples_adam[] = {
     {"step 0", 0, .call = adam_call, .in = {K(3), K(3), STATE(3), STATE(3)}, .error = "adam: steps are counted from 1, not 0"},
     END};
 
+/* Two steps from moments of 0. n as above, d: weight decay, decoupled, what m_scale lacks. */
+CALL(adam_8bit_call) {
+    tl_adam_options o = {.lr = 0.0625, .beta1 = 0.875, .beta2 = 0.9375, .eps = 1e-8, .weight_decay = s->d[0], .decoupled = s->d[1] != 0, .step = s->n[0], .update = update_options(s, in)};
+    tl_device *device = tl_device_of(in[0]);
+    const int64_t blocks = (tl_numel(in[0]) + 255) / 256, missing = blocks - (int64_t)s->d[2];
+    tl_tensor *m = tl_zeros(tl_rank(in[0]), tl_shape(in[0]), TL_U8, device), *v = m ? tl_zeros_like(m) : NULL;
+    tl_tensor *m_scale = tl_zeros(1, &missing, TL_F32, device), *v_scale = tl_zeros(1, &blocks, TL_F32, device);
+    if (!m || !v || !m_scale || !v_scale) return 0;
+    bool ok = tl_adam_8bit_(in[0], in[1], m, v, m_scale, v_scale, &o);
+    o.step++;
+    ok = ok && tl_adam_8bit_(in[0], in[1], m, v, m_scale, v_scale, &o);
+    out[0] = in[0], out[1] = m, out[2] = v;
+    return ok ? 3 : 0;
+}
+#define DT_8BIT (DT(TL_F32) | DT_16)
+const struct sample samples_adam_8bit[] = {
+    {"one block", WRITES, DT_8BIT, .call = adam_8bit_call, .in = {K(3, 4), K(3, 4)}, .n = {1}, .roundings = 4},
+    {"strided, the last block short", WRITES, DT_8BIT, .call = adam_8bit_call, .in = {IN(CONSTANT, PERMUTED, 30, 20), IN(CONSTANT, SLICED, 30, 20)}, .n = {1}, .d = {0.125, 1}, .roundings = 4},
+    {"decay, scaled", WRITES, DT(TL_F32), .call = adam_8bit_call, .in = {K(16, 32), K(16, 32)}, .n = {3, false, false, SCALED}, .d = {0.125}},
+    {"void", WRITES, DT_8BIT, .call = adam_8bit_call, .in = {K(3, 4), K(3, 4)}, .n = {3, false, false, VOID}},
+    {"master, stochastic", WRITES | NO_DATA, DT_16, .call = adam_8bit_call, .in = {K(20, 30), K(20, 30), STATE(20, 30)}, .n = {1, true, true}},
+    {"nothing", WRITES, DT_8BIT, .call = adam_8bit_call, .in = {K(0), K(0)}, .n = {1}},
+    {"large", WRITES | LARGE, DT_8BIT, .call = adam_8bit_call, .in = {K(30011), K(30011)}, .n = {2}, .d = {0.125, 1}, .roundings = 4},
+    {"f64", 0, DT(TL_F64), .call = adam_8bit_call, .in = {K(3), K(3)}, .n = {1}, .error = "f64 parameters need f64 moments"},
+    {"too few scales", 0, DT_8BIT, .call = adam_8bit_call, .in = {K(300), K(300)}, .n = {1}, .d = {0, 0, 1}, .error = "one scale for 256 elements"},
+    {"gradient of another shape", 0, DT_8BIT, .call = adam_8bit_call, .in = {K(3), K(4)}, .n = {1}, .error = "must have the parameter's shape"},
+    {"step 0", 0, DT_8BIT, .call = adam_8bit_call, .in = {K(3), K(3)}, .error = "adam_8bit: steps are counted from 1, not 0"},
+    END};
 const struct sample samples_lion[] = {
     {"matrix", WRITES, .call = lion_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .roundings = 2},
     {"decay", WRITES, .call = lion_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .d = {0.125}, .roundings = 2},

@@ -38,6 +38,7 @@ struct optimizer {
     const struct attr_update *attr;
     uint64_t index; /* of the parameter's first random word */
     struct factors factors;
+    void (*run)(struct optimizer *o, const tl_operand *in, int n_threads); /* of one parameter */
     void (*step_f32)(const struct factors *f, float *const *x, int64_t n);
     void (*step_f64)(const struct factors *f, double *const *x, int64_t n);
 };
@@ -52,9 +53,12 @@ struct optimizer {
 #define NAME(name) name##_f64
 #include "device/cpu/ops/update_template.h"
 
+#include "device/cpu/ops/update_8bit.h"
+
 /* One parameter; its operands are o->n_operands of `in`. */
 static void run_one(struct optimizer *o, const tl_operand *in, int n_threads) {
     const tl_operand *operands[UPDATE_OPERANDS];
+    o->master = o->attr->has_master ? o->n_operands - 1 : -1;
     for (int i = 0; i < o->n_operands; i++) operands[i] = &in[i];
     /* Random words belong to positions in row-major order. */
     iterate_begin(&o->walk, operands[0]->rank, operands[0]->shape, operands, o->n_operands,
@@ -69,13 +73,13 @@ static void run_one(struct optimizer *o, const tl_operand *in, int n_threads) {
 
 static bool run(const tl_kernel_args *args, struct optimizer *o) {
     o->attr = args->attr;
+    if (!o->run) o->run = run_one;
     o->n_operands = (args->n_in - o->attr->has_scale) / o->attr->n_parameters; /* the scale is the last */
-    o->master = o->attr->has_master ? o->n_operands - 1 : -1;
     o->factors.scale = o->attr->has_scale ? (double)*(const float *)args->in[args->n_in - 1].data : 1;
     o->index = o->attr->generator.index;
     if (!isfinite(o->factors.scale)) return true;
     for (int t = 0; t < o->attr->n_parameters; t++) {
-        run_one(o, args->in + t * o->n_operands, args->n_threads);
+        o->run(o, args->in + t * o->n_operands, args->n_threads);
         o->index += update_words(o->walk.n);
     }
     return true;
@@ -123,20 +127,30 @@ bool cpu_rmsprop(const tl_kernel_args *args) {
     return run(args, &o);
 }
 
+static struct factors adam_factors(const tl_adam_options *options) {
+    return (struct factors){.lr = options->lr / (1 - pow(options->beta1, (double)options->step)),
+                            .weight_decay = options->decoupled ? 0 : options->weight_decay,
+                            .keep = options->decoupled ? 1 - options->lr * options->weight_decay : 1,
+                            .beta1 = options->beta1,
+                            .beta2 = options->beta2,
+                            .eps = options->eps,
+                            .inverse_root = 1 / sqrt(1 - pow(options->beta2, (double)options->step))};
+}
+
 bool cpu_adam(const tl_kernel_args *args) {
     const struct attr_adam *attr = args->attr;
-    const tl_adam_options *options = &attr->options;
     struct optimizer o = {
-        .factors = {.lr = options->lr / (1 - pow(options->beta1, (double)options->step)),
-                    .weight_decay = options->decoupled ? 0 : options->weight_decay,
-                    .keep = options->decoupled ? 1 - options->lr * options->weight_decay : 1,
-                    .beta1 = options->beta1,
-                    .beta2 = options->beta2,
-                    .eps = options->eps,
-                    .inverse_root = 1 / sqrt(1 - pow(options->beta2, (double)options->step))},
+        .factors = adam_factors(&attr->options),
         .step_f32 = attr->has_max ? amsgrad_step_f32 : adam_step_f32,
         .step_f64 = attr->has_max ? amsgrad_step_f64 : adam_step_f64,
     };
+    return run(args, &o);
+}
+
+bool cpu_adam_8bit(const tl_kernel_args *args) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, maps_make);
+    struct optimizer o = {.factors = adam_factors(&((const struct attr_adam *)args->attr)->options), .run = run_8bit};
     return run(args, &o);
 }
 

@@ -9,6 +9,7 @@
 #include "device/cuda/shared/common.cuh"
 
 #include "base/rng_math.h"
+#include "spec/dynamic_map.h"
 #include "tensor/convert_round.h"
 
 __device__ inline float sqrt_of(float x) { return sqrtf(x); }
@@ -360,6 +361,117 @@ static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step
     return true;
 }
 
+/* ---- Moments of 8 bits: spec/dynamic_map.h ------------------------------------------------------------ */
+
+__device__ const float dynamic_magnitudes[DYNAMIC_MAGNITUDES] = {DYNAMIC_MAGNITUDE_LIST};
+__device__ const float dynamic_positives[DYNAMIC_POSITIVES] = {DYNAMIC_POSITIVE_LIST};
+
+/* Of numbers with a sign, and of others: values by code, and the middles between a magnitude and the next. */
+struct dynamic_maps {
+    float value[2][256], middle[2][256];
+};
+
+__device__ inline void maps_load(dynamic_maps &maps) {
+    for (int k = threadIdx.x; k < 256; k += blockDim.x) {
+        const int magnitude = k < DYNAMIC_ZERO ? DYNAMIC_ZERO - k : k - DYNAMIC_ZERO;
+        maps.value[0][k] = k < DYNAMIC_ZERO ? -dynamic_magnitudes[magnitude] : dynamic_magnitudes[magnitude];
+        maps.value[1][k] = dynamic_positives[k];
+        maps.middle[0][k] =
+            k + 1 < DYNAMIC_MAGNITUDES ? 0.5f * (dynamic_magnitudes[k] + dynamic_magnitudes[k + 1]) : INFINITY;
+        maps.middle[1][k] =
+            k + 1 < DYNAMIC_POSITIVES ? 0.5f * (dynamic_positives[k] + dynamic_positives[k + 1]) : INFINITY;
+    }
+    __syncthreads();
+}
+
+/* Which magnitude is nearest to x: the number of middles at or below it. */
+__device__ inline int magnitude_of(const float (&middle)[256], float x) {
+    int k = 0;
+    for (int step = 128; step > 0; step /= 2)
+        if (x >= middle[k + step - 1]) k += step;
+    return k;
+}
+
+__device__ inline uint8_t code_of(const dynamic_maps &maps, int which, float x) {
+    const int k = magnitude_of(maps.middle[which], fabsf(x));
+    if (which == 1) return (uint8_t)k;
+    return (uint8_t)(x < 0 ? DYNAMIC_ZERO - (k < DYNAMIC_ZERO ? k : DYNAMIC_ZERO) : DYNAMIC_ZERO + k);
+}
+
+/* The moments of one parameter: codes, and scales of its blocks. */
+struct moments {
+    uint8_t *code[2];
+    float *scale[2];
+};
+
+/* The largest of a warp's magnitudes, by their bits: a NaN is the largest. */
+template <int N> __device__ inline float warp_largest(const float (&x)[N]) {
+    uint32_t largest = 0;
+    for (int j = 0; j < N; j++) largest = max(largest, __float_as_uint(x[j]) & 0x7FFFFFFFu);
+    return __uint_as_float(warp_reduce(largest, max_of()));
+}
+
+/* A warp per block of moments; lane i has its elements i, 32 + i and so on. Operands: p, g, the master (p again where
+ * there is none). */
+__global__ void __launch_bounds__(BLOCK)
+    update_8bit(geometry<3> geo, parameter t, moments s, tl_dtype g_dtype, update u, adam_step<float, false> step) {
+    const int n = DYNAMIC_BLOCK / 32, lane = threadIdx.x % 32;
+    const float scale = u.scale ? *u.scale : 1.0f, weight_decay = (float)u.weight_decay;
+    const int64_t n_blocks = (geo.numel + DYNAMIC_BLOCK - 1) / DYNAMIC_BLOCK;
+    __shared__ dynamic_maps maps;
+    if (!isfinite(scale)) return;
+    maps_load(maps);
+    for (int64_t block = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / 32; block < n_blocks;
+         block += (int64_t)gridDim.x * blockDim.x / 32) {
+        const int64_t first = block * DYNAMIC_BLOCK + lane;
+        float moment[2][n];
+        for (int j = 0; j < n; j++) {
+            const int64_t i = first + 32 * j;
+            moment[0][j] = moment[1][j] = 0;
+            if (i >= geo.numel) continue;
+            int64_t at[3];
+            offsets_of(geo, i, at);
+            float p = t.master ? ((const float *)t.master)[at[2]] : load_as<float>(t.p, at[0], u.p_dtype);
+            float g = load_as<float>(t.g, at[1], g_dtype) * scale, own[3];
+            if (u.weight_decay != 0) g += weight_decay * p;
+            for (int k = 0; k < 2; k++) own[k] = maps.value[k][s.code[k][i]] * s.scale[k][block];
+            step(p, g, own);
+            for (int k = 0; k < 2; k++) moment[k][j] = own[k];
+            if (t.master) ((float *)t.master)[at[2]] = p;
+            if (u.is_stochastic) store_rounded(t.p, at[0], u.p_dtype, p, rng_draw_at(u.key, t.index + (uint64_t)i));
+            else store_as<float>(t.p, at[0], u.p_dtype, p);
+        }
+        for (int k = 0; k < 2; k++) {
+            const float largest = warp_largest(moment[k]), divisor = largest == 0 ? 1 : largest;
+            for (int j = 0; j < n; j++)
+                if (first + 32 * j < geo.numel) s.code[k][first + 32 * j] = code_of(maps, k, moment[k][j] / divisor);
+            /* all lanes have read the old one: the shuffles wait for them */
+            if (lane == 0) s.scale[k][block] = largest;
+        }
+    }
+}
+
+/* Parameters with such moments are large: a launch for each. */
+static bool run_8bit(const tl_kernel_args *args, double weight_decay, const adam_step<float, false> &step) {
+    if (!operands_known(args)) return false;
+    const struct attr_update *attr = (const struct attr_update *)args->attr;
+    const update u = update_of(args, weight_decay);
+    uint64_t index = attr->generator.index;
+    for (int i = 0; i < attr->n_parameters; i++) {
+        const tl_operand *in = args->in + i * (6 + attr->has_master);
+        const tl_operand *list[3] = {&in[0], &in[1], attr->has_master ? &in[6] : &in[0]};
+        const geometry<3> g = geometry_of<3>(list);
+        const moments s = {{(uint8_t *)in[2].data, (uint8_t *)in[3].data}, {(float *)in[4].data, (float *)in[5].data}};
+        parameter t = parameter_of(in, 0, false, index);
+        if (attr->has_master) t.master = in[6].data;
+        index += update_words(g.numel);
+        if (g.numel == 0) continue;
+        const int64_t n_blocks = (g.numel + DYNAMIC_BLOCK - 1) / DYNAMIC_BLOCK;
+        update_8bit<<<blocks_for(32 * n_blocks), BLOCK, 0, stream_of(args)>>>(g, t, s, in[1].dtype, u, step);
+    }
+    return true;
+}
+
 /* ---- From options to steps ---------------------------------------------------------------------------- */
 
 template <class C> static sgd_step<C> sgd_of(const tl_sgd_options *o) { return {(C)o->lr}; }
@@ -441,6 +553,11 @@ bool cuda_adam(const tl_kernel_args *args) {
     const double weight_decay = o->decoupled ? 0 : o->weight_decay;
     if (attr->has_max) return run(args, weight_decay, adam_of<float, true>(o), adam_of<double, true>(o));
     return run(args, weight_decay, adam_of<float, false>(o), adam_of<double, false>(o));
+}
+
+bool cuda_adam_8bit(const tl_kernel_args *args) {
+    const tl_adam_options *o = &((const struct attr_adam *)args->attr)->options;
+    return run_8bit(args, o->decoupled ? 0 : o->weight_decay, adam_of<float, false>(o));
 }
 
 bool cuda_lion(const tl_kernel_args *args) {
