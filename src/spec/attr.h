@@ -468,7 +468,7 @@ struct attr_clamp {
  * the chunk of logits, one loss per row, then the gathered gradient or, for a dweight narrower than f32, its sums,
  * and what the largest of the products needs (device/cpu/shared/gemm_sizes.h). On cuda a row of logits is as long as
  * a multiple of HEAD_ALIGN: its products need even sizes, and vocabulary sizes are often odd. Where x is narrower
- * than f32 the sums have that many rows too, and where V is no such multiple there is a copy of weight of that size. */
+ * than f32 so have the sums, and where V is no such multiple, a copy of weight; see device/cuda/shared/head_rule.h. */
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     double soft_cap, label_smoothing, z_weight;

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "device/cuda/shared/attention_rule.h"
+#include "device/cuda/shared/head_rule.h"
 #include "device/cuda/shared/limits.h"
 #include "spec/op.h"
 #include "spec/attr.h"
@@ -69,25 +70,16 @@ static uint64_t mlp_grad_workspace(const tl_call *c, const struct target *target
  * dweight, and products need thousands of rows to be fast. */
 #define CHUNK_BYTES ((int64_t)512 << 20)
 
-/* A row of logits in the workspace: how many elements, and the bytes of one. */
-static int64_t row_elements(int64_t V) { return (int64_t)round_up((uint64_t)V, HEAD_ALIGN); }
-static int64_t logit_bytes(tl_dtype dtype) { return dtype_info(dtype)->bits < 32 ? 2 : (int64_t)sum_bytes(dtype); }
-
 static struct head_cut head_cut(const struct target *target, tl_dtype dtype, int64_t N, int64_t V, int64_t C) {
     (void)target, (void)C;
-    return (struct head_cut){.chunk_rows = head_chunk_rows(N, row_elements(V) * logit_bytes(dtype), CHUNK_BYTES, 256)};
+    const int64_t row_bytes = head_pitch(V) * (int64_t)head_element_bytes(dtype);
+    return (struct head_cut){.chunk_rows = head_chunk_rows(N, row_bytes, CHUNK_BYTES, 256)};
 }
 
 static uint64_t head_workspace(const tl_call *c, const struct target *target) {
-    const struct attr_linear_cross_entropy *a = c->attr;
     const tl_tensor *x = c->input[0], *w = c->input[1];
-    const uint64_t C = (uint64_t)w->shape[1], row = (uint64_t)row_elements(w->shape[0]), element = sum_bytes(x->dtype);
-    const bool is_narrow = dtype_info(w->dtype)->bits < 32;
-    uint64_t bytes = round_up((uint64_t)a->chunk_rows * row * (uint64_t)logit_bytes(x->dtype), 64);
-    bytes += round_up((uint64_t)x->shape[0] * element, 64);
-    if (a->gives_dweight && is_narrow) bytes += round_up(row * C * element, 64);
-    if (is_narrow && row != (uint64_t)w->shape[0]) bytes += round_up(row * C * 2, 64); /* the padded weight */
-    return bytes + target->gemm_workspace_bytes;
+    const struct head_sizes sizes = {x->shape[0], w->shape[0], w->shape[1], x->dtype};
+    return head_room_of(&sizes, c->attr, target->capability).all + target->gemm_workspace_bytes;
 }
 
 /* ---- Attention ---- */

@@ -13,27 +13,12 @@
  * Only the device knows the number of rows that count. The scale that follows from it is stored in the loss until the
  * loss itself is written. A target outside [0,V) is recorded as a fault (state.h) and its row skipped.
  *
- * The workspace holds that of the products, then the chunk of logits, the losses, dweight's sums, and the padded
- * weight.
+ * bf16 rows have their own way on Hopper, where there are enough of them: head_hopper.cu.
+ *
+ * The workspace holds that of the products, then the parts that head_rule.h lists.
  */
-#include "device/cuda/shared/common.cuh"
-#include "device/cuda/shared/limits.h"
+#include "device/cuda/ops/head.cuh"
 #include "device/cuda/shared/real_math.cuh"
-
-template <class C> struct head {
-    const void *targets;
-    tl_dtype targets_dtype;
-    int64_t ignore_index, V, pitch; /* pitch: elements from one row of logits to the next */
-    C *losses;                      /* (N) */
-    const C *scale;                 /* of a row's loss in the result */
-    bool has_gradients, scales_late;
-    C soft_cap;            /* of logits; 0: none */
-    C smoothing, z_weight; /* of labels, and of the squared log-sum-exp; 0: none (spec/attr.h) */
-};
-
-__device__ inline bool target_counts(int64_t target, int64_t ignore_index, int64_t V) {
-    return target != ignore_index && target >= 0 && target < V;
-}
 
 /* The scale: 1 for a sum, 1 / (rows that count) for a mean (NaN if there are none). One block. */
 template <class C>
@@ -227,26 +212,9 @@ __global__ void __launch_bounds__(BLOCK) head_finish(const A *from, O *to, int64
 
 /* ---- Products ----------------------------------------------------------------------------------------- */
 
-/* A matrix whose rows are `ld` elements apart. */
-struct matrix {
-    tl_operand operand;
-    int64_t shape[2], stride[2];
-};
-static void matrix_set(matrix *m, void *data, tl_dtype dtype, int64_t n_rows, int64_t n_columns, int64_t ld) {
-    m->shape[0] = n_rows;
-    m->shape[1] = n_columns;
-    m->stride[0] = ld;
-    m->stride[1] = 1;
-    m->operand.data = data;
-    m->operand.dtype = dtype;
-    m->operand.rank = 2;
-    m->operand.shape = m->shape;
-    m->operand.stride = m->stride;
-}
-
 /* out = op(a) op(b), or += . */
-static bool multiply(const tl_kernel_args *args, size_t workspace_bytes, const matrix *out, const matrix *a,
-                     bool transpose_a, const matrix *b, bool transpose_b, bool adds) {
+static bool multiply(const tl_kernel_args *args, size_t workspace_bytes, const rows *out, const rows *a,
+                     bool transpose_a, const rows *b, bool transpose_b, bool adds) {
     struct attr_matmul attr = {};
     attr.transpose_a = transpose_a;
     attr.transpose_b = transpose_b;
@@ -263,8 +231,6 @@ static bool multiply(const tl_kernel_args *args, size_t workspace_bytes, const m
     return adds ? cuda_matmul_acc(&product) : cuda_matmul(&product);
 }
 
-static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 /* x, weight and logits of T; losses and sums of C. */
 template <class T> struct head_call {
     typedef typename compute_type<T>::type C;
@@ -278,6 +244,8 @@ template <class T> struct head_call {
     C *sums;     /* dweight's, or dweight itself */
     T *dx, *dweight;
     head<C> h;
+    bool has_exponentials; /* on Hopper, by way of */
+    struct head_chunk chunk;
 };
 
 template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args *args) {
@@ -291,37 +259,50 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
     c->width = args->in[1].shape[1];
     c->dx = c->attr->gives_dx ? (T *)args->out[1].data : nullptr;
     c->dweight = c->attr->gives_dweight ? (T *)args->out[c->attr->gives_dx ? 2 : 1].data : nullptr;
-    const bool is_narrow = sizeof(T) == 2, has_sums = c->attr->gives_dweight && is_narrow;
-    const int64_t pitch = (c->V + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
-    c->columns = is_narrow ? pitch : c->V;
-    const bool has_table = c->columns != c->V;
-    const size_t logits = padded((size_t)(c->attr->chunk_rows * pitch) * sizeof(T)),
-                 losses = padded((size_t)c->N * sizeof(C));
-    const size_t sums = has_sums ? padded((size_t)(c->columns * c->width) * sizeof(C)) : 0;
-    const size_t table = has_table ? padded((size_t)(c->columns * c->width) * sizeof(T)) : 0;
-    const size_t own = logits + losses + sums + table;
-    if (args->workspace_bytes < own) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, own,
+    const struct head_sizes sizes = {c->N, c->V, c->width, c->dtype};
+    const int capability = cuda_state_of(args->stream)->capability;
+    const struct head_room room = head_room_of(&sizes, c->attr, capability);
+    if (args->workspace_bytes < room.all) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, (size_t)room.all,
                  args->workspace_bytes);
         return false;
     }
-    c->product_bytes = (args->workspace_bytes - own) / 256 * 256;
-    char *at = (char *)args->workspace + c->product_bytes;
-    c->logits = (T *)at;
-    c->sums = has_sums ? (C *)(at + logits + losses) : (C *)c->dweight;
-    c->table = has_table ? at + logits + losses + sums : args->in[1].data;
+    c->product_bytes = (args->workspace_bytes - room.all) / 256 * 256;
+    char *part[HEAD_PARTS], *at = (char *)args->workspace + c->product_bytes;
+    for (int i = 0; i < HEAD_PARTS; i++) part[i] = at, at += room.part[i];
+    const int64_t pitch = head_pitch(c->V);
+    c->columns = sizeof(T) == 2 ? pitch : c->V;
+    c->logits = (T *)part[HEAD_LOGITS];
+    c->sums = room.part[HEAD_SUMS] ? (C *)part[HEAD_SUMS] : (C *)c->dweight;
+    c->table = room.part[HEAD_TABLE] ? part[HEAD_TABLE] : args->in[1].data;
     c->h = {args->in[2].data,
             args->in[2].dtype,
             c->attr->ignore_index,
             c->V,
             pitch,
-            (C *)(at + logits),
+            (C *)part[HEAD_LOSSES],
             (const C *)args->out[0].data,
             args->n_out > 1,
             sizeof(T) == 2 && c->dtype == TL_F16,
             (C)c->attr->soft_cap,
             (C)c->attr->label_smoothing,
             (C)c->attr->z_weight};
+    c->has_exponentials = head_fits_hopper(&sizes, c->attr, capability) && head_runs_on_hopper(args);
+    if constexpr (std::is_same<T, bf16>::value) {
+        float *const rows = (float *)part[HEAD_ROWS];
+        const int64_t n = c->attr->chunk_rows;
+        c->chunk = {c->h,
+                    (const bf16 *)args->in[1].data,
+                    c->width,
+                    c->logits,
+                    rows,
+                    rows + n,
+                    rows + 2 * n,
+                    rows + 3 * n,
+                    (float *)part[HEAD_PARTIAL],
+                    (int *)part[HEAD_PAIRS],
+                    c->attr->gives_dweight ? (bf16 *)part[HEAD_SCALED] : nullptr};
+    }
     return true;
 }
 
@@ -345,22 +326,38 @@ template <class T> static bool margin_fill(const head_call<T> *c) {
                                  c->args->op, c->args->error);
 }
 
-/* Rows row .. row + n - 1: their losses, their dx, and their part of dweight's sums. */
-template <class T> static bool chunk_run(const head_call<T> *c, int64_t row, int64_t n) {
-    const tl_operand *x = &c->args->in[0];
-    matrix rows, table, logits, dx, sums;
-    matrix_set(&rows, (T *)x->data + row * c->width, c->dtype, n, c->width, c->width);
-    matrix_set(&table, c->table, c->dtype, c->columns, c->width, c->width);
-    matrix_set(&logits, c->logits, c->dtype, n, c->columns, c->h.pitch);
-    if (!multiply(c->args, c->product_bytes, &logits, &rows, false, &table, true, false)) return false;
+/* Rows row .. row + n - 1: their losses, and the gradient of their logits. */
+template <class T> static bool logits_run(const head_call<T> *c, int64_t row, int64_t n, T *x) {
+    if constexpr (std::is_same<T, bf16>::value)
+        if (c->has_exponentials) return head_exponentials(c->args, &c->chunk, x, row, n);
+    rows of_x, table, logits;
+    rows_set(&of_x, x, c->dtype, n, c->width);
+    rows_set(&table, c->table, c->dtype, c->columns, c->width);
+    rows_set_apart(&logits, c->logits, c->dtype, n, c->columns, c->h.pitch);
+    if (!multiply(c->args, c->product_bytes, &logits, &of_x, false, &table, true, false)) return false;
     head_rows<T><<<capped(n), threads_for_row(c->V / 2), 0, stream_of(c->args)>>>(c->h, c->logits, row, n);
+    return true;
+}
+
+/* The same, their dx, and their part of dweight's sums. */
+template <class T> static bool chunk_run(const head_call<T> *c, int64_t row, int64_t n) {
+    T *const x = (T *)c->args->in[0].data + row * c->width, *factor = x;
+    rows of_x, table, logits, dx, sums;
+    if (!logits_run(c, row, n, x)) return false;
+    rows_set(&table, c->table, c->dtype, c->columns, c->width);
+    rows_set_apart(&logits, c->logits, c->dtype, n, c->columns, c->h.pitch);
     if (c->attr->gives_dx) {
-        matrix_set(&dx, c->dx + row * c->width, c->dtype, n, c->width, c->width);
+        rows_set(&dx, c->dx + row * c->width, c->dtype, n, c->width);
         if (!multiply(c->args, c->product_bytes, &dx, &logits, false, &table, false, false)) return false;
     }
+    if constexpr (std::is_same<T, bf16>::value) {
+        if (c->has_exponentials) factor = c->chunk.scaled;
+        if (c->has_exponentials && c->attr->gives_dx) head_apply_factors(c->args, &c->chunk, c->dx + row * c->width, n);
+    }
     if (!c->attr->gives_dweight) return true;
-    matrix_set(&sums, c->sums, c->wide, c->columns, c->width, c->width);
-    return multiply(c->args, c->product_bytes, &sums, &logits, true, &rows, false, row > 0);
+    rows_set(&of_x, factor, c->dtype, n, c->width);
+    rows_set(&sums, c->sums, c->wide, c->columns, c->width);
+    return multiply(c->args, c->product_bytes, &sums, &logits, true, &of_x, false, row > 0);
 }
 
 template <class T> static bool head_run(const tl_kernel_args *args) {

@@ -2,25 +2,8 @@
  * dtypes and sizes that those do not have, the parts run one after the other. */
 #include "device/cuda/ops/mlp_hopper.cuh"
 
-#include <limits.h>
-
 /* ---- Operands ------------------------------------------------------------------------------------------ */
 
-/* Dense rows. */
-struct rows {
-    tl_operand operand;
-    int64_t shape[2], stride[2];
-};
-static void rows_set(rows *r, void *data, tl_dtype dtype, int64_t n, int64_t width) {
-    r->shape[0] = n;
-    r->shape[1] = r->stride[0] = width;
-    r->stride[1] = 1;
-    r->operand.data = data;
-    r->operand.dtype = dtype;
-    r->operand.rank = 2;
-    r->operand.shape = r->shape;
-    r->operand.stride = r->stride;
-}
 static int64_t row_count(const tl_operand *x) {
     int64_t n = 1;
     for (int i = 0; i < x->rank - 1; i++) n *= x->shape[i];
@@ -63,60 +46,20 @@ static bool multiply(const tl_kernel_args *args, const rows &out, const rows &a,
     return apply(args, cuda_add, &out.operand, 1, sum, 2, nullptr, 0);
 }
 
-/* ---- Sums of columns ----------------------------------------------------------------------------------- */
-
-/* sums[j] = the sum of partial (n_rows, N)'s column j: 32 columns for each block, their rows in 8 runs. */
-__global__ void __launch_bounds__(256) mlp_sums(const float *partial, float *sums, int64_t n_rows, int64_t N) {
-    __shared__ float runs[8][32];
-    const int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x % 32;
-    const int run = threadIdx.x / 32;
-    float sum = 0;
-    if (column < N)
-        for (int64_t i = run; i < n_rows; i += 8) sum += partial[i * N + column];
-    runs[run][threadIdx.x % 32] = sum;
-    __syncthreads();
-    if (run != 0 || column >= N) return;
-    for (int i = 1; i < 8; i++) sum += runs[i][threadIdx.x];
-    sums[column] = sum;
-}
-
 /* ---- On Hopper ----------------------------------------------------------------------------------------- */
 
-/* TMA reads rows of a multiple of 16 bytes, at addresses that are one, and counts them in 32 bits. */
-static bool map_fits(const tl_operand *x) {
-    const int64_t width = x->shape[x->rank - 1];
-    return (uintptr_t)x->data % 16 == 0 && width > 0 && width % 8 == 0 && row_count(x) < INT_MAX;
-}
+static bool operand_fits(const tl_operand *x) { return rows_fit_map(x->data, row_count(x), x->shape[x->rank - 1]); }
 static bool fits_hopper(const tl_kernel_args *args) {
     if (dtype_bytes(args->in[0].dtype) != 2) return false;
     for (int i = 0; i < args->n_in; i++)
-        if (args->in[i].rank > 1 && !map_fits(&args->in[i])) return false;
-    return runs_warpgroups(args, hopper_mlp<bf16, GELU, false>);
+        if (args->in[i].rank > 1 && !operand_fits(&args->in[i])) return false;
+    return runs_warpgroups(args, hopper_product<gelu_use<bf16>, false>);
 }
 
-static bool map_rows(const tl_kernel_args *args, CUtensorMap *map, const rows &r, int tile) {
-    const int64_t width = r.shape[1], all = r.shape[0] * width;
-    return map_encode(args, map, r.operand.dtype, r.operand.data, {width, r.shape[0], 1, 1}, {width, all, all}, tile);
-}
-
-template <class T, int KIND, bool TURNED>
-static bool launch_for(const tl_kernel_args *args, const mlp_maps &maps, mlp &p, int64_t K) {
-    const int columns = KIND == SWIGLU ? (int)PART : (int)MLP_COLUMNS;
-    p.n_pairs = (int)((p.M + MLP_CLUSTER * MLP_ROWS - 1) / (MLP_CLUSTER * MLP_ROWS));
-    p.n_across = (int)((p.N + columns - 1) / columns);
-    p.n_tiles = (int64_t)p.n_pairs * p.n_across;
-    p.n_steps = (int)((K + MLP_TERMS - 1) / MLP_TERMS);
-    auto kernel = hopper_mlp<T, KIND, TURNED>;
-    if (!shared_memory_allow(args, kernel, sizeof(mlp_shared))) return false;
-    const int64_t most = cuda_state_of(args->stream)->n_multiprocessors / MLP_CLUSTER;
-    const unsigned blocks = (unsigned)(MLP_CLUSTER * (p.n_tiles < most ? p.n_tiles : most));
-    kernel<<<blocks, HOPPER_THREADS, sizeof(mlp_shared), stream_of(args)>>>(maps, p);
-    return true;
-}
-template <int KIND, bool TURNED>
-static bool launch(const tl_kernel_args *args, const mlp_maps &maps, mlp &p, int64_t K) {
-    if (args->in[0].dtype == TL_BF16) return launch_for<bf16, KIND, TURNED>(args, maps, p, K);
-    return launch_for<f16, KIND, TURNED>(args, maps, p, K);
+template <template <class> class USE, bool TURNED>
+static bool launch(const tl_kernel_args *args, product &p, const mlp_parts &parts, int64_t K) {
+    if (args->in[0].dtype == TL_BF16) return product_launch<USE<bf16>, TURNED>(args, p, parts, K);
+    return product_launch<USE<f16>, TURNED>(args, p, parts, K);
 }
 
 /* ---- gelu ---------------------------------------------------------------------------------------------- */
@@ -135,17 +78,17 @@ static bool gelu_first(const tl_kernel_args *args, const rows &x, const rows &y,
         return multiply(args, sum, x, up, true, bias, product_bytes) &&
                apply(args, cuda_gelu, &y.operand, 1, &sum.operand, 1, nullptr, 0);
     }
-    mlp_maps maps;
-    mlp p = {};
+    mlp_parts parts = {};
+    product p = {};
     rows of_up;
     stack_set(&of_up, up);
     p.M = x.shape[0];
     p.N = y.shape[1];
-    p.bias = bias ? bias->data : nullptr;
-    p.is_lean = !h;
-    return map_rows(args, &maps.a, x, MLP_ROWS) && map_rows(args, &maps.b[0], of_up, PART) &&
-           map_rows(args, &maps.b[1], of_up, PART) && map_rows(args, &maps.kept[0], h ? *h : y, MLP_ROWS) &&
-           map_rows(args, &maps.result[0], y, MLP_ROWS) && launch<GELU, false>(args, maps, p, x.shape[1]);
+    parts.bias = bias ? bias->data : nullptr;
+    parts.is_lean = !h;
+    return map_rows(args, &p.a, x, TILE_ROWS) && map_rows(args, &p.b[0], of_up, PART) &&
+           map_rows(args, &p.b[1], of_up, PART) && map_rows(args, &parts.kept[0], h ? *h : y, TILE_ROWS) &&
+           map_rows(args, &parts.result[0], y, TILE_ROWS) && launch<gelu_use, false>(args, p, parts, x.shape[1]);
 }
 
 extern "C" bool cuda_gelu_mlp(const tl_kernel_args *args) {
@@ -190,18 +133,19 @@ extern "C" bool cuda_gelu_mlp_grad(const tl_kernel_args *args) {
     const bool has_sums = args->n_out > 1;
     if (F == 0) return true;
     if (n > 0 && g.shape[1] > 0 && fits_hopper(args)) {
-        mlp_maps maps;
-        mlp p = {};
+        mlp_parts parts = {};
+        product p = {};
         p.M = n;
         p.N = F;
-        p.sums = has_sums ? (float *)args->workspace : nullptr;
-        if (!map_rows(args, &maps.a, g, MLP_ROWS) || !map_rows(args, &maps.b[0], of_down, PART) ||
-            !map_rows(args, &maps.b[1], of_down, PART) || !map_rows(args, &maps.kept[0], h, MLP_ROWS) ||
-            !map_rows(args, &maps.result[0], h, MLP_ROWS) || !launch<GELU_SLOPE, true>(args, maps, p, g.shape[1]))
+        parts.sums = has_sums ? (float *)args->workspace : nullptr;
+        if (!map_rows(args, &p.a, g, TILE_ROWS) || !map_rows(args, &p.b[0], of_down, PART) ||
+            !map_rows(args, &p.b[1], of_down, PART) || !map_rows(args, &parts.kept[0], h, TILE_ROWS) ||
+            !map_rows(args, &parts.result[0], h, TILE_ROWS) ||
+            !launch<gelu_slope_use, true>(args, p, parts, g.shape[1]))
             return false;
         if (has_sums)
-            mlp_sums<<<(unsigned)((F + 31) / 32), 256, 0, stream_of(args)>>>(p.sums, (float *)args->out[1].data,
-                                                                             (n + MLP_ROWS - 1) / MLP_ROWS, F);
+            partial_sums<<<(unsigned)((F + 31) / 32), 256, 0, stream_of(args)>>>(
+                parts.sums, (float *)args->out[1].data, (n + TILE_ROWS - 1) / TILE_ROWS, F, nullptr);
         return true;
     }
     const int64_t bytes = dtype_bytes(h.operand.dtype);
@@ -262,15 +206,15 @@ extern "C" bool cuda_swiglu_mlp(const tl_kernel_args *args) {
     rows_set(&u, keeps ? args->out[2].data : y.operand.data, dtype, n, F);
     rows_set(&z, keeps ? args->out[3].data : y.operand.data, dtype, n, F);
     if (fits_hopper(args)) {
-        mlp_maps maps;
-        mlp p = {};
+        mlp_parts parts = {};
+        product p = {};
         p.M = n;
         p.N = F;
-        p.is_lean = !keeps;
-        if (!map_rows(args, &maps.a, x, MLP_ROWS) || !map_rows(args, &maps.b[0], of_gate, PART) ||
-            !map_rows(args, &maps.b[1], of_up, PART) || !map_rows(args, &maps.kept[0], z, MLP_ROWS) ||
-            !map_rows(args, &maps.kept[1], u, MLP_ROWS) || !map_rows(args, &maps.result[0], y, MLP_ROWS) ||
-            !launch<SWIGLU, false>(args, maps, p, x.shape[1]))
+        parts.is_lean = !keeps;
+        if (!map_rows(args, &p.a, x, TILE_ROWS) || !map_rows(args, &p.b[0], of_gate, PART) ||
+            !map_rows(args, &p.b[1], of_up, PART) || !map_rows(args, &parts.kept[0], z, TILE_ROWS) ||
+            !map_rows(args, &parts.kept[1], u, TILE_ROWS) || !map_rows(args, &parts.result[0], y, TILE_ROWS) ||
+            !launch<swiglu_use, false>(args, p, parts, x.shape[1]))
             return false;
     } else if (!swiglu_first(args, x, y, u, z, product_bytes)) {
         return false;
@@ -288,14 +232,15 @@ extern "C" bool cuda_swiglu_mlp_grad(const tl_kernel_args *args) {
     const int64_t n = u.shape[0], F = u.shape[1];
     if (n == 0 || F == 0) return true;
     if (g.shape[1] > 0 && fits_hopper(args)) {
-        mlp_maps maps;
-        mlp p = {};
+        mlp_parts parts = {};
+        product p = {};
         p.M = n;
         p.N = F;
-        return map_rows(args, &maps.a, g, MLP_ROWS) && map_rows(args, &maps.b[0], of_down, PART) &&
-               map_rows(args, &maps.b[1], of_down, PART) && map_rows(args, &maps.kept[0], z, MLP_ROWS) &&
-               map_rows(args, &maps.kept[1], u, MLP_ROWS) && map_rows(args, &maps.result[0], z, MLP_ROWS) &&
-               map_rows(args, &maps.result[1], u, MLP_ROWS) && launch<SWIGLU_SLOPE, true>(args, maps, p, g.shape[1]);
+        return map_rows(args, &p.a, g, TILE_ROWS) && map_rows(args, &p.b[0], of_down, PART) &&
+               map_rows(args, &p.b[1], of_down, PART) && map_rows(args, &parts.kept[0], z, TILE_ROWS) &&
+               map_rows(args, &parts.kept[1], u, TILE_ROWS) && map_rows(args, &parts.result[0], z, TILE_ROWS) &&
+               map_rows(args, &parts.result[1], u, TILE_ROWS) &&
+               launch<swiglu_slope_use, true>(args, p, parts, g.shape[1]);
     }
     const int64_t bytes = dtype_bytes(u.operand.dtype);
     return gradient_in_parts(args, g, &args->in[DOWN], F, [&](const rows &dy, int64_t first) {
