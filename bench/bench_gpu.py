@@ -2,6 +2,7 @@
 clipping.
 
     python3 bench/bench_gpu.py [--only NAME ...] [--recipe bf16] [--steps 24] [--ours] [--json FILE]
+    python3 bench/bench_gpu.py --random 20 [--seed 1] [--steps 24] [--json FILE]
 
 Prints one table; each model takes about two minutes, half of it compiling. The columns:
 
@@ -15,6 +16,8 @@ Prints one table; each model takes about two minutes, half of it compiling. The 
 PyTorch runs its fastest form: bf16 by autocast with f32 parameters, fused AdamW and scaled_dot_product_attention. Ours
 runs the recipe with bf16 parameters and f32 masters. --ours leaves PyTorch out. A signal ends our process after its
 steps; nothing is saved.
+
+--random compares models drawn at random instead, and prints ours / PyTorch of the time of a step, slowest first.
 """
 import argparse
 import json
@@ -25,41 +28,64 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TALLY = ROOT / "build" / "tally"
 DENSE_BF16 = 989.5e12
-# family, layers, heads, heads of keys and values, channels, inner width, vocabulary, batch, time
+# family, layers, heads, heads of keys and values, channels, inner width, vocabulary, batch, time, dropout (0)
 CASES = {
     "gpt2-124m": ("gpt2", 12, 12, 12, 768, 3072, 50257, 64, 1024),
     "gpt2-350m": ("gpt2", 24, 16, 16, 1024, 4096, 50257, 32, 1024),
     "gpt2-1558m": ("gpt2", 48, 25, 25, 1600, 6400, 50257, 16, 1024),
     "llama-1b": ("llama", 16, 32, 8, 2048, 8192, 50304, 16, 2048),
+    "char": ("gpt2", 6, 6, 6, 384, 1536, 65, 64, 256, 0.2),
 }
 WARM = 8
 WAYS = ["ours", "fast", "torch"]
 
 
+def dropout_of(case):
+    return case[9] if len(case) > 9 else 0.0
+
+
 def parameters(case):
-    family, L, H, kv, C, F, V, _, T = case
+    family, L, H, kv, C, F, V, _, T = case[:9]
     if family == "gpt2":
         return V * C + T * C + L * (12 * C * C + 13 * C) + 2 * C
     return V * C + L * (2 * C * C + 2 * C * (C // H) * kv + 3 * C * F + 2 * C) + C
 
 
 def token_flops(case):
-    _, L, H, _, C, _, _, _, T = case
+    _, L, H, _, C, _, _, _, T = case[:9]
     return 6 * parameters(case) + 12 * L * T * C
+
+
+def case_draw(r):
+    """A model of 1M to 300M parameters and a batch of up to 32,768 tokens, of any length and widths."""
+    family = r.choice(["gpt2", "llama"])
+    D = r.choice([32, 48, 64, 64, 80, 96, 128])
+    kv = r.choice([1, 2, 4, 6] if family == "llama" else [2, 4, 6, 8, 12, 16])
+    H = kv if family == "gpt2" else kv * r.choice([1, 2, 4])
+    while H * D < 128:
+        H, kv = 2 * H, 2 * kv
+    T = r.choice([r.randrange(64, 2049), 8 * r.randrange(16, 257), 256, 1024])
+    B = max(1, min(64, r.randrange(1024, 32769) // T))
+    C = H * D
+    F = r.choice([4 * C, 8 * ((8 * C // 3 + 7) // 8), 8 * r.randrange(C // 8, C)])
+    V = r.choice([65, 256, 8 * r.randrange(64, 8000), r.randrange(500, 65000), 50257])
+    return (family, r.randrange(1, 7), H, kv, C, F, V, B, T)
 
 
 # ---- Ours ----
 
 def config(case):
-    family, L, H, kv, C, F, V, _, T = case
+    family, L, H, kv, C, F, V, _, T = case[:9]
     if family == "gpt2":
         return {"model_type": "gpt2", "n_layer": L, "n_head": H, "n_embd": C, "n_positions": T, "vocab_size": V,
-                "n_inner": F, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "activation_function": "gelu_new"}
+                "n_inner": F, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "activation_function": "gelu_new",
+                **{f"{part}_pdrop": dropout_of(case) for part in ("attn", "embd", "resid")}}
     return {"model_type": "llama", "num_hidden_layers": L, "num_attention_heads": H, "num_key_value_heads": kv,
             "hidden_size": C, "intermediate_size": F, "vocab_size": V, "max_position_embeddings": T,
             "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True, "initializer_range": 0.02,
@@ -88,7 +114,7 @@ def priced_bytes(folder):
 
 
 def ours(case, recipe, fast, n_steps):
-    _, _, _, _, _, _, V, B, T = case
+    V, B, T = case[6:9]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "config.json").write_text(json.dumps(config(case)))
@@ -98,7 +124,7 @@ def ours(case, recipe, fast, n_steps):
         command = [TALLY, "train", "--model", folder / "config.json", "--data", folder / "tokens.bin", "--batch", B,
                    "--seq", T, "--steps", 100000, "--warmup", 1, "--lr", "1e-4", "--eval-every", 0, "--sample-tokens",
                    0, "--val-share", 0, "--save-every", 0, "--device", "cuda", "--recipe", recipe, "--out",
-                   folder / "run", "--quiet", "--json"] + ["--fast"] * fast
+                   folder / "run", "--quiet", "--json", "--dropout", dropout_of(case)] + ["--fast"] * fast
         before, held = driver_bytes(), 0
         with open(folder / "error", "w") as error:
             process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=error)
@@ -124,16 +150,18 @@ def gpt2_new(case):
     from torch import nn
     from torch.nn import functional as F
     from torch_block import Block
-    _, L, H, _, C, W, V, _, T = case
+    _, L, H, _, C, W, V, _, T = case[:9]
+    dropout = dropout_of(case)
 
     class Gpt(nn.Module):
         def __init__(self):
             super().__init__()
             self.wte, self.wpe = nn.Embedding((V + 63) // 64 * 64, C), nn.Embedding(T, C)  # as nanoGPT pads it
-            self.h, self.ln_f = nn.ModuleList(Block(C, H, W) for _ in range(L)), nn.LayerNorm(C)
+            self.h, self.ln_f = nn.ModuleList(Block(C, H, W, dropout) for _ in range(L)), nn.LayerNorm(C)
+            self.drop = nn.Dropout(dropout)
 
         def forward(self, tokens, targets):
-            x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+            x = self.drop(self.wte(tokens) + self.wpe.weight[: tokens.shape[1]])
             for block in self.h:
                 x = block(x)
             return F.cross_entropy(F.linear(self.ln_f(x), self.wte.weight).flatten(0, 1), targets.flatten())
@@ -145,7 +173,7 @@ def llama_new(case):
     import torch
     from torch import nn
     from torch.nn import functional as F
-    _, L, H, kv, C, W, V, _, T = case
+    _, L, H, kv, C, W, V, _, T = case[:9]
     D = C // H
     angle = torch.outer(torch.arange(T, dtype=torch.float32),
                         10000.0 ** (-torch.arange(0, D // 2, dtype=torch.float32) / (D // 2)))
@@ -275,9 +303,35 @@ def row_print(name, case, ways, top):
     print(f"{name:11}", *cells, f" {our['health'].get('watts', '') if our else ''}", flush=True)
 
 
+def random_compare(options):
+    """Steps of random models beside torch.compile, slowest first. PyTorch's compiler fills its cache before anything is
+    timed, for several models at once."""
+    draw = random.Random(options.seed)
+    cases = [case_draw(draw) for _ in range(options.random)]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda case: attempt("compile", lambda: apart("--turn", json.dumps(case), "--steps", 1)), cases))
+    rows = []
+    for case in cases:
+        our = attempt(f"{case}, ours", lambda: ours(case, options.recipe, False, options.steps))
+        their = attempt(f"{case}, torch", lambda: apart("--turn", json.dumps(case), "--steps", options.steps))
+        if our and their:
+            ms = [statistics.median(way["times"]) * 1e3 for way in (our, their)]
+            rows.append({"case": case, "ours": ms[0], "torch": ms[1], "ratio": ms[0] / ms[1]})
+            print(f"  {len(rows)}: {ms[0] / ms[1]:.2f}", file=sys.stderr, flush=True)
+    print(f"{'ratio':>7} {'ours ms':>9} {'torch ms':>9}  family, layers, heads, of keys, channels, inner, vocabulary, "
+          "batch, time")
+    for row in sorted(rows, key=lambda row: -row["ratio"]):
+        print(f"{row['ratio']:7.2f} {row['ours']:9.3f} {row['torch']:9.3f}  {', '.join(map(str, row['case']))}")
+    print(f"{len(rows)} of {len(cases)} models; {sum(row['ratio'] > 1.3 for row in rows)} slower than 1.3 times torch")
+    if options.json:
+        options.json.write_text(json.dumps(rows))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--random", type=int, metavar="N", help="so many models drawn at random instead")
+    parser.add_argument("--seed", type=int, default=1, help="of these")
     parser.add_argument("--recipe", default="bf16")
     parser.add_argument("--ours", action="store_true", help="without PyTorch")
     parser.add_argument("--steps", type=int, default=24)
@@ -285,7 +339,11 @@ def main():
     parser.add_argument("--turn", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.turn:
-        print(json.dumps(ceiling() if options.turn == "ceiling" else theirs(CASES[options.turn], options.steps)))
+        is_ceiling = options.turn == "ceiling"
+        print(json.dumps(ceiling() if is_ceiling else theirs(json.loads(options.turn), options.steps)))
+        return
+    if options.random:
+        random_compare(options)
         return
     top = attempt("ceiling", lambda: apart("--turn", "ceiling"))
     if top:
@@ -299,8 +357,8 @@ def main():
         rows[name] = ways = {way: attempt(f"{name}, {way}",
                                           lambda: ours(CASES[name], options.recipe, way == "fast", options.steps))
                              for way in WAYS[:2]}
-        ways["torch"] = (None if options.ours
-                         else attempt(f"{name}, torch", lambda: apart("--turn", name, "--steps", options.steps)))
+        turn = ["--turn", json.dumps(CASES[name]), "--steps", options.steps]
+        ways["torch"] = None if options.ours else attempt(f"{name}, torch", lambda: apart(*turn))
         row_print(name, CASES[name], ways, top)
     if options.json:
         options.json.write_text(json.dumps({"ceiling": top, "rows": rows}))
