@@ -1597,16 +1597,24 @@ TL_API tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl
  *       the same loss, of which gradients are. Has at most as many ranks as there are heads, and divides these.
  *  has_sequence_parallel   beside tp: norms, dropout and the sums of the residual stream are divided too, by rows
  *  cp   divides each sequence. Its ranks are given the same whole rows of tokens, whose length is a multiple of twice
- *       the group's size; each takes its part of them. The mean of the ranks' losses is that of the rows, and the mean
+ *       the group's size; each takes its part of them. The mean of the ranks' losses is that of the rows, and the
+ *       mean
  *       of their gradients its gradient.
  *  pp   divides the layers: each rank is a stage of a pipeline and holds consecutive layers, the first one also the
  *       embeddings, the last one the head. Work goes through tl_model_pipeline.
+ *  ep   divides the experts, a whole number of them to each rank; not beside tp. Its ranks are given other tokens, and
+ *       rows travel to the ranks of their experts and back. Each rank's loss is that of its own tokens; the
+ *       gradients of
+ *       experts are those of the sum of the ranks' losses, those of other parameters of the rank's own.
+ *  ep_load   on meta: the rows that a rank's experts are given, in units of an even share; 0: 1
  *  pp_chunks   of layers on each stage, which micro-batches go through in turn: with p stages, chunk c of stage s is
  *       the (c p + s)-th part of the layers (interleaved 1F1B). 0: one */
 typedef struct tl_parallel {
     tl_comm *tp, *cp, *pp;
     bool has_sequence_parallel;
     int pp_chunks;
+    tl_comm *ep;
+    double ep_load;
 } tl_parallel;
 /* tl_model_new, of which this process holds its part. Every process draws the numbers of the whole model, so all
  * layouts begin with the same parameters. tl_model_loss and tl_model_document_loss are collective: every process of
@@ -2273,7 +2281,7 @@ TL_API bool tl_ledger_write(const tl_ledger *ledger, const tl_device *device, co
 
 /* Compares two ledgers as JSON texts: exactly in FLOPs, bytes, calls and peaks; not in time. Returns the number of
  * differences (0: they tally), or -1 and an error. `report` (may be NULL) receives a malloc'ed table of the
- * differences, or NULL. */
+ * differences, or NULL. What differs by the load of experts (tl_parallel) is none; the report sums it up. */
 TL_API int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report);
 
 /* Lists what ledgers that begin from now on allocate and free, in order: initially off. While it is on, the list of

@@ -431,6 +431,33 @@ static void no_path_and_the_path_dash_are_two(void **state) {
     free(texts[0]), free(texts[1]);
 }
 
+/* Rows of tokens that experts are given: more of them are no difference where the scope says so, and more calls are. */
+static void loads_are_told_and_are_no_differences(void **state) {
+    (void)state;
+    char *texts[4], *report = NULL;
+    for (int i = 0; i < 4; i++) {
+        tl_tensor *x = tl_ones(TL_SHAPE(i == 1 || i == 3 ? 9 : 2), TL_F32, NULL);
+        tl_ledger *ledger = tl_ledger_begin("load");
+        tl_scope outer = tl_scope_enter("layer"), scope = tl_scope_enter(i < 3 ? "by-load" : "by-loads");
+        tl_neg(x);
+        if (i == 2) tl_neg(x);
+        tl_scope_end(scope), tl_scope_end(outer);
+        tl_ledger_end(ledger);
+        texts[i] = tl_ledger_json(ledger, NULL);
+        tl_ledger_free(ledger);
+    }
+    expect_equal(tl_ledger_diff(texts[0], texts[1], &report), 0);
+    assert_non_null(strstr(report, "counts differ by the load of experts"));
+    assert_non_null(strstr(report, "price    2 FLOPs and 0 bytes sent"));
+    assert_non_null(strstr(report, "receipt  9 FLOPs"));
+    free(report);
+    expect_equal(tl_ledger_diff(texts[0], texts[0], &report), 0);
+    assert_null(report);
+    expect_equal(tl_ledger_diff(texts[0], texts[2], NULL), 1); /* calls */
+    expect_true(tl_ledger_diff(texts[0], texts[3], NULL) > 3); /* another path */
+    for (int i = 0; i < 4; i++) free(texts[i]);
+}
+
 /* ---- Diff ---- */
 
 /* A real model: both run the same ops, to the last call. (step_train reads its loss, which a price cannot.) */
@@ -997,6 +1024,7 @@ int main(void) {
         TEST(a_path_of_any_length_is_reported_whole),
         TEST(what_reads_the_same_is_one_row_and_one_cell),
         TEST(no_path_and_the_path_dash_are_two),
+        TEST(loads_are_told_and_are_no_differences),
         TEST(price_and_receipt_tally),
         TEST(one_more_of_anything_compared_is_found_and_named),
         TEST(missing_and_extra_rows_and_cells_are_found),

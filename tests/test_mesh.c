@@ -106,9 +106,34 @@ static void ranks_have_groups_for_sharding(void **state) {
     expect_refused(mesh_price(&m, &s, 0), "shard_group: --shard none divides nothing (need --shard zero1");
 }
 
+/* rank = cp + 2 dp: dp's ranks 0 and 1, 2 and 3 divide the experts; those of other pairs and of cp have the same. */
+static void ranks_have_groups_for_experts(void **state) {
+    (void)state;
+    struct settings s = with("4", "12");
+    struct mesh m;
+    set(&s, "cp", "2"), set(&s, "ep", "2");
+    for (int rank = 0; rank < 8; rank++) {
+        expect_true(mesh_price(&m, &s, rank));
+        const int cp = rank % 2, dp = rank / 2;
+        assert_int_equal(m.ep.size, 2);
+        assert_int_equal(m.ep.rank, dp % 2);
+        assert_int_equal(m.experts.size, 4);
+        assert_int_equal(m.experts.rank, cp + 2 * (dp / 2));
+        mesh_close(&m);
+    }
+    set(&s, "ep", "3");
+    expect_refused(mesh_price(&m, &s, 0), "ep: 4 ranks of dp cannot be divided into groups of 3");
+    set(&s, "ep", "2"), set(&s, "tp", "2");
+    expect_refused(mesh_price(&m, &s, 0), "ep: --tp 2 divides each expert, and --ep 2 their number");
+    set(&s, "tp", "1"), set(&s, "shard", "zero1"), set(&s, "shard_group", "2");
+    expect_refused(mesh_price(&m, &s, 0), "ep: --shard-group divides the ranks of dp in another way");
+    set(&s, "ep", "1"), set(&s, "shard_group", "0"), set(&s, "ep_load", "2");
+    expect_refused(mesh_price(&m, &s, 0), "ep_load: has no use without --ep 2 or more");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(every_rank_can_be_priced), TEST(a_process_alone_is_a_mesh_of_one),
-                                       TEST(sizes_must_multiply_to_the_processes),
-                                       TEST(ranks_have_groups_for_sharding)};
+                                       TEST(sizes_must_multiply_to_the_processes), TEST(ranks_have_groups_for_sharding),
+                                       TEST(ranks_have_groups_for_experts)};
     return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
 }

@@ -331,6 +331,75 @@ static void other_dtypes_are_close(void) {
     layouts_free(layouts, n);
 }
 
+/* ---- Experts of several ranks, which have other tokens ---- */
+
+static struct layout ep_new(bool is_price) {
+    tl_comm *all = world();
+    return (struct layout){"ep",
+                           {.ep = is_price ? tl_comm_price(all->rank, all->size) : tl_comm_split(all, 0, all->rank)}};
+}
+
+/* Gradients of experts are those of all ranks' losses, and sums of the others' are. */
+static void ep_gradients_compare(const char *what, tl_module *whole, tl_module *part, tl_comm *ep, double bound) {
+    int n;
+    const tl_named_tensor *list = tl_module_list(part, &n);
+    for (int i = 0; i < n; i++) {
+        if (list[i].is_buffer) continue;
+        tl_tensor *mine = tl_grad_of(list[i].tensor), *theirs = tl_grad_of(named(whole, list[i].name));
+        if (!mine || !theirs) fail_msg("%s: %s has no gradient", what, list[i].name);
+        assert_true(!list[i].shard == !strstr(list[i].name, ".experts."));
+        double d = difference(list[i].shard ? mine : tl_all_reduce(mine, ep), shard_cut(list[i].shard, theirs));
+        if (!(d <= bound)) fail_msg("%s: the gradient of %s differs by %g", what, list[i].name, d);
+    }
+}
+
+/* With a router of zeros, all rows go to the experts of the first rank, and the others have none. */
+static void ep_compare(const struct layout *l, const struct check_case *c, bool is_uneven) {
+    tl_scope scope = tl_scope_begin();
+    tl_seed(11);
+    tl_module *whole = tl_model_new(&c->config, c->dtype, NULL);
+    tl_seed(11);
+    tl_module *part = tl_model_new_parallel(&c->config, c->dtype, NULL, &l->groups);
+    if (!part) fail_msg("%s: %s", l->name, tl_error_message());
+    parameters_fill(whole, part);
+    int n;
+    for (int side = 0; is_uneven && side < 2; side++) {
+        const tl_named_tensor *list = tl_module_list(side ? whole : part, &n);
+        bool grad = tl_set_grad_mode(false);
+        for (int i = 0; i < n; i++)
+            if (strstr(list[i].name, "gate.weight") || strstr(list[i].name, "router.")) tl_fill_(list[i].tensor, 0);
+        tl_set_grad_mode(grad);
+    }
+    assert_true(tl_model_set_checkpointing(part, c->policy, 1));
+    for (int rank = 0; rank < world()->size; rank++) {
+        tl_tensor *tokens = tokens_random(c->config.vocabulary), *targets = targets_random(c->config.vocabulary, false);
+        tl_tensor *expected = tl_model_loss(whole, tokens, targets);
+        assert_true(tl_backward(expected, NULL, 0));
+        if (rank != world()->rank) continue;
+        tl_tensor *loss = tl_model_loss(part, tokens, targets);
+        if (!loss) fail_msg("%s, %s: %s", l->name, tl_family_name(c->config.family), tl_error_message());
+        double d = difference(tl_detach(loss), expected);
+        if (!(d <= c->bound)) fail_msg("%s, %s: loss by %g", l->name, tl_family_name(c->config.family), d);
+        assert_true(tl_backward(loss, NULL, 0));
+    }
+    ep_gradients_compare(tl_family_name(c->config.family), whole, part, l->groups.ep, c->bound);
+    tl_module_free(whole), tl_module_free(part);
+    tl_scope_end(scope);
+    expect_ok();
+}
+
+static void experts_may_be_on_other_ranks(void) {
+    struct layout l = ep_new(false);
+    dice_state = 9;
+    for (int k = 0; k < EXPERT_FAMILIES + 2; k++) {
+        struct check_case c = {.config = config_experts(k % EXPERT_FAMILIES), .dtype = TL_F64, .bound = 1e-10};
+        c.config.n_experts = 12;
+        c.policy = k % 2 ? TL_CHECKPOINT_FULL : TL_CHECKPOINT_NONE;
+        ep_compare(&l, &c, k >= EXPERT_FAMILIES);
+    }
+    tl_comm_free(l.groups.ep);
+}
+
 /* Under autocast and with 8-bit products, and dropout: finite, and the same on all ranks of tp. */
 static void recipes_run(void) {
     struct layout layouts[MOST_LAYOUTS];
@@ -465,13 +534,30 @@ static void receipts_are_the_price(void) {
     layouts_free(prices, n);
 }
 
+/* Where every token takes all experts, the load is even, and the price of ep is exact. */
+static void even_loads_are_the_price(void) {
+    struct layout l = ep_new(false), price = ep_new(true);
+    tl_device *cpu = check_cpu(), *meta = tl_device_find("meta:cpu");
+    dice_state = 7;
+    for (int k = 0; k < 4; k++) {
+        tl_model_config config = config_experts(k);
+        config.n_experts = config.n_chosen = 12;
+        tl_ledger *paid = training_step(&l, &config, cpu), *priced = training_step(&price, &config, meta);
+        they_tally("ep", priced, paid);
+        tl_ledger_free(paid), tl_ledger_free(priced);
+    }
+    tl_comm_free(l.groups.ep), tl_comm_free(price.groups.ep);
+}
+
 /* Weights of a divided model are written as a whole one's, and read by any layout. */
 static void weights_are_exchanged_with_files(void) {
-    struct layout l = layout_new("tp", world()->size, 1, false, false);
-    for (int family = 0; family < 4; family++) {
+    struct layout l = layout_new("tp", world()->size, 1, false, false), ep = ep_new(false), tp = l;
+    for (int family = 0; family < 6; family++) {
+        l = family < 4 ? tp : ep;
         tl_scope scope = tl_scope_begin();
         dice_state = 4;
-        tl_model_config config = family < 2 ? config_random(world()->size) : config_experts(family);
+        tl_model_config config = family < 2 ? config_random(world()->size) : config_experts(family % 4 + family / 4);
+        if (config.n_experts) config.n_experts = 12;
         if (family < 2) {
             config.family = (tl_family)family;
             config.n_kv_heads = family ? config.n_kv_heads : 12;
@@ -507,7 +593,8 @@ static void weights_are_exchanged_with_files(void) {
         tl_module_free(whole), tl_module_free(part), tl_module_free(again), tl_module_free(again_part);
         tl_scope_end(scope);
     }
-    layouts_free(&l, 1);
+    layouts_free(&tp, 1);
+    tl_comm_free(ep.groups.ep);
 }
 
 /* ---- Stages of a pipeline ---- */
@@ -664,6 +751,8 @@ static void receipts_of_pipelines_are_the_price(void) {
 
 static int rank_run(void) {
     static void (*const checks[])(void) = {gradients_are_those_of_the_whole_model,
+                                           experts_may_be_on_other_ranks,
+                                           even_loads_are_the_price,
                                            other_dtypes_are_close,
                                            recipes_run,
                                            receipts_are_the_price,

@@ -487,6 +487,8 @@ static void layouts_follow_one_process(void **state) {
         {2, "gpt2", "cp,2", 0},
         {2, "moe", "tp,2,sp,true,router_aux_loss,0.1,ff,33", 0}, /* parts of 17 and 16 */
         {4, "llama", "tp,2,dp,2,sp,true,lora,2,shard,zero2", 0},
+        {4, "moe", "dp,4,ep,2,shard,zero1", 0},
+        {4, "moe", "dp,2,ep,2,cp,2,shard,zero3", 0},
         {2, "gpt2", "pp,2,accum,3,layers,3", 0}, /* a tied embedding */
         {3, "llama", "pp,3,accum,2,layers,4", 0},
         {4, "gpt2", "pp,2,dp,2,accum,3,layers,3,shard,zero3", 0},

@@ -3,12 +3,17 @@
  * Compared exactly: every row's calls, FLOPs and bytes, and all peaks, by purpose and by path. Not compared: names, the
  * device (one of the two is meta) and times. The target must be the same: that is whose price it is.
  * Of two runs: how often each kind of step came, and the ledger of one of each.
+ *
+ * Experts on several ranks are given as many rows as the data sends them, and a price takes for granted that these are
+ * spread evenly. Rows of paths with a part LEDGER_LOAD then have other FLOPs and bytes, and memory has other peaks; the
+ * report says so, with the sums of both, and they are not differences. Calls are compared there too.
  */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "account/load.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -114,6 +119,11 @@ struct report {
     size_t used, capacity;
     int n_differences;
     bool is_wanted, lacks_memory;
+    bool has_load; /* rows by load differ: then so may memory */
+    struct load {
+        int n;                             /* counts that differ by it */
+        double flops[2], sent[2], peak[2]; /* of such rows; price and receipt */
+    } load;
 };
 
 TL_PRINTF(2, 3) static void report_add(struct report *r, const char *format, ...) {
@@ -163,12 +173,17 @@ static void name_add(struct report *r, const char *what, const json_t *item) {
     report_add(r, "%*s", r->used - start < 60 ? (int)(60 - (r->used - start)) : 0, "");
 }
 
+/* by_load: what the rows of experts may change. */
 static void compare(struct report *r, const char *what, const json_t *price, const json_t *receipt,
-                    const char *const *keys) {
+                    const char *const *keys, bool by_load) {
     for (; *keys; keys++) {
         char a[40], b[40];
         const char *x = count_of(price, *keys, a), *y = count_of(receipt, *keys, b);
         if (!strcmp(x, y)) continue;
+        if (by_load && strcmp(*keys, "calls")) {
+            r->load.n++;
+            continue;
+        }
         if (r->n_differences++ == 0) report_add(r, "%-60s %-20s %22s %22s\n", "what", "count", "price", "receipt");
         name_add(r, what, what ? NULL : price ? price : receipt);
         report_add(r, " %-20s %22s %22s\n", *keys, x, y);
@@ -201,17 +216,61 @@ static json_t *index_of(const json_t *array, const char *const *texts, const cha
     return NULL;
 }
 
+/* Whether a row, of which there may be none, is of experts' rows. */
+static bool row_has_load(const json_t *row) { return row && path_has_load(text_of(row, "path")); }
+
+/* is_memory: cells at a peak, which may be another one. */
 static bool compare_lists(struct report *r, const json_t *price, const json_t *receipt, const char *const *texts,
-                          const char *const *counts) {
+                          const char *const *counts, bool is_memory) {
     json_t *a = index_of(price, texts, "price"), *b = a ? index_of(receipt, texts, "receipt") : NULL, *item;
     const char *key;
     if (b) {
-        json_object_foreach(a, key, item) compare(r, NULL, item, json_object_get(b, key), counts);
-        json_object_foreach(b, key, item) if (!json_object_get(a, key)) compare(r, NULL, NULL, item, counts);
+        json_object_foreach(a, key, item) {
+            const json_t *other = json_object_get(b, key);
+            compare(r, NULL, item, other, counts, is_memory ? r->has_load : row_has_load(item));
+        }
+        json_object_foreach(b, key, item) if (!json_object_get(a, key))
+            compare(r, NULL, NULL, item, counts, is_memory && r->has_load);
     }
     json_decref(a);
     json_decref(b);
     return b != NULL;
+}
+
+static double number_of(const json_t *object, const char *key) {
+    char buffer[40];
+    return number_parse(count_of(object, key, buffer), NULL); /* "absent" is 0 */
+}
+
+/* Adds up the rows by load of one side. */
+static void load_add(struct load *load, const json_t *ledger, int side) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(ledger, "rows"), i, row) {
+        if (!row_has_load(row)) continue;
+        load->flops[side] += number_of(row, "flops");
+        load->sent[side] += number_of(row, "sent_bytes");
+    }
+    const double peak = number_of(json_object_get(ledger, "memory"), "peak_bytes");
+    if (peak > load->peak[side]) load->peak[side] = peak;
+}
+
+static void loads_find(struct report *r, const json_t *price, const json_t *receipt) {
+    load_add(&r->load, price, 0);
+    load_add(&r->load, receipt, 1);
+    r->has_load =
+        r->has_load || r->load.flops[0] != r->load.flops[1] || r->load.sent[0] != r->load.sent[1]; /* of any kind */
+}
+
+static void load_say(struct report *r) {
+    const struct load *l = &r->load;
+    if (!l->n) return;
+    report_add(r,
+               "%d counts differ by the load of experts: a price has rows of tokens spread evenly over the ranks of "
+               "--ep, times --ep-load; a receipt has those that came\n"
+               "  price    %.6g FLOPs and %.6g bytes sent by these rows, %.6g bytes of memory at the peak\n"
+               "  receipt  %.6g FLOPs and %.6g bytes sent by these rows, %.6g bytes of memory at the peak\n",
+               l->n, l->flops[0], l->sent[0], l->peak[0], l->flops[1], l->sent[1], l->peak[1]);
 }
 
 static bool ledgers_compare(struct report *r, const json_t *price, const json_t *receipt) {
@@ -227,13 +286,14 @@ static bool ledgers_compare(struct report *r, const json_t *price, const json_t 
         report_add(r, "%-60s %-20s %22s %22s\n", "what", "count", "price", "receipt");
         r->n_differences++;
     }
-    if (!compare_lists(r, json_object_get(price, "rows"), json_object_get(receipt, "rows"), row_texts, row_counts))
+    if (!compare_lists(r, json_object_get(price, "rows"), json_object_get(receipt, "rows"), row_texts, row_counts,
+                       false))
         return false;
-    compare(r, "memory", memory_a, memory_b, peaks);
+    compare(r, "memory", memory_a, memory_b, peaks, r->has_load);
     compare(r, "memory at the peak, by purpose", json_object_get(memory_a, "peak_by_purpose"),
-            json_object_get(memory_b, "peak_by_purpose"), purposes);
+            json_object_get(memory_b, "peak_by_purpose"), purposes, r->has_load);
     if (!compare_lists(r, json_object_get(memory_a, "peak_live"), json_object_get(memory_b, "peak_live"), cell_texts,
-                       cell_counts))
+                       cell_counts, true))
         return false;
     return !r->lacks_memory || error_memory(r->used, "a report of differences");
 }
@@ -246,8 +306,12 @@ static bool runs_compare(struct report *r, const json_t *price, const json_t *re
     char what[64], shown[44];
     json_object_foreach(kinds_a, name, kind) {
         const json_t *other = json_object_get(kinds_b, name);
+        if (other) loads_find(r, json_object_get(kind, "ledger"), json_object_get(other, "ledger"));
+    }
+    json_object_foreach(kinds_a, name, kind) {
+        const json_t *other = json_object_get(kinds_b, name);
         snprintf(what, sizeof what, "steps of kind %s", text_show(shown, sizeof shown, name));
-        compare(r, what, kind, other, counts);
+        compare(r, what, kind, other, counts, false);
         if (!other) continue;
         int before = r->n_differences;
         if (!ledgers_compare(r, json_object_get(kind, "ledger"), json_object_get(other, "ledger"))) return false;
@@ -257,7 +321,7 @@ static bool runs_compare(struct report *r, const json_t *price, const json_t *re
     }
     json_object_foreach(kinds_b, name, kind) {
         snprintf(what, sizeof what, "steps of kind %s", text_show(shown, sizeof shown, name));
-        if (!json_object_get(kinds_a, name)) compare(r, what, NULL, kind, counts);
+        if (!json_object_get(kinds_a, name)) compare(r, what, NULL, kind, counts, false);
     }
     return !r->lacks_memory || error_memory(r->used, "a report of differences");
 }
@@ -267,7 +331,9 @@ static bool roots_compare(struct report *r, const json_t *price, const json_t *r
         return error_set(TL_ERROR_USE,
                          "the %s is of a whole run (tally.run/1), the other of one stretch (tally.ledger/1)",
                          is_run(price) ? "price" : "receipt");
-    return is_run(price) ? runs_compare(r, price, receipt) : ledgers_compare(r, price, receipt);
+    if (is_run(price)) return runs_compare(r, price, receipt);
+    loads_find(r, price, receipt);
+    return ledgers_compare(r, price, receipt);
 }
 
 int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report) {
@@ -275,6 +341,8 @@ int tl_ledger_diff(const char *price_json, const char *receipt_json, char **repo
     json_t *price = ledger_load(price_json, "price"), *receipt = price ? ledger_load(receipt_json, "receipt") : NULL;
     struct report r = {.is_wanted = report != NULL};
     bool ok = receipt && roots_compare(&r, price, receipt);
+    if (ok) load_say(&r);
+    if (ok && r.lacks_memory) ok = error_memory(r.used, "a report of differences");
     json_decref(price);
     json_decref(receipt);
     if (report && ok) *report = r.text;

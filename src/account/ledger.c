@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "account/load.h"
 #include "account/path.h"
 #include "base/error.h"
 #include "base/lock.h"
@@ -97,6 +98,19 @@ void ledger_row_add(struct ledger_row *to, const struct ledger_row *from) {
     to->transfer_bytes += from->transfer_bytes;
     to->sent_bytes += from->sent_bytes;
     to->time_s += from->time_s;
+}
+
+bool path_has_load(const char *path) {
+    const size_t n = sizeof LEDGER_LOAD - 1;
+    for (const char *at = path; (at = strstr(at, LEDGER_LOAD)); at++)
+        if ((at == path || at[-1] == '.') && (!at[n] || at[n] == '.')) return true;
+    return false;
+}
+
+bool ledger_has_load(const tl_ledger *ledger) {
+    for (size_t i = 0; i < ledger->n_rows; i++)
+        if (path_has_load(path_text(ledger->rows[i].key.path))) return true;
+    return false;
 }
 
 bool ledger_repeat(const tl_ledger *ended, uint64_t times) {

@@ -15,7 +15,8 @@ const char help_diff[] =
     "Compares two ledgers (schema tally.ledger/1) or two runs (tally.run/1, a ledger for each kind of step): the\n"
     "calls, FLOPs and bytes of every row, and the peaks by purpose and path. Exits with 0 if they agree. If they\n"
     "differ, prints the differences and exits with 2. If both files have times (a price from `tally plan --price`,\n"
-    "the receipt of a run), prints them too; times are not differences. One of the files may be -, standard input.\n"
+    "the receipt of a run), prints them too; times are not differences. Nor is what differs by the load of experts\n"
+    "(--ep of `tally train`): it is summed up, with its rule. One of the files may be -, standard input.\n"
     "Each may have at most 64 MiB.\n"
     "\n"
     "examples:\n"
@@ -71,7 +72,8 @@ int cmd_diff(int argc, char **argv) {
     else {
         int n = tl_ledger_diff(price, receipt, &report);
         if (n < 0) result = cli_error();
-        else if (n == 0) result = printf("0 differences: price and receipt tally\n") < 0 ? EXIT_IO : 0;
+        else if (n == 0)
+            result = printf("%s0 differences: price and receipt tally\n", report ? report : "") < 0 ? EXIT_IO : 0;
         else
             result = printf("%s%d difference%s: price and receipt do not tally\n", report ? report : "", n,
                             n == 1 ? "" : "s") < 0

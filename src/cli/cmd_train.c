@@ -330,7 +330,14 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
     device_print(&o->settings);
     graphs_print(m);
-    if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
+    if (m->load > 0)
+        printf("  experts      those of rank %d were given the most rows, %.3g of an even share; %.3g at the most in a "
+               "layer; "
+               "priced for %.3g\n",
+               m->loaded_rank, m->load, m->load_most, o->settings.ep_load);
+    if (m->differences == 0 && !*m->problem)
+        printf("  tally        0 differences: price and receipt tally%s\n",
+               m->load > 0 ? ", but for the load of experts" : "");
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",
                m->differences, o->settings.out, o->settings.out, *m->problem ? "; " : "", m->problem);

@@ -17,12 +17,17 @@
  * and choices and weights are gathered as the rows are. A rank's gradient of a weight w[j] is that of its part of the
  * result, so these are summed where weights enter the region: N k numbers.
  *
+ * ep divides the experts themselves: rows travel to the ranks of their experts and back (dispatch.h). In between a rank
+ * sorts those that have arrived by expert; rows of one expert are then in the order of ranks and tokens, which is the
+ * order of tokens in the whole micro-batch.
+ *
  * N tokens, C channels, E experts, k of them chosen, F the width of one. */
 #include "nn/experts.h"
 
 #include <math.h>
 #include <stdio.h>
 
+#include "account/load.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/autocast.h"
@@ -64,7 +69,7 @@ static tl_module *stack_make(const struct make *make, int64_t n, int64_t in, int
     *(struct stack *)m->state = (struct stack){n, in, out};
     tl_scope scope = tl_scope_begin();
     tl_tensor *weight = tl_normal(TL_SHAPE(n, out, in), 0, make->std, make->dtype, make->device);
-    bool ok = part_add_parameter(m, make->parallel, "weight", weight, axis, 1);
+    bool ok = expert_add_parameter(m, make->parallel, "weight", weight, axis, 1);
     return module_finish(m, tl_scope_end(scope) && ok);
 }
 
@@ -124,10 +129,9 @@ static bool packed_add(tl_module *m, const char *name, int64_t E, int64_t in, in
     char bias[64];
     snprintf(bias, sizeof bias, "%s_bias", name);
     tl_tensor *weight = tl_normal(TL_SHAPE(E, in, out), 0, make->std, make->dtype, make->device);
-    if (!part_add_parameter(m, p, name, weight, n_blocks ? 2 : 1, n_blocks ? n_blocks : 1)) return false;
+    if (!expert_add_parameter(m, p, name, weight, n_blocks ? 2 : 1, n_blocks ? n_blocks : 1)) return false;
     tl_tensor *zeros = has_bias ? tl_zeros(TL_SHAPE(E, out), make->dtype, make->device) : NULL;
-    return !has_bias ||
-           (n_blocks ? part_add_parameter(m, p, bias, zeros, 1, n_blocks) : tl_module_add_parameter(m, bias, zeros));
+    return !has_bias || expert_add_parameter(m, p, bias, zeros, n_blocks ? 1 : -1, n_blocks);
 }
 
 static tl_module *packed_make(const struct make *make, int64_t E, int64_t C, int64_t F, bool has_bias) {
@@ -233,21 +237,27 @@ static tl_tensor *rows_reorder(tl_tensor *x, tl_tensor *index, tl_tensor *back, 
     return tl_function(reorder_back, r, reorder_release, &x, 1, &y, 1) ? y : NULL;
 }
 
+/* Where rows of experts e (n) go: everything but the tokens. */
+static bool rows_sort(int64_t n_experts, tl_tensor *e, struct route *route) {
+    tl_device *device = tl_device_of(e);
+    if (!tl_sort(e, 0, false, &route->expert, &route->order)) return false;
+    tl_tensor *experts = tl_arange(0, 1, n_experts, TL_I64, device);
+    route->ends = tl_searchsorted(route->expert, experts, true);
+    tl_tensor *rows = tl_arange(0, 1, tl_numel(e), TL_I64, device);
+    route->place = tl_empty(TL_SHAPE(tl_numel(e)), TL_I64, device);
+    route->place = route->place && rows ? tl_scatter_(route->place, 0, route->order, rows) : NULL;
+    return route->ends && route->place;
+}
+
 /* Where the pairs of tokens and experts e (N,k) go. */
 static bool pairs_sort(const struct experts *s, tl_tensor *e, struct route *route) {
     int64_t N = tl_size(e, 0), k = s->n_chosen;
-    tl_device *device = tl_device_of(e);
-    tl_tensor *sorted = NULL, *flat = tl_reshape(e, TL_SHAPE(N * k));
-    if (!flat || !tl_sort(flat, 0, false, &sorted, &route->order)) return false;
-    route->expert = sorted;
-    tl_tensor *experts = tl_arange(0, 1, s->n_experts, TL_I64, device);
-    route->ends = tl_searchsorted(sorted, experts, true);
-    tl_tensor *pairs = tl_arange(0, 1, N * k, TL_I64, device), *tokens = tl_arange(0, 1, N, TL_I64, device);
-    route->place = tl_empty(TL_SHAPE(N * k), TL_I64, device);
-    route->place = route->place && pairs ? tl_scatter_(route->place, 0, route->order, pairs) : NULL;
+    tl_tensor *flat = tl_reshape(e, TL_SHAPE(N * k));
+    if (!flat || !rows_sort(s->n_experts, flat, route)) return false;
+    tl_tensor *tokens = tl_arange(0, 1, N, TL_I64, tl_device_of(e));
     tokens = tokens ? tl_expand(tl_unsqueeze(tokens, 1), TL_SHAPE(N, k)) : NULL;
     route->token = tokens ? tl_gather(tl_reshape(tokens, TL_SHAPE(N * k)), 0, route->order) : NULL;
-    return route->ends && route->place && route->token;
+    return route->token != NULL;
 }
 
 /* Groups: of G groups of experts, those with the best scores stay, and the scores of others become `hidden`. A group's
@@ -409,6 +419,34 @@ static tl_tensor *rows_weigh(tl_tensor *rows, const struct route *route) {
     return weight ? tl_mul(rows, weight) : NULL;
 }
 
+/* rows (n,C), in order of experts -> (n,C) */
+static tl_tensor *rows_forward(const struct experts *s, tl_tensor *rows, const struct route *route) {
+    return s->packed ? packed_forward(s, rows, route->expert, route->ends) : stacks_forward(s, rows, route->ends);
+}
+
+/* The same where the experts are on several ranks. */
+static tl_tensor *rows_dispatch(const struct experts *s, const struct dispatch *d, tl_tensor *rows) {
+    tl_scope scope = tl_scope_enter(LEDGER_LOAD);
+    if (!scope.depth) return NULL;
+    struct route route = {0};
+    tl_tensor *arrived = dispatch_send(d, rows), *e = arrived ? dispatch_experts(d) : NULL;
+    bool ok = e && rows_sort(d->n_experts, e, &route);
+    rows = ok ? rows_reorder(arrived, route.order, route.place, 1) : NULL;
+    tl_tensor *z = rows ? rows_forward(s, rows, &route) : NULL;
+    z = z ? rows_reorder(z, route.place, route.order, 1) : NULL;
+    return tl_scope_return(scope, dispatch_return(d, z));
+}
+
+static tl_tensor *rows_all(const struct experts *s, tl_tensor *rows, const struct route *route) {
+    if (!s->parallel->ep) return rows_forward(s, rows, route);
+    struct dispatch d;
+    tl_tensor *counts = ends_count(route->ends, TL_I64);
+    if (!counts || !dispatch_begin(&d, s->parallel, counts, tl_size(rows, 0), &s->model->load)) return NULL;
+    tl_tensor *z = rows_dispatch(s, &d, rows);
+    dispatch_end(&d);
+    return z;
+}
+
 /* x (...,C) -> (...,C) */
 static tl_tensor *experts_forward(tl_module *m, tl_tensor *x) {
     const struct experts *s = m->state;
@@ -421,9 +459,8 @@ static tl_tensor *experts_forward(tl_module *m, tl_tensor *x) {
     tl_tensor *sorted = rows ? rows_reorder(rows, route.token, route.place, s->n_chosen) : NULL; /* (N k,C) */
     if (sorted && s->routing == ROUTE_INPUT) sorted = rows_weigh(sorted, &route);
     if (!sorted) return NULL;
-    tl_tensor *z =
-        s->packed ? packed_forward(s, sorted, route.expert, route.ends) : stacks_forward(s, sorted, route.ends);
-    tl_tensor *y = parallel_leave(s->parallel, rows_combine(s, z, &route));
+    tl_tensor *z = rows_all(s, sorted, &route);
+    tl_tensor *y = z ? parallel_leave(s->parallel, rows_combine(s, z, &route)) : NULL;
     y = y ? drop_outside_in(s->parallel, m, s->dropout, tl_view(y, tl_rank(x), tl_shape(x))) : NULL;
     if (!y || !s->shared) return y;
     tl_tensor *for_all = tl_module_forward(s->shared, x);

@@ -164,6 +164,16 @@ bool part_add_parameter(tl_module *m, const struct parallel *p, const char *name
     return add_part(m, name, whole, is_divided ? &shard : NULL);
 }
 
+bool expert_add_parameter(tl_module *m, const struct parallel *p, const char *name, tl_tensor *whole, int axis,
+                          int64_t n_blocks) {
+    if (!p->ep || !whole)
+        return axis < 0 ? tl_module_add_parameter(m, name, whole)
+                        : part_add_parameter(m, p, name, whole, axis, n_blocks);
+    tl_shard shard = {.axis = 0, .n_copies = 1, .n_blocks = 1, .size = tl_size(whole, 0), .group = p->ep};
+    parallel_range(shard.size, tl_comm_size(p->ep), tl_comm_rank(p->ep), &shard.from, &shard.to);
+    return add_part(m, name, whole, &shard);
+}
+
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias, enum division division) {
     tl_module *m = tl_module_new(&linear_kind);
     if (!m) return NULL;

@@ -35,6 +35,10 @@ bool linear_is(const tl_module *m);
  * that tp divides, in n_blocks blocks, each divided by itself. Without tp: all of it. */
 bool part_add_parameter(tl_module *m, const struct parallel *p, const char *name, tl_tensor *whole, int axis,
                         int64_t n_blocks);
+/* The same of a parameter of experts (E,...): with ep those of this rank, otherwise of an axis that tp divides; -1: of
+ * none. */
+bool expert_add_parameter(tl_module *m, const struct parallel *p, const char *name, tl_tensor *whole, int axis,
+                          int64_t n_blocks);
 /* Whether its result is x weight^T + bias and nothing else: no adapter, no narrow products, no part of a divided layer.
  * The bias may be NULL. */
 bool linear_is_plain(const tl_module *m, tl_tensor **weight, tl_tensor **bias);

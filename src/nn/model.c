@@ -87,12 +87,12 @@ tl_module *model_new(const tl_model_config *config, tl_dtype dtype, tl_device *d
 
 bool model_is_whole(const tl_module *model, const char *what) {
     const struct parallel *p = &((const struct model *)model->state)->parallel;
-    return (!parallel_is_on(p) && !p->pp) ||
+    return (!parallel_is_on(p) && !p->pp && !p->ep) ||
            error_set(
                TL_ERROR_USE,
                "model: %s of a model that %d processes share cannot be computed yet (need a model of one process: "
-               "load the weights without tp, cp and pp)",
-               what, tl_comm_size(p->tp) * tl_comm_size(p->cp) * tl_comm_size(p->pp));
+               "load the weights without tp, cp, pp and ep)",
+               what, tl_comm_size(p->tp) * tl_comm_size(p->cp) * tl_comm_size(p->pp) * tl_comm_size(p->ep));
 }
 
 const tl_model_config *tl_model_config_of(const tl_module *model) {

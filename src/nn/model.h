@@ -3,6 +3,7 @@
 #define NN_MODEL_H
 
 #include "base/file.h"
+#include "nn/dispatch.h"
 #include "nn/model_parallel.h"
 #include "tally.h"
 
@@ -48,6 +49,7 @@ struct model {
     tl_adapter_options adapter;     /* rank 0: none */
     double label_smoothing, z_loss; /* of the head's loss, while the model trains */
     tl_tensor *routing;
+    struct dispatch_load load; /* of this rank's experts, in all passes so far (ep) */
     /* the parts, owned by the tree; NULL where a family has none */
     tl_module *embedding, *positions, *embedding_dropout, *blocks, *norm, *head; /* head: the embedding when tied */
 };

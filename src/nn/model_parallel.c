@@ -79,6 +79,22 @@ static bool tp_check(const tl_model_config *c, int n) {
     return is_divided("a vocabulary of", "vocabulary", c->vocabulary, n) && widths_check(c, n);
 }
 
+static bool ep_check(const struct parallel *p, const tl_model_config *c) {
+    const int n = tl_comm_size(p->ep);
+    if (!p->ep) return true;
+    if (!architecture_expert_layers(c))
+        return error_set(TL_ERROR_USE, "ep: %s models have no experts to divide among %d processes (need ep 1)",
+                         architecture_of(c)->type, n);
+    if (p->tp)
+        return error_set(TL_ERROR_USE,
+                         "ep: experts are divided among %d processes by tp, and cannot be among %d by ep too (need one "
+                         "of both)",
+                         tl_comm_size(p->tp), n);
+    return c->n_experts % n == 0 ||
+           error_set(TL_ERROR_USE, "ep: %lld experts cannot be divided among %d processes (need ep that divides them)",
+                     (long long)c->n_experts, n);
+}
+
 static tl_comm *copies_new(tl_comm *tp, int n_copies) {
     return tp->is_price ? tl_comm_price(tp->rank % n_copies, n_copies)
                         : tl_comm_split(tp, tp->rank / n_copies, tp->rank);
@@ -117,14 +133,18 @@ bool parallel_begin(struct parallel *p, const tl_model_config *c, const tl_paral
     if (options->cp && options->cp->size > 1) p->cp = options->cp;
     if (options->pp && options->pp->size > 1) p->pp = options->pp;
     if (p->pp && options->pp_chunks) p->n_chunks = options->pp_chunks;
+    if (options->ep && options->ep->size > 1) p->ep = options->ep;
+    p->ep_load = options->ep_load > 0 ? options->ep_load : 1;
     p->has_sp = options->has_sequence_parallel && p->tp;
-    if (!parallel_is_on(p) && !p->pp) return true;
+    if (!parallel_is_on(p) && !p->pp && !p->ep) return true;
     if (c->family == TL_DEEP_LINEAR)
         return error_set(TL_ERROR_USE, "%s: the %s model cannot be divided among processes (need a transformer)",
                          p->tp   ? "tp"
                          : p->cp ? "cp"
-                                 : "pp",
+                         : p->pp ? "pp"
+                                 : "ep",
                          tl_family_name(c->family));
+    if (!ep_check(p, c)) return false;
     if (p->cp && c->has_alibi)
         return error_set(TL_ERROR_USE, "cp: sequences of %s models with ALiBi cannot be divided (need cp 1)",
                          tl_family_name(c->family));

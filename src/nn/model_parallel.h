@@ -16,6 +16,8 @@ struct parallel {
     int n_chunks;           /* of layers on this stage */
     int64_t n_layers;       /* of the whole model */
     bool is_first, is_last; /* stage; both without pp */
+    tl_comm *ep;            /* ranks that have other experts */
+    double ep_load;         /* that prices take for granted */
 };
 
 /* What the options say, for a model of this config; false: recorded, and there is nothing to free. */

@@ -141,12 +141,14 @@ static bool each_tensor(struct weights *w, const tl_model_config *c, const tl_na
     char name[MOST_NAME];
     if (n_tensors(c, to) == 1) return see(w, c, to);
     tl_shard shard = to->shard ? *to->shard : (tl_shard){0};
-    shard.axis--; /* of one expert's matrix */
-    for (int64_t e = 0; e < c->n_experts; e++) {
+    const bool has_some = to->shard && shard.axis == 0; /* of the experts */
+    shard.axis--;                                       /* of one expert's matrix */
+    const int64_t first = has_some ? shard.from : 0, last = has_some ? shard.to : c->n_experts;
+    for (int64_t e = first; e < last; e++) {
         tl_named_tensor part = *to;
         part.name = name;
-        part.shard = to->shard ? &shard : NULL;
-        part.tensor = tl_select(to->tensor, 0, e);
+        part.shard = to->shard && !has_some ? &shard : NULL;
+        part.tensor = tl_select(to->tensor, 0, e - first);
         if (!part.tensor || !expert_name(c, to->name, e, name) || !see(w, c, &part)) return false;
     }
     return true;
@@ -350,8 +352,8 @@ bool tl_model_save(tl_module *model, const char *folder) {
     if (!list || !has_no_adapter(model, "tl_model_save")) return false;
     if (!folder) return error_set(TL_ERROR_USE, "tl_model_save: got NULL instead of a folder");
     const struct parallel *p = &((const struct model *)model->state)->parallel;
-    if (!p->tp && !p->pp) return save(c, list, n, folder);
-    bool ok = joined_make(&whole, list, n), is_first = tl_comm_rank(p->tp) == 0;
+    if (!p->tp && !p->pp && !p->ep) return save(c, list, n, folder);
+    bool ok = joined_make(&whole, list, n), is_first = tl_comm_rank(p->tp) == 0 && tl_comm_rank(p->ep) == 0;
     if (ok && is_first) ok = joined_collect(&whole, model_shared_name(model), p->pp);
     ok = ok && (!is_first || !p->is_first || save(c, whole.list, whole.n, folder));
     joined_free(&whole);

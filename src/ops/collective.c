@@ -8,6 +8,7 @@
  *
  *     n ranks, S bytes of the whole tensor      sent by each rank
  *     all_gather, all_to_all, reduce_scatter    (n - 1) / n S
+ *     all_to_all of counted rows                the rows for others
  *     all_reduce                                2 (n - 1) / n S, S rounded up to n elements
  *     broadcast                                 (n - 1) S by the root, 0 by others
  *     send, send_recv                           S
@@ -28,6 +29,8 @@ struct attr_comm {
     int root;                 /* of broadcast */
     int to, from;             /* of send and recv; -1 for neither */
     struct collective *parts; /* of a call in two parts; NULL: in one */
+    /* of all_to_all: rows for and from each rank, as long as the call runs; NULL: as many for each */
+    const int64_t *send, *receive;
 };
 
 static tl_comm *comm_of(const tl_call *c) { return ((const struct attr_comm *)c->attr)->comm; }
@@ -136,6 +139,15 @@ static bool messages_begin(const tl_call *c, route_rule rule, struct collective 
 /* Two ranks call it, not all of the group. */
 static bool is_pair(const tl_call *c) { return c->op == &op_send || c->op == &op_recv || c->op == &op_send_recv; }
 
+/* Elements of one row. */
+static int64_t row_numel(const tl_tensor *x) {
+    int64_t n = 1;
+    for (int i = 1; i < x->rank; i++) n *= x->shape[i];
+    return n;
+}
+
+static size_t row_bytes(const tl_tensor *x) { return (size_t)row_numel(x) * (size_t)dtype_info(x->dtype)->bits / 8; }
+
 /* What the program called: a sum consists of several ops. */
 static _Thread_local const char *called;
 
@@ -170,7 +182,8 @@ static bool collective_run(const tl_call *c, route_rule rule, char *error) {
     struct collective at_once = {0}, *run = a->parts ? a->parts : &at_once;
     run->comm = a->comm;
     run->device = c->device;
-    watch_enter(a->comm, called ? called : c->op->name, x->dtype, x->numel,
+    const int64_t numel = a->send ? row_numel(x) : x->numel; /* ranks have rows of their own number */
+    watch_enter(a->comm, called ? called : c->op->name, x->dtype, numel,
                 is_pair(c) ? a->to >= 0 ? a->to : a->from : -1);
     if (!comm_link(a->comm, c->device, !is_pair(c), &run->link, error)) return false;
     bool ok = run_begin(c, rule, run, error);
@@ -215,21 +228,46 @@ const tl_op op_all_gather = {RECORD(TRANSFER, all_gather, 1),
                              .backward = all_gather_backward,
                              .run = all_gather_run};
 
-/* ---- all_to_all: block k of rank r becomes block r of rank k ---- */
+/* ---- all_to_all: block k of rank r becomes block r of rank k; blocks are equal, or of rows that are counted ---- */
+
+static int64_t rows_sum(const int64_t *rows, int n) {
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += rows[i];
+    return sum;
+}
 
 static bool all_to_all_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
+    const struct attr_comm *a = c->attr;
+    if (a->send) {
+        int64_t shape[TL_MAX_RANK];
+        memcpy(shape, x->shape, (size_t)x->rank * sizeof *shape);
+        if (rows_sum(a->send, a->comm->size) != shape[0])
+            return call_fail(c, "%lld rows are to be sent, and there are %lld",
+                             (long long)rows_sum(a->send, a->comm->size), (long long)shape[0]);
+        shape[0] = rows_sum(a->receive, a->comm->size);
+        return collective_check(c) && call_output(c, 0, x->dtype, x->rank, shape);
+    }
     if (x->shape[0] % comm_of(c)->size)
         return call_fail_need(c, "the first axis cannot be divided among the ranks", "a multiple of %d",
                               comm_of(c)->size);
     return collective_check(c) && call_output_like(c, 0, 0);
 }
 static void all_to_all_cost(const tl_call *c, struct cost *cost) {
-    count n = (count)comm_of(c)->size;
-    collective_cost(c, cost, (n - 1) * (tl_bytes(c->input[0]) / n));
+    const struct attr_comm *a = c->attr;
+    count n = (count)a->comm->size;
+    count sent = (n - 1) * (tl_bytes(c->input[0]) / n);
+    if (a->send) sent = (count)(c->input[0]->shape[0] - a->send[a->comm->rank]) * row_bytes(c->input[0]);
+    collective_cost(c, cost, sent);
 }
 static struct route all_to_all_route(const tl_call *c, const tl_comm *comm, int peer, size_t in, size_t out) {
-    (void)c, (void)out;
+    const struct attr_comm *a = c->attr;
+    (void)out;
+    if (a->send) {
+        const size_t row = row_bytes(c->input[0]);
+        return (struct route){(size_t)rows_sum(a->send, peer) * row, (size_t)a->send[peer] * row,
+                              (size_t)rows_sum(a->receive, peer) * row, (size_t)a->receive[peer] * row};
+    }
     size_t block = in / (size_t)comm->size;
     return (struct route){(size_t)peer * block, block, (size_t)peer * block, block};
 }
@@ -340,6 +378,14 @@ static tl_tensor *rows_collective(const tl_op *op, tl_tensor *x, tl_comm *comm) 
 
 tl_tensor *tl_all_gather(tl_tensor *x, tl_comm *comm) { return rows_collective(&op_all_gather, x, comm); }
 tl_tensor *tl_all_to_all(tl_tensor *x, tl_comm *comm) { return rows_collective(&op_all_to_all, x, comm); }
+
+tl_tensor *all_to_all_rows(tl_tensor *x, const int64_t *send, const int64_t *receive, tl_comm *comm) {
+    bool mode = tl_set_grad_mode(false); /* the counts may not live as long as a graph does */
+    tl_tensor *y = collective(&op_all_to_all, x, (struct attr_comm){.comm = comm, .send = send, .receive = receive});
+    tl_set_grad_mode(mode);
+    return y;
+}
+
 tl_tensor *tl_broadcast(tl_tensor *x, int root, tl_comm *comm) {
     if (comm && (root < 0 || root >= comm->size)) {
         error_set(TL_ERROR_USE, "broadcast: root %d (need 0 to %d)", root, comm->size - 1);

@@ -162,6 +162,7 @@ static bool layouts_try(struct search *h) {
 
 /* Every recipe and policy that is free. */
 static bool all_try(struct search *h) {
+    if (!layout_has_no_ep(&h->settings)) return false;
     const bool has_axes = h->settings.tp > 1 || h->settings.cp > 1 || h->settings.pp > 1;
     for (int r = 0; r == 0 || h->freedom.recipe; r++) {
         h->tried = h->settings;

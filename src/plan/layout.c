@@ -35,7 +35,17 @@ bool layout_model_open(struct settings *s, tl_model_config *config) {
     return true;
 }
 
+bool layout_has_no_ep(const struct settings *s) {
+    return s->ep == 1 ||
+           error_set(
+               TL_ERROR_USE,
+               "ep: plans do not divide experts, whose load depends on the data (need --ep 1; `tally train --price "
+               "--dp N --ep %" PRId64 "` prices each rank)",
+               s->ep);
+}
+
 bool layout_take(struct layout *l, const struct settings *s, int64_t *n_devices) {
+    if (!layout_has_no_ep(s)) return false;
     int64_t others = s->tp * s->cp * s->pp; /* each at most 4096 */
     if (*n_devices < 1) *n_devices = others * (s->dp > 0 ? s->dp : 1);
     l->tp = s->tp, l->cp = s->cp, l->pp = s->pp, l->sp = s->sp;

@@ -106,6 +106,7 @@ const char *layout_refusal(const struct layout *l, const tl_model_config *config
 /* Takes the axes and the sharding from the settings; dp is what the others leave of the devices (0: as many as the
  * settings need). False: recorded, if they do not divide. */
 bool layout_take(struct layout *l, const struct settings *s, int64_t *n_devices);
+bool layout_has_no_ep(const struct settings *s); /* which no plan has; false: recorded */
 /* Ranks among which sharding divides what one of them would hold. */
 static inline int64_t layout_sharded(const struct layout *l) { return l->shard_group ? l->shard_group : l->dp * l->cp; }
 /* The settings of one device that has the whole model, with the sequences of one rank of dp. False: recorded. */

@@ -182,7 +182,8 @@ static bool hunt_run(struct hunt *h) {
     if (s->pp_chunks > 1) own->chunks = s->pp_chunks, own->schedule = SCHEDULE_INTERLEAVED;
     own->is_serial = !s->overlap;
     const struct layout one = {.dp = 1};
-    if (!layout_rank_settings(&one, s, s) || !settings_check(s) || !layout_model_open(&h->settings, &h->config))
+    if (!layout_has_no_ep(s) || !layout_rank_settings(&one, s, s) || !settings_check(s) ||
+        !layout_model_open(&h->settings, &h->config))
         return false;
     if (__builtin_mul_overflow(s->batch, s->accum, &h->all->sequences))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 sequences");

@@ -55,8 +55,11 @@ static void members_find(struct buckets *b, tl_tensor **parameters, const int *k
     }
     for (int i = 0; i < b->n; i++) {
         struct bucket *k = &b->at[i];
-        k->length = length_up(k->used, (int64_t)b->group.size * b->across.size * PART_UNIT);
-        k->part = k->length / b->group.size;
+        const bool is_apart = bucket_holding(k) == b->apart_kind;
+        k->group = is_apart ? &b->apart : &b->group;
+        k->across = is_apart ? &b->alone : &b->across;
+        k->length = length_up(k->used, (int64_t)k->group->size * k->across->size * PART_UNIT);
+        k->part = k->length / k->group->size;
         k->n_waiting = k->n_members;
     }
 }
@@ -96,8 +99,8 @@ static bool fetch_begin(struct bucket *k) {
     tl_scope scope = tl_scope_enter("gather");
     if (!scope.depth) return false;
     bool mode = tl_set_grad_mode(false);
-    k->fetching = b->mode == SHARDING_ZERO3 ? all_gather_begin(k->own, b->group.comm, b->overlaps)
-                                            : all_gather_begin_(k->flat, b->group.comm, b->overlaps);
+    k->fetching = b->mode == SHARDING_ZERO3 ? all_gather_begin(k->own, k->group->comm, b->overlaps)
+                                            : all_gather_begin_(k->flat, k->group->comm, b->overlaps);
     tl_set_grad_mode(mode);
     return tl_scope_end(scope) && k->fetching;
 }
@@ -224,7 +227,7 @@ static bool flat_make(struct bucket *k) {
     bool ok = k->flat && tl_keep(k->flat);
     for (int i = 0; ok && i < k->n_members; i++) ok = member_move(&k->members[i], k->flat);
     ok = ok && gaps_clear(k, k->flat);
-    int64_t from = b->group.rank * k->part;
+    int64_t from = k->group->rank * k->part;
     if (ok) k->own = b->mode == SHARDING_NONE ? k->flat : piece(k->flat, from, from + k->part);
     if (ok && k->own && b->mode == SHARDING_ZERO3) k->own = tl_set_purpose(tl_clone(k->own), TL_PARAMETER);
     ok = ok && k->own && tl_keep(k->own);
@@ -265,7 +268,7 @@ static bool reduce_begin(struct bucket *k) {
     if (!scope.depth) return false;
     bool mode = tl_set_grad_mode(false);
     tl_tensor *flat = grads_pack(k);
-    k->reducing = flat ? reduce_scatter_begin(flat, k->all->group.comm, k->all->overlaps) : NULL;
+    k->reducing = flat ? reduce_scatter_begin(flat, k->group->comm, k->all->overlaps) : NULL;
     k->n_waiting = k->n_members;
     k->is_done = true;
     bucket_release(k); /* no rule reads a parameter whose gradient is complete */
@@ -275,14 +278,14 @@ static bool reduce_begin(struct bucket *k) {
 
 static bool join_begin(struct bucket *k) {
     bool mode = tl_set_grad_mode(false);
-    k->joining = all_gather_begin(k->grad, k->all->group.comm, k->all->overlaps);
+    k->joining = all_gather_begin(k->grad, k->group->comm, k->all->overlaps);
     tl_set_grad_mode(mode);
     return k->joining != NULL;
 }
 
 static bool cross_begin(struct bucket *k) {
     bool mode = tl_set_grad_mode(false);
-    k->crossing = reduce_scatter_begin(k->grad, k->all->across.comm, k->all->overlaps);
+    k->crossing = reduce_scatter_begin(k->grad, k->across->comm, k->all->overlaps);
     k->is_crossed = true;
     tl_set_grad_mode(mode);
     return k->crossing != NULL;
@@ -293,9 +296,9 @@ static bool cross_end(struct bucket *k) {
     tl_scope scope = tl_scope_enter("reduce");
     if (!scope.depth) return false;
     bool mode = tl_set_grad_mode(false);
-    tl_tensor *part = reduce_scatter_end(k->crossing, k->all->across.comm);
+    tl_tensor *part = reduce_scatter_end(k->crossing, k->across->comm);
     k->crossing = NULL;
-    k->returning = part ? all_gather_begin(part, k->all->across.comm, k->all->overlaps) : NULL;
+    k->returning = part ? all_gather_begin(part, k->across->comm, k->all->overlaps) : NULL;
     tl_set_grad_mode(mode);
     return tl_scope_end(scope) && k->returning;
 }
@@ -316,7 +319,7 @@ static bool reduce_end(struct bucket *k) {
     tl_scope scope = tl_scope_enter("reduce");
     if (!scope.depth) return false;
     bool mode = tl_set_grad_mode(false);
-    tl_tensor *part = reduce_scatter_end(k->reducing, b->group.comm);
+    tl_tensor *part = reduce_scatter_end(k->reducing, k->group->comm);
     k->reducing = NULL;
     bool ok = part != NULL;
     if (ok && k->grad) ok = tl_add_(k->grad, part);
@@ -326,14 +329,14 @@ static bool reduce_end(struct bucket *k) {
         ok = k->grad && tl_keep(k->grad);
     }
     if (ok && b->mode == SHARDING_NONE && bucket_holding(k) != b->late_kind) ok = join_begin(k);
-    if (ok && b->across.size > 1 && b->is_last) ok = cross_begin(k);
+    if (ok && k->across->size > 1 && b->is_last) ok = cross_begin(k);
     tl_set_grad_mode(mode);
     return tl_scope_end(scope) && ok;
 }
 
 /* All parts; this rank's is a view of them. */
 static bool join_end(struct bucket *k) {
-    int64_t from = k->all->group.rank * k->part;
+    int64_t from = k->group->rank * k->part;
     tl_scope scope = tl_scope_enter("gather");
     if (!scope.depth) return false;
     k->whole = tl_set_purpose(all_gather_end(k->joining), TL_GRADIENT);
@@ -382,8 +385,8 @@ static bool bucket_reduce(struct bucket *k) {
 /* Sums of zero2 and zero3 that stages have made: none of their micro-batches is known to be the last. */
 static bool buckets_cross(struct buckets *b) {
     bool ok = true;
-    for (int i = b->n - 1; ok && b->across.size > 1 && i >= 0; i--) {
-        if (b->at[i].is_crossed) continue;
+    for (int i = b->n - 1; ok && i >= 0; i--) {
+        if (b->at[i].is_crossed || b->at[i].across->size == 1) continue;
         tl_scope scope = tl_scope_enter("reduce");
         ok = scope.depth && cross_begin(&b->at[i]);
         ok = scope.depth && tl_scope_end(scope) && ok;
@@ -540,9 +543,14 @@ static bool early_add(struct bucket_parts *early, const struct bucket *k) {
 
 /* Buckets do not reach beyond a block, so those of one block can be made by themselves. */
 bool buckets_take_block(struct buckets *b, tl_tensor **parameters, const int *kinds, int n,
-                        const struct mesh_group *group, const struct mesh_group *across) {
-    struct buckets one = {
-        .group = *group, .across = *across, .mode = SHARDING_ZERO3, .early.nothing = b->early.nothing};
+                        const struct mesh_group *group, const struct buckets_options *options) {
+    struct buckets one = {.group = *group,
+                          .across = options->across,
+                          .apart = options->apart,
+                          .alone.size = 1,
+                          .apart_kind = options->apart_kind,
+                          .mode = SHARDING_ZERO3,
+                          .early.nothing = b->early.nothing};
     size_t bytes = (size_t)n * (sizeof *one.at + sizeof *one.members);
     one.at = memory_new((size_t)n * sizeof *one.at);
     one.members = memory_new((size_t)n * sizeof *one.members);
@@ -574,6 +582,9 @@ bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, c
     *b = (struct buckets){.early = b->early,
                           .group = *group,
                           .across = options->across,
+                          .apart = options->apart,
+                          .alone.size = 1,
+                          .apart_kind = options->apart_kind,
                           .mode = mode,
                           .model = model,
                           .overlaps = options->overlaps,

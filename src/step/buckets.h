@@ -62,10 +62,11 @@ struct bucket {
     int n_members, n_waiting;      /* n_waiting: whose gradients backward has not made yet */
     int64_t length, used, part;    /* of the vector; up to the end of the last member, rounded up; of one rank's part */
     int block;                     /* of the model, whose parameters these are; -1: of none */
-    tl_tensor *flat;               /* (length) the parameters; NULL: they are not here (zero3) */
-    tl_tensor *own;                /* what this rank updates: flat, or its part, a view of flat except in zero3 */
-    tl_tensor *grad;               /* (part) sum over ranks; NULL: not yet */
-    tl_tensor *whole;              /* none: (length) the same of all parts */
+    const struct mesh_group *group, *across; /* ranks that divide it; and one of each such group: of `all` */
+    tl_tensor *flat;                         /* (length) the parameters; NULL: they are not here (zero3) */
+    tl_tensor *own;   /* what this rank updates: flat, or its part, a view of flat except in zero3 */
+    tl_tensor *grad;  /* (part) sum over ranks; NULL: not yet */
+    tl_tensor *whole; /* none: (length) the same of all parts */
     /* What is under way; NULL: nothing. */
     struct collective *reducing, *joining;   /* gradients: to their sums, and these to `whole` */
     struct collective *crossing, *returning; /* `grad`: to its sum across groups, and parts of this back to all */
@@ -91,6 +92,8 @@ struct buckets {
     int n;
     struct bucket_member *members;
     struct mesh_group group, across; /* ranks that divide buckets; one of each such group */
+    struct mesh_group apart, alone;  /* the same of buckets of apart_kind, which only they hold */
+    int apart_kind;
     enum sharding mode;
     bool sums_in_f32;     /* sums over micro-batches of gradients that are narrower: of parts from zero2 on, */
     bool has_member_sums; /* and of each member before */
@@ -111,6 +114,8 @@ struct buckets_options {
     bool sums_in_f32, overlaps;
     struct mesh_group across; /* of size 1: there is one group of ranks */
     int late_kind;            /* whose sums buckets_share needs, in parts; -1: none */
+    struct mesh_group apart;  /* ranks that hold, and divide, parameters of apart_kind, in the place of all */
+    int apart_kind;
 };
 
 /* The kind of its members that functions below take: kinds that differ above their lowest byte alone are kept apart, as
@@ -121,7 +126,7 @@ static inline int bucket_holding(const struct bucket *k) { return k->members[0].
 /* zero3, before buckets_make: takes a block's parameters, as the model is made, so that a rank never has those of two.
  * Buckets_make is then given the same parameters and kinds, of all blocks. */
 bool buckets_take_block(struct buckets *b, tl_tensor **parameters, const int *kinds, int n,
-                        const struct mesh_group *group, const struct mesh_group *across);
+                        const struct mesh_group *group, const struct buckets_options *options);
 /* Moves the parameters of a model into flat memory. Those of different `kinds` (NULL: they have none) are not in one
  * bucket. False: recorded, here and below; buckets_free it, before the model. */
 bool buckets_make(struct buckets *b, tl_module *model, tl_tensor **parameters, const int *kinds, int n,

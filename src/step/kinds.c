@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "account/load.h"
 #include "base/error.h"
 #include "base/json.h"
 
@@ -14,13 +15,16 @@ const char *kind_name(enum step_kind kind) { return names[kind]; }
 /* memset first: sums are compared as bytes. */
 static void sum_make(struct kind_sum *sum, const tl_ledger *ledger, const tl_device *device) {
     memset(sum, 0, sizeof *sum);
+    const bool has_load = ledger_has_load(ledger); /* then the data decides the rest */
     for (int p = 0; p < TL_PHASE_COUNT; p++) {
         tl_totals total = tl_ledger_total(ledger, p, NULL);
+        sum->calls[p] = total.calls;
+        if (has_load) continue;
         sum->flops[p] = total.flops;
         sum->bytes_read[p] = total.bytes_read;
         sum->bytes_written[p] = total.bytes_written;
-        sum->calls[p] = total.calls;
     }
+    if (has_load) return;
     sum->transfer_bytes = tl_ledger_transfer_bytes(ledger);
     for (int p = 0; p < TL_PURPOSE_COUNT; p++) sum->peak[p] = tl_ledger_peak(ledger, device, p);
     sum->peak_bytes = tl_ledger_peak(ledger, device, TL_ALL);

@@ -2,8 +2,8 @@
  *
  * A run of a million steps has four kinds. The ledger of the second step of a process is kept (in the first one
  * pools still grow), and of every other kind the first; each later one must have the same totals and peaks, which
- * follow from the requests alone, or the run reports it. The pool's reserved bytes are in the ledger that is kept,
- * but not compared: they depend on what ran between. */
+ * follow from the requests alone, or the run reports it; with experts on several ranks the same calls. The pool's
+ * reserved bytes are in the ledger that is kept, but not compared: they depend on what ran between. */
 #ifndef STEP_KINDS_H
 #define STEP_KINDS_H
 

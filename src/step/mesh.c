@@ -58,6 +58,21 @@ bool mesh_is_possible(const struct settings *s) {
     return ok;
 }
 
+static bool ep_check(const struct settings *s, int64_t dp) {
+    if (s->ep == 1) return s->ep_load == 1 || error_set(TL_ERROR_USE, "ep_load: has no use without --ep 2 or more");
+    if (s->tp > 1)
+        return error_set(TL_ERROR_USE,
+                         "ep: --tp %" PRId64 " divides each expert, and --ep %" PRId64
+                         " their number (need one of both)",
+                         s->tp, s->ep);
+    if (s->shard_group)
+        return error_set(TL_ERROR_USE, "ep: --shard-group divides the ranks of dp in another way (need one of both)");
+    return dp % s->ep == 0 || error_set(TL_ERROR_USE,
+                                        "ep: %" PRId64 " ranks of dp cannot be divided into groups of %" PRId64
+                                        " that share the experts (need --ep that divides them)",
+                                        dp, s->ep);
+}
+
 static bool product_check(const struct settings *s, int64_t others, int world) {
     int64_t size = s->dp * others;
     if (s->dp ? !world || size == world : world % others == 0) return true;
@@ -90,7 +105,7 @@ bool mesh_sizes(const struct settings *s, int world, int size[MESH_AXES]) {
                          "batch: %" PRId64 " sequences cannot be divided among %" PRId64
                          " ranks (need a multiple of %" PRId64 ", such as --batch %" PRId64 ")",
                          s->batch, dp, dp, (s->batch + dp - 1) / dp * dp);
-    if (!group_check(s, dp * s->cp)) return false;
+    if (!group_check(s, dp * s->cp) || !ep_check(s, dp)) return false;
     for (int axis = 0; axis < MESH_AXES; axis++)
         size[axis] = axis == MESH_DP ? (int)dp : (int)setting_of(s, (enum mesh_axis)axis);
     return true;
@@ -137,11 +152,25 @@ static bool sharded_make(struct mesh *m, int group) {
            part_make(m, all->rank % group, group, all->size / group, &m->across);
 }
 
+/* The ranks that divide the experts with this one, and those that have the same. */
+static bool experts_make(struct mesh *m, int n) {
+    const struct mesh_group *cp = &m->axis[MESH_CP], *dp = &m->axis[MESH_DP];
+    m->ep = (struct mesh_group){.size = 1};
+    m->experts = m->reduced;
+    if (n == 1) return true;
+    const int before = m->axis[MESH_TP].size, mine = dp->rank % n;
+    m->experts = (struct mesh_group){cp->rank + cp->size * (dp->rank / n), cp->size * dp->size / n, NULL};
+    const int first = m->rank - (m->reduced.rank - cp->size * mine) * before; /* of those that have the same */
+    m->experts.comm =
+        m->is_price ? tl_comm_price(m->experts.rank, m->experts.size) : tl_comm_split(m->world, first, m->experts.rank);
+    return m->experts.comm && part_make(m, m->reduced.rank - cp->size * mine, cp->size, n, &m->ep);
+}
+
 static bool groups_make(struct mesh *m, const struct settings *s, const int size[MESH_AXES]) {
     bool ok = true;
     for (int axis = 0; ok && axis < MESH_AXES; axis++) ok = group_make(m, size, 1u << axis, &m->axis[axis]);
     ok = ok && group_make(m, size, 1u << MESH_DP | 1u << MESH_CP, &m->reduced);
-    ok = ok && sharded_make(m, (int)s->shard_group);
+    ok = ok && sharded_make(m, (int)s->shard_group) && experts_make(m, (int)s->ep);
     if (!ok) mesh_close(m);
     return ok;
 }
@@ -167,6 +196,8 @@ bool mesh_price(struct mesh *m, const struct settings *s, int rank) {
 void mesh_close(struct mesh *m) {
     for (int axis = 0; axis < MESH_AXES; axis++) tl_comm_free(m->axis[axis].comm);
     if (m->sharded.comm != m->reduced.comm) tl_comm_free(m->sharded.comm);
+    if (m->experts.comm != m->reduced.comm) tl_comm_free(m->experts.comm);
+    tl_comm_free(m->ep.comm);
     tl_comm_free(m->across.comm);
     tl_comm_free(m->reduced.comm);
     tl_comm_free(m->world); /* which stays where its processes exist */

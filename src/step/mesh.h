@@ -10,8 +10,10 @@
  * The group of an axis are the ranks that differ on this axis alone, in its order. Gradients of a parameter are
  * summed over `reduced`: the ranks that hold the same part of the model and see other tokens, dp and cp together.
  * What --shard divides is divided among `sharded`: all of these, or with --shard-group N every N that follow each
- * other; then `across` are those that hold the same parts, one of each such group. A mesh is made of the processes
- * that were launched, or of processes that do not exist: then one process prices every rank. */
+ * other; then `across` are those that hold the same parts, one of each such group. With --ep N every N ranks of dp that
+ * follow each other, of one place on the other axes, are the group `ep` and divide the experts; `experts` are those of
+ * `reduced` that have the same ones, over which the experts' gradients are summed. A mesh is made of the processes that
+ * were launched, or of processes that do not exist: then one process prices every rank. */
 #ifndef STEP_MESH_H
 #define STEP_MESH_H
 
@@ -27,6 +29,7 @@ struct mesh {
         int rank, size;
         tl_comm *comm;
     } axis[MESH_AXES], reduced, sharded, across; /* sharded.comm may be that of `reduced`, across.comm NULL */
+    struct mesh_group ep, experts;               /* without ep: of this rank, with a comm of NULL; and `reduced` */
     bool is_price;                               /* the other ranks do not exist */
 };
 

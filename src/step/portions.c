@@ -69,7 +69,7 @@ bool portions_add(struct portions *p, const char *prefix, size_t prefix_length, 
                   const char *(*name_of)(const void *context, const tl_tensor *parameter), const void *context) {
     const struct naming names = {prefix, prefix_length, name_of, context};
     const struct buckets *b = k->all;
-    return pieces_add(p, &names, k, own, b->mode == SHARDING_NONE ? 0 : b->group.rank * k->part);
+    return pieces_add(p, &names, k, own, b->mode == SHARDING_NONE ? 0 : k->group->rank * k->part);
 }
 
 /* The parts of all ranks, one after another, on the first; `whole` has room for them, or for one elsewhere. */
@@ -90,7 +90,7 @@ bool portions_collect(struct portions *p, const char *prefix, size_t prefix_leng
                       tl_tensor *own, const char *(*name_of)(const void *context, const tl_tensor *parameter),
                       const void *context) {
     const struct naming names = {prefix, prefix_length, name_of, context};
-    const struct mesh_group *group = &k->all->group;
+    const struct mesh_group *group = k->group;
     size_t bytes = tl_bytes(own), all = group->rank ? bytes : bytes * (size_t)group->size;
     char *data = memory_new(all + 1);
     if (!data) return error_memory(all, "pieces of a checkpoint");

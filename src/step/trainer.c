@@ -91,7 +91,8 @@ static bool results_make(struct trainer *t) {
 }
 
 static struct mesh mesh_alone(void) {
-    struct mesh m = {.size = 1, .reduced.size = 1, .sharded.size = 1, .across.size = 1};
+    struct mesh m = {
+        .size = 1, .reduced.size = 1, .sharded.size = 1, .across.size = 1, .ep.size = 1, .experts.size = 1};
     for (int axis = 0; axis < MESH_AXES; axis++) m.axis[axis].size = 1;
     return m;
 }

@@ -122,7 +122,8 @@ static inline bool trainer_counts_rows(const struct trainer *t) {
 
 /* Whether ranks divide the model or its sequences: then it has no logits, and no text is sampled. */
 static inline bool trainer_is_divided(const struct trainer *t) {
-    return t->mesh.axis[MESH_TP].size > 1 || t->mesh.axis[MESH_CP].size > 1 || t->mesh.axis[MESH_PP].size > 1;
+    return t->mesh.axis[MESH_TP].size > 1 || t->mesh.axis[MESH_CP].size > 1 || t->mesh.axis[MESH_PP].size > 1 ||
+           t->mesh.ep.size > 1;
 }
 
 /* Everything that a step depends on: tensors by their file in a checkpoint, numbers as JSON. */

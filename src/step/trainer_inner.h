@@ -16,11 +16,13 @@ bool trainer_model_make(struct trainer *t);
 /* ---- trainer_optimizer.c ---- */
 
 /* How ranks of tp hold a parameter: parts, the same, or parts of which several hold the same. Two stages of pp hold the
- * one that they share, each a part or the whole of it: its gradient is summed apart from all others. */
-enum holding { HOLDS_PART, HOLDS_WHOLE, HOLDS_COPY, HOLDS_SHARED };
+ * one that they share, each a part or the whole of it: its gradient is summed apart from all others. Experts that ep
+ * divides have other ranks than other parameters. */
+enum holding { HOLDS_PART, HOLDS_WHOLE, HOLDS_COPY, HOLDS_SHARED, HOLDS_EXPERTS };
 enum holding trainer_holding(const struct trainer *t, const tl_tensor *parameter, const tl_shard *shard);
 /* Whose squares this rank counts in the norm, a bit each: what several ranks hold counts once. */
 unsigned trainer_holdings_counted(const struct trainer *t);
+struct buckets_options trainer_bucket_options(const struct trainer *t);
 const char *trainer_name_of(const void *trainer, const tl_tensor *parameter); /* one of the trainer's */
 bool trainer_is_by_member(const struct trainer *t); /* the optimizer has whole parameters, whatever buckets there are */
 bool trainer_is_schedule_free(const struct trainer *t);

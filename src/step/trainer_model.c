@@ -152,7 +152,8 @@ static bool block_take(void *context, tl_module *block) {
         kinds[n_parameters] = trainer_holding(t, list[i].tensor, list[i].shard);
         parameters[n_parameters++] = list[i].tensor;
     }
-    ok = ok && buckets_take_block(&t->buckets, parameters, kinds, n_parameters, &t->mesh.sharded, &t->mesh.across);
+    const struct buckets_options o = trainer_bucket_options(t);
+    ok = ok && buckets_take_block(&t->buckets, parameters, kinds, n_parameters, &t->mesh.sharded, &o);
     memory_free(parameters);
     memory_free(kinds);
     return ok;
@@ -189,7 +190,9 @@ bool trainer_model_make(struct trainer *t) {
                                   .cp = t->mesh.axis[MESH_CP].comm,
                                   .pp = t->mesh.axis[MESH_PP].comm,
                                   .has_sequence_parallel = s->sp,
-                                  .pp_chunks = (int)s->pp_chunks};
+                                  .pp_chunks = (int)s->pp_chunks,
+                                  .ep = t->mesh.ep.comm,
+                                  .ep_load = s->ep_load};
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (!trainer_model(s, &config, weights) || !trainer_can_hold(s, &config, weights, t->device) ||

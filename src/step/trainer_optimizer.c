@@ -116,6 +116,7 @@ static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_
 
 enum holding trainer_holding(const struct trainer *t, const tl_tensor *parameter, const tl_shard *shard) {
     if (parameter == t->shared) return HOLDS_SHARED;
+    if (shard && t->mesh.ep.size > 1) return HOLDS_EXPERTS; /* there is no tp beside it */
     if (t->mesh.axis[MESH_TP].size == 1) return HOLDS_PART;
     return !shard ? HOLDS_WHOLE : shard->n_copies > 1 ? HOLDS_COPY : HOLDS_PART;
 }
@@ -126,8 +127,8 @@ unsigned trainer_holdings_counted(const struct trainer *t) {
         if (t->shards[i] && t->shards[i]->n_copies > 1) n_copies = t->shards[i]->n_copies;
     /* the embedding, which tp divides */
     bool counts_shared = t->mesh.axis[MESH_PP].rank == 0;
-    return 1u << HOLDS_PART | (rank == 0 ? 1u << HOLDS_WHOLE : 0) | (rank % n_copies == 0 ? 1u << HOLDS_COPY : 0) |
-           (counts_shared ? 1u << HOLDS_SHARED : 0);
+    return 1u << HOLDS_PART | 1u << HOLDS_EXPERTS | (rank == 0 ? 1u << HOLDS_WHOLE : 0) |
+           (rank % n_copies == 0 ? 1u << HOLDS_COPY : 0) | (counts_shared ? 1u << HOLDS_SHARED : 0);
 }
 
 static bool parameters_list(struct trainer *t) {
@@ -155,12 +156,23 @@ static bool buckets_add(struct trainer *t) {
         const struct bucket *k = &t->buckets.at[i];
         tl_optimizer_options o = optimizer_options(t, &common, k->members[0].parameter);
         char name[32];
-        uint64_t before = k->own == k->flat ? 0 : (uint64_t)(t->mesh.sharded.rank * k->part);
+        uint64_t before = k->own == k->flat ? 0 : (uint64_t)(k->group->rank * k->part);
         uint64_t after = (uint64_t)k->used - before - (uint64_t)tl_numel(k->own); /* may wrap: the end is padding */
         snprintf(name, sizeof name, "bucket.%d", i);
         ok = optimizer_add_part(t->optimizer, name, k->own, &o, before, after);
     }
     return ok;
+}
+
+struct buckets_options trainer_bucket_options(const struct trainer *t) {
+    const struct settings *s = &t->settings;
+    return (struct buckets_options){.mode = (enum sharding)s->shard,
+                                    .sums_in_f32 = s->accum > 1 && recipe_sums_in_f32(t->recipe),
+                                    .overlaps = s->overlap,
+                                    .across = t->mesh.across,
+                                    .apart = t->mesh.experts,
+                                    .apart_kind = HOLDS_EXPERTS,
+                                    .late_kind = HOLDS_SHARED};
 }
 
 static bool buckets_begin(struct trainer *t) {
@@ -172,11 +184,7 @@ static bool buckets_begin(struct trainer *t) {
         const bool is_head = model_head_of(t->model) == t->parameters[i]; /* mup_channels gives it a learning rate */
         kinds[i] += BUCKET_GROUP * (2 * group_of(t, t->parameters[i]).index + (s->mup_channels && is_head));
     }
-    const struct buckets_options o = {.mode = (enum sharding)s->shard,
-                                      .sums_in_f32 = s->accum > 1 && recipe_sums_in_f32(t->recipe),
-                                      .overlaps = s->overlap,
-                                      .across = t->mesh.across,
-                                      .late_kind = HOLDS_SHARED};
+    const struct buckets_options o = trainer_bucket_options(t);
     bool ok = buckets_make(&t->buckets, t->model, t->parameters, kinds, t->n_parameters, &t->mesh.sharded, &o);
     memory_free(kinds);
     return ok;

@@ -61,7 +61,8 @@ static bool states_divide(struct trainer *t) {
 }
 
 bool trainer_states_make(struct trainer *t) {
-    if (t->dp.size == 1 || trainer_is_by_member(t)) return t->mesh.axis[MESH_TP].size == 1 || states_divide(t);
+    if (t->dp.size == 1 || trainer_is_by_member(t))
+        return (t->mesh.axis[MESH_TP].size == 1 && t->mesh.ep.size == 1) || states_divide(t);
     bool ok = pieces_of_states(t, &t->states, false) && pieces_of_weights(t, &t->weights, false);
     pieces_divide(t, &t->states);
     pieces_divide(t, &t->weights);
@@ -70,8 +71,8 @@ bool trainer_states_make(struct trainer *t) {
 
 /* ---- Files ---- */
 
-/* Stages of pp write what they hold; where sharding divides that among ranks, each its own part. Where tp divides it,
- * too, one rank collects both. */
+/* Stages of pp write what they hold; where sharding divides that among ranks, each its own part. Where tp or ep divides
+ * it, too, one rank collects both. */
 static void files_name(struct trainer *t, const struct trainer_part parts[TRAINER_PARTS]) {
     static const char *const stems[TRAINER_PARTS] = {"model", "optimizer"};
     const struct mesh_group *pp = &t->mesh.axis[MESH_PP];
@@ -83,9 +84,10 @@ static void files_name(struct trainer *t, const struct trainer_part parts[TRAINE
 }
 
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) {
-    bool has_tp = t->mesh.axis[MESH_TP].size > 1, is_divided = t->buckets.mode != SHARDING_NONE;
+    bool is_joined = t->mesh.axis[MESH_TP].size > 1 || t->mesh.ep.size > 1;
+    bool is_divided = t->buckets.mode != SHARDING_NONE;
     if (!buckets_settle(&t->buckets)) return false;
-    parts[0] = (struct trainer_part){.is_others = t->dp.rank > 0, .is_joined = has_tp};
+    parts[0] = (struct trainer_part){.is_others = t->mesh.experts.rank > 0, .is_joined = is_joined};
     parts[1] = parts[0];
     parts[0].tensors = tl_module_list(t->model, &parts[0].n);
     parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);

@@ -247,10 +247,11 @@ static bool results_take(struct trainer *t, int64_t step, float values[TRAINER_R
            error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
 }
 
-/* Steps repeat, and a device may make use of it. Not where each call is timed: it is queued by itself then. */
+/* Steps repeat, and a device may make use of it. Not where each call is timed: it is queued by itself then; nor where
+ * experts are given other numbers of rows in each. */
 static bool repeat_begin(const struct trainer *t) {
     const struct device_functions *f = t->device->functions;
-    bool begins = f->repeat_begin && !t->settings.graphs && !ledger_is_profiling;
+    bool begins = f->repeat_begin && !t->settings.graphs && !ledger_is_profiling && t->mesh.ep.size == 1;
     if (begins) f->repeat_begin(t->device);
     return begins;
 }

@@ -76,11 +76,15 @@ struct run_summary {
         double steps_s, comm_s, exposed_s; /* as times.steps_s; messages were under way; of this, steps waited */
     } ranks[RUN_RANKS];                    /* of all ranks, or of the first RUN_RANKS */
     struct run_rank mean_rank;
-    int slowest_rank;  /* the one that others wait for: the most time in steps that it does not wait for messages */
-    double imbalance;  /* how much longer that is than the ranks' mean: 0.1 is a tenth */
-    double sent_bytes; /* in a step, by the rank that sends the most */
-    char problem[256]; /* where the run's steps differ, or why it ended; "": nothing */
-    char *text;        /* the last sample, or NULL; free() it */
+    int slowest_rank; /* the one that others wait for: the most time in steps that it does not wait for messages */
+    double imbalance; /* how much longer that is than the ranks' mean: 0.1 is a tenth */
+    /* ep: rows that the experts of the rank with the most were given, in units of an even share; the most of any rank
+     * in one layer of one micro-batch. 0: experts are not divided */
+    double load, load_most;
+    int loaded_rank;
+    double sent_bytes;      /* in a step, by the rank that sends the most */
+    char problem[256];      /* where the run's steps differ, or why it ended; "": nothing */
+    char *text;             /* the last sample, or NULL; free() it */
     struct profile profile; /* of the steps that were timed; profile_free() it */
 };
 

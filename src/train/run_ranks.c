@@ -13,6 +13,8 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "step/price.h"
+#include "nn/model.h"
+#include "nn/module.h"
 #include "nn/model_parallel.h"
 #include "train/identity.h"
 #include "train/run_parts.h"
@@ -231,19 +233,19 @@ struct gathered {
     struct joined of_tp;
 };
 
-/* Whole tensors in place of the parts that ranks of tp hold, and of those that sharding leaves of them; the first of
- * these ranks saves them. */
+/* Whole tensors in place of the parts that ranks of tp and ep hold, and of those that sharding leaves of them; the
+ * first of these ranks saves them. */
 static bool part_join(struct run *r, struct trainer_part *part, int index, struct gathered *g) {
     if (part->is_portions) {
         if (!run_agree(r, trainer_collect(r->trainer, index, &g->of_dp))) return false;
         part->tensors = g->of_dp.at;
         part->n = (int)g->of_dp.n;
-        part->is_others = r->mesh.reduced.rank > 0;
+        part->is_others = r->mesh.experts.rank > 0;
     }
     if (part->is_others) return true;
     bool ok = joined_make(&g->of_tp, part->tensors, part->n);
     part->tensors = g->of_tp.list;
-    part->is_others = r->mesh.axis[MESH_TP].rank > 0;
+    part->is_others = r->mesh.axis[MESH_TP].rank > 0 || r->mesh.ep.rank > 0;
     return ok;
 }
 
@@ -292,6 +294,7 @@ struct rank_words {
     struct run_rank times;
     int64_t differences;
     char problem[160], host[64];
+    double load, load_most; /* of experts, in units of an even share */
 };
 
 static double own_s(const struct run_rank *k) { return k->steps_s - k->exposed_s; }
@@ -335,13 +338,19 @@ bool run_ranks_finish(struct run *r) {
     const struct mesh *m = &r->mesh;
     struct run_summary *s = r->summary;
     if (m->size <= 1) return true;
-    struct rank_words mine = {{s->times.steps_s, r->comm.busy_s, r->comm.exposed_s}, s->differences, "", ""};
+    struct rank_words mine = {{s->times.steps_s, r->comm.busy_s, r->comm.exposed_s}, s->differences, "", "", 0, 0};
+    const struct dispatch_load *load = r->trainer ? &((const struct model *)r->trainer->model->state)->load : NULL;
+    if (load && load->n_even) mine.load = (double)load->n_rows / (double)load->n_even, mine.load_most = load->most;
     gethostname(mine.host, sizeof mine.host - 1);
     struct rank_words *all = memory_new((size_t)m->size * sizeof *all);
     text_copy(mine.problem, sizeof mine.problem, s->problem);
     bool ok = all ? mesh_share(m, &mine, sizeof mine, all) : error_memory(sizeof mine, "words of other ranks");
     s->n_ranks = m->size;
     if (ok) times_collect(s, all, m->size);
+    for (int k = 0; ok && k < m->size; k++) {
+        if (all[k].load > s->load) s->load = all[k].load, s->loaded_rank = k;
+        s->load_most = fmax(s->load_most, all[k].load_most);
+    }
     if (ok && run_is_first(r) && r->n_timed) ok = folder_put(&r->folder, RUN_RANKS_FILE, ranks_text(r, all));
     for (int k = 0; ok && k < m->size; k++) {
         if (!(all[k].differences > 0 || *all[k].problem) || *s->problem || s->differences > 0) continue;

@@ -284,8 +284,8 @@ static bool weights_gather(struct run *r, struct joined *whole) {
     struct portions collected = {0};
     tl_named_tensor *list = NULL;
     int n = 0;
-    bool is_near = r->mesh.reduced.rank == 0; /* the first rank, and those that hold the other parts of its model */
-    bool is_stage = is_near && r->mesh.axis[MESH_TP].rank == 0; /* has all parts of a stage */
+    bool is_near = r->mesh.experts.rank == 0; /* the first rank, and those that hold the other parts of its model */
+    bool is_stage = is_near && r->mesh.axis[MESH_TP].rank == 0 && r->mesh.ep.rank == 0; /* has all parts of a stage */
     bool ok = run_agree(r, weights_list(r, &collected, &list, &n));
     ok = ok && run_agree(r, !is_near || joined_make(whole, list, n));
     if (ok && pp->size > 1)

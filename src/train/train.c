@@ -144,6 +144,8 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
         put_number(o, "communication_s", m->mean_rank.comm_s, &ok);
         put_number(o, "exposed_s", m->mean_rank.exposed_s, &ok);
         put_number(o, "imbalance", m->imbalance, &ok);
+        if (m->load > 0) put_number(o, "expert_load", m->load, &ok);
+        if (m->load > 0) put_number(o, "expert_load_most", m->load_most, &ok);
         put(o, "by_rank", ranks_json(m), &ok);
     }
     if (m->was_done) put(o, "was_done", json_true(), &ok);
