@@ -1009,18 +1009,21 @@ typedef enum tl_format {
     TL_MXFP8_E5M2, /* f8 values, one f8e8m0 scale per 32: 8.25 bits per element */
     TL_MXFP4,      /* f4e2m1 values, one f8e8m0 scale per 32: 4.25 bits */
     TL_NVFP4,      /* f4e2m1 values, one f8e4m3 scale per 16, one f32 per tensor: 4.5 bits */
+    TL_NF4,        /* codes of 16 quantiles of the normal distribution, two in a u8, one f32 scale per 64: 4.5 bits */
     TL_FORMAT_COUNT
 } tl_format;
 typedef struct tl_quantized {
     tl_format format;
-    tl_tensor *values, *scales, *tensor_scale; /* (...,C), (...,C/block), () or NULL; owned by the scope */
+    tl_tensor *values, *scales, *tensor_scale; /* (...,C), NF4 (...,C/2); (...,C/block); () or NULL; of the scope */
 } tl_quantized;
 TL_API const char *tl_format_name(tl_format format); /* "mxfp4"; "?" if it is not a format */
-TL_API int tl_format_block(tl_format format);        /* 32, or 16 */
-/* x (...,C), a float; C a multiple of the block. Scales follow the OCP MX rule, 2^(floor(log2 amax) - emax). In NVFP4
- * the tensor's scale is amax / (448 x 6), and a block's scale is its amax / 6 divided by that. Values saturate in every
- * mode; TL_STOCHASTIC takes one word of the generator per element. A block with an infinity or a NaN becomes all NaN
- * (its scale is NaN) and does not affect other blocks. No gradient flows. docs/dtypes.md has error bounds. */
+TL_API int tl_format_block(tl_format format);        /* 32, 16 or 64 */
+/* x (...,C), a float; C a multiple of the block. Scales follow the OCP MX rule, 2^(floor(log2 amax) - emax). In
+ * NVFP4 the tensor's scale is amax / (448 x 6), and a block's scale is its amax / 6 divided by that. Values saturate
+ * in every mode; TL_STOCHASTIC takes one word of the generator per element. NF4's scale is amax, a code's value the
+ * nearest to x / amax; it is rounded to nearest only, and packed as in bitsandbytes. A block with an infinity or a
+ * NaN becomes all NaN (its scale is NaN) and does not affect other blocks. No gradient flows. docs/dtypes.md has
+ * error bounds. */
 TL_API bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized);
 /* value x scale, rounded once to dtype (a float that is not for storage only). */
 TL_API tl_tensor *tl_dequantize(const tl_quantized *quantized, tl_dtype dtype);

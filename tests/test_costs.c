@@ -1206,7 +1206,9 @@ static void block_formats_count_values_and_scales(void **state) {
     COST(tl_dequantize(&q, TL_BF16), "dequantize", 256, 128 + 8, 512);
     COST(tl_quantize(x, TL_NVFP4, TL_NEAREST, &q), "quantize", 3 * 256, 1024,
          128 + 16 + 4); /* the tensor's largest too; 16 scales, one f32 */
-    COST(tl_dequantize(&q, TL_BF16), "dequantize", 256 + 16, 128 + 16 + 4, 512); /* 16 products of scales */
+    COST(tl_dequantize(&q, TL_BF16), "dequantize", 256 + 16, 128 + 16 + 4, 512);          /* 16 products of scales */
+    COST(tl_quantize(x, TL_NF4, TL_NEAREST, &q), "quantize", 2 * 256, 1024, 128 + 4 * 4); /* two codes a byte */
+    COST(tl_dequantize(&q, TL_BF16), "dequantize", 256, 128 + 4 * 4, 512);
 }
 
 /* x (8,4), up and gate (6,4), down (5,6), f32; n = 8 rows */

@@ -145,7 +145,7 @@ static void wrong_patterns_are_refused(void **state) {
 static tl_model_config wide_model(void) {
     tl_model_config c;
     assert_true(tl_model_preset("tiny", &c));
-    c.n_layers = 2, c.n_heads = c.n_kv_heads = 2, c.channels = 32, c.head_size = 16, c.ff = 64, c.context = 32;
+    c.n_layers = 2, c.n_heads = c.n_kv_heads = 2, c.channels = 64, c.head_size = 32, c.ff = 128, c.context = 32;
     return c;
 }
 
@@ -205,7 +205,7 @@ static void adapters_alone_are_trained(void **state) {
     base_begin();
     wide_model_write();
     adapters_are_trained(TL_LLAMA, "bf16", true, "all-linear", "nvfp4");
-    adapters_are_trained(TL_LLAMA, "fp32", false, "q_proj", "mxfp8");
+    adapters_are_trained(TL_LLAMA, "fp32", false, "q_proj", "nf4");
     adapters_are_trained(TL_LLAMA, "fp32", false, "all-linear", "none");
     adapters_are_trained(TL_GPT2, "bf16", true, "c_attn,*h.1.mlp.c_fc", "none");
     adapters_are_trained(TL_MIXTRAL, "fp8", false, "q_proj", "none");
@@ -267,9 +267,9 @@ static tl_tensor *loss_of(tl_module *model) {
 /* The same bits as the weights that the blocks stand for: loss, and gradients of the adapters. Merged, too. */
 static void blocks_multiply_as_their_weights(void **state) {
     (void)state;
-    static const tl_format formats[] = {TL_MXFP8_E4M3, TL_MXFP4, TL_NVFP4};
+    static const tl_format formats[] = {TL_MXFP8_E4M3, TL_MXFP4, TL_NVFP4, TL_NF4};
     const tl_model_config c = wide_model();
-    for (int f = 0; f < 3; f++) {
+    for (int f = 0; f < 4; f++) {
         tl_scope scope = tl_scope_begin();
         tl_module *blocks = adapted_model(&c, formats[f], true, f == 2),
                   *plain = adapted_model(&c, formats[f], false, f == 2);
@@ -292,7 +292,7 @@ static void blocks_multiply_as_their_weights(void **state) {
     }
 }
 
-/* Half a byte and a byte for each 32 numbers. */
+/* Half a byte, and a byte for each 32 numbers or 4 for each 64. */
 static void blocks_cost_their_bytes(void **state) {
     (void)state;
     int64_t n_trained;
@@ -305,6 +305,8 @@ static void blocks_cost_their_bytes(void **state) {
     set(&s, "lora_base", "mxfp4");
     const uint64_t n = (uint64_t)(c.n_layers * (4 * c.channels * c.channels + 3 * c.channels * c.ff));
     expect_equal(priced(&s, TL_PARAMETER, &n_trained), wide - 2 * n + n / 2 + n / 32);
+    set(&s, "lora_base", "nf4");
+    expect_equal(priced(&s, TL_PARAMETER, &n_trained), wide - 2 * n + n / 2 + 4 * n / 64);
     base_end();
 }
 

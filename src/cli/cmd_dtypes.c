@@ -32,7 +32,7 @@ static double stored(double value, tl_dtype dtype) {
 static double digits(const struct dtype_info *info) { return (info->mantissa_bits + 1) * log10(2); }
 
 static double format_bits(const struct format_info *f) {
-    return dtype_info(f->values)->bits + (double)dtype_info(f->scales)->bits / f->block;
+    return dtype_info(f->values)->bits / (f->has_codes ? 2.0 : 1.0) + (double)dtype_info(f->scales)->bits / f->block;
 }
 
 /* ---- Text ---- */

@@ -46,6 +46,12 @@ tl_tensor *tl_round_to(tl_tensor *x, tl_dtype dtype, tl_rounding mode) {
 
 /* ---- quantize: x -> values, scales [, tensor_scale] ---- */
 
+/* x's shape, with half of the last axis where two values share an element. */
+static void values_shape(const struct format_info *format, int rank, const int64_t *shape, int64_t *values) {
+    memcpy(values, shape, (size_t)rank * sizeof *shape);
+    if (format->has_codes) values[rank - 1] /= 2;
+}
+
 /* x's shape with the last axis counted in blocks. */
 static void scales_shape(const struct format_info *format, int rank, const int64_t *shape, int64_t *scales) {
     memcpy(scales, shape, (size_t)rank * sizeof *shape);
@@ -72,11 +78,12 @@ static bool has_blocks(const tl_call *c) {
 static bool quantize_shape(tl_call *c) {
     const struct format_info *format = format_of(c);
     const tl_tensor *x = c->input[0];
-    int64_t scales[TL_MAX_RANK];
+    int64_t scales[TL_MAX_RANK], values[TL_MAX_RANK];
     if (!has_blocks(c)) return false;
+    values_shape(format, x->rank, x->shape, values);
     scales_shape(format, x->rank, x->shape, scales);
     c->n_outputs = format->has_tensor_scale ? 3 : 2;
-    return call_output(c, 0, format->values, x->rank, x->shape) && call_output(c, 1, format->scales, x->rank, scales) &&
+    return call_output(c, 0, format->values, x->rank, values) && call_output(c, 1, format->scales, x->rank, scales) &&
            (c->n_outputs == 2 || call_output(c, 2, TL_F32, 0, NULL));
 }
 /* the largest of the block and a division for each element; the largest of the tensor, if it is needed */
@@ -91,8 +98,9 @@ const tl_op op_quantize = {RECORD(KERNEL, quantize, 3),
                            .shape = quantize_shape,
                            .cost = quantize_cost,
                            .workspace = quantize_workspace,
-                           .shapes = "x (...,C) -> values (...,C), scales (...,C/block) [, tensor_scale ()]",
-                           .dtypes = "floats to f8e4m3, f8e5m2 or f4e2m1, with f8e8m0 or f8e4m3 scales",
+                           .shapes =
+                               "x (...,C) -> values (...,C) or (...,C/2), scales (...,C/block) [, tensor_scale ()]",
+                           .dtypes = "floats to f8e4m3, f8e5m2, f4e2m1 or u8, with f8e8m0, f8e4m3 or f32 scales",
                            .flops = "2 per element, 3 with a tensor scale"};
 
 static bool format_check(const char *what, tl_format format) {
@@ -102,6 +110,9 @@ static bool format_check(const char *what, tl_format format) {
 /* The call of quantize or fake_quantize; numbers are taken from the generator once it has succeeded. */
 static bool quantize_apply(tl_call *c, const tl_op *op, tl_tensor **x, tl_format format, tl_rounding mode) {
     if (!tensor_check(*x, op->name) || !mode_check(op->name, mode) || !format_check(op->name, format)) return false;
+    if (format_info(format)->has_codes && mode == TL_STOCHASTIC)
+        return error_set(TL_ERROR_USE, "%s: %s is rounded to nearest (need TL_NEAREST)", op->name,
+                         format_info(format)->name);
     struct attr_quantize a;
     memset(&a, 0, sizeof a);
     a.format = format;
@@ -154,28 +165,33 @@ static bool dequantize_shape(tl_call *c) {
     const struct attr_dequantize *a = c->attr;
     const struct format_info *format = format_info(a->format);
     const tl_tensor *values = c->input[0], *scales = c->input[1];
-    int64_t wanted[TL_MAX_RANK];
+    int64_t wanted[TL_MAX_RANK], wide[TL_MAX_RANK];
     if (values->dtype != format->values || scales->dtype != format->scales)
         return call_fail(c, "%s has %s values and %s scales", format->name, tl_dtype_name(format->values),
                          tl_dtype_name(format->scales));
-    if (values->rank == 0 || values->shape[values->rank - 1] % format->block)
-        return call_fail(c, "the last axis must be a multiple of %d", format->block);
-    scales_shape(format, values->rank, values->shape, wanted);
-    if (!shape_equal(scales->rank, scales->shape, values->rank, wanted))
+    const int rank = values->rank, per_value = format->has_codes ? 2 : 1;
+    if (rank == 0 || values->shape[rank - 1] % (format->block / per_value))
+        return call_fail(c, "the last axis must be a multiple of %d", format->block / per_value);
+    memcpy(wide, values->shape, (size_t)rank * sizeof *wide);
+    wide[rank - 1] *= per_value;
+    scales_shape(format, rank, wide, wanted);
+    if (!shape_equal(scales->rank, scales->shape, rank, wanted))
         return call_fail(c, "one scale per %d values of the last axis", format->block);
     if (c->n_inputs == 3 && (c->input[2]->dtype != TL_F32 || c->input[2]->rank != 0))
         return call_fail(c, "the tensor's scale must be an f32 scalar");
-    return call_output(c, 0, a->dtype, values->rank, values->shape);
+    return call_output(c, 0, a->dtype, rank, wide);
 }
 /* value x scale; with a tensor scale, scale x tensor scale first, once per block */
 static void dequantize_cost(const tl_call *c, struct cost *cost) {
-    const count n = (uint64_t)c->input[0]->numel;
+    const struct attr_dequantize *a = c->attr;
+    const count n = (uint64_t)c->input[0]->numel * (format_info(a->format)->has_codes ? 2 : 1);
     cost_traffic(c, cost, n + (c->n_inputs == 3 ? (count)(uint64_t)c->input[1]->numel : 0));
 }
 const tl_op op_dequantize = {RECORD(KERNEL, dequantize, 1),
                              .shape = dequantize_shape,
                              .cost = dequantize_cost,
-                             .shapes = "values (...,C), scales (...,C/block) [, tensor_scale ()] -> (...,C)",
+                             .shapes =
+                                 "values (...,C) or (...,C/2), scales (...,C/block) [, tensor_scale ()] -> (...,C)",
                              .dtypes = "the dtypes of a format to f64, f32, f16, bf16, f8e4m3, f8e5m2",
                              .flops = "1 per element, and 1 per block with a tensor scale"};
 

@@ -248,10 +248,11 @@ struct attr_cast {
     tl_generator generator;
 };
 
-/* quantize (x any (...,C)) -> values (...,C), scales (...,C/block) [, tensor_scale ()]: the rule of tensor/format.h,
- * in f64. TL_STOCHASTIC: element i in row-major order takes word generator.index + i. Where there is a tensor scale,
- * the workspace has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes. fake_quantize (x any
- * (...,C)) -> out dense, x's dtype: what dequantize makes of these, bit for bit. The same workspace. */
+/* quantize (x any (...,C)) -> values (...,C), or (...,C/2) of codes, scales (...,C/block) [, tensor_scale ()]: the
+ * rule of tensor/format.h, in f64. TL_STOCHASTIC: element i in row-major order takes word generator.index + i. Where
+ * there is a tensor scale, the workspace has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes.
+ * fake_quantize (x any (...,C)) -> out dense, x's dtype: what dequantize makes of these, bit for bit. The same
+ * workspace. */
 #define QUANTIZE_CHUNK 256
 struct attr_quantize {
     tl_format format;
@@ -259,8 +260,8 @@ struct attr_quantize {
     tl_generator generator;
 };
 
-/* dequantize (values dense (...,C), scales dense (...,C/block) [, tensor_scale ()]) -> out of attr.dtype: value * scale
- * [* tensor_scale], which f64 holds exactly, rounded once */
+/* dequantize (values dense, (...,C) or (...,C/2), scales dense (...,C/block) [, tensor_scale ()]) -> out of
+ * attr.dtype: value * scale [* tensor_scale], which f64 holds exactly, rounded once */
 struct attr_dequantize {
     tl_format format;
     tl_dtype dtype;

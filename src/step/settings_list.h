@@ -81,7 +81,7 @@ INTEGER(lora, IDENTITY, 0, 0, 65536, "rank of adapters (LoRA) beside the weights
 REAL(lora_alpha, IDENTITY, 0, 0, 1e6, "lora: what adapters add is multiplied by lora_alpha / lora; 0: twice the rank")
 REAL(lora_dropout, IDENTITY, 0, 0, 0.99, "lora: dropout probability of what adapters read")
 WORD(lora_targets, IDENTITY, "all-linear", "lora: layers that get an adapter: names or their ends, such as q_proj,v_proj (* stands for any characters); all-linear: every linear layer but the head")
-CHOICE(lora_base, IDENTITY, "none", "none|mxfp8|mxfp4|nvfp4", "lora: block-scaled format in which the frozen weights of linear layers are kept (QLoRA), about 8, 4 and 4.5 bits a number")
+CHOICE(lora_base, IDENTITY, "none", "none|mxfp8|mxfp4|nvfp4|nf4", "lora: block-scaled format in which the frozen weights of linear layers are kept (QLoRA), about 8, 4, 4.5 and 4.5 bits a number")
 TRUTH(dora, IDENTITY, false, "lora: also train the length of each row of the weights (DoRA)")
 
 GROUP("Memory")

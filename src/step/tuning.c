@@ -71,7 +71,7 @@ static bool is_trained(const struct settings *s, const char *name) {
 enum { STREAM_ADAPTER = 4 };
 
 bool tuning_narrow(tl_module *part, const struct settings *s) {
-    static const tl_format formats[] = {TL_FORMAT_COUNT, TL_MXFP8_E4M3, TL_MXFP4, TL_NVFP4};
+    static const tl_format formats[] = {TL_FORMAT_COUNT, TL_MXFP8_E4M3, TL_MXFP4, TL_NVFP4, TL_NF4};
     return !s->lora_base || linear_set_format(part, formats[s->lora_base]);
 }
 

@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-#define ROW(number, name, values, scales, block, max_exponent, has_tensor_scale) \
-    [number] = {name, values, scales, block, max_exponent, has_tensor_scale},
+#define ROW(number, name, values, scales, block, max_exponent, has_tensor_scale, has_codes) \
+    [number] = {name, values, scales, block, max_exponent, has_tensor_scale, has_codes},
 static const struct format_info format_table[TL_FORMAT_COUNT] = {FORMAT_LIST(ROW)};
 
 const struct format_info *format_info(tl_format format) {

@@ -82,7 +82,7 @@ def question(number):
         maybe(0.5, "--shard", r.choice("zero1 zero2 zero3".split()))
         maybe(0.2, "--fabric", r.choice(["p4d", "ethernet"]))
     if "--devices" not in args and r.random() < 0.25:  # a part of the parameters is trained
-        args += r.choice([["--lora", "8"], ["--lora", "16", "--lora-base", r.choice("nvfp4 mxfp8 mxfp4".split())],
+        args += r.choice([["--lora", "8"], ["--lora", "16", "--lora-base", r.choice("nvfp4 mxfp8 mxfp4 nf4".split())],
                           ["--lora", "4", "--lora-alpha", "32"], ["--train-only", "*norm*"], ["--freeze", "*.0.*"]])
     maybe(0.03, "--batch", r.choice(["x", "0", "1e30"]))  # which is refused
     maybe(0.02, "--model", "llama-4")

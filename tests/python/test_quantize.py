@@ -340,7 +340,7 @@ def test_the_command_tells_what_numpy_and_torch_tell():
     by_name = {row["name"]: row for row in answer["dtypes"]}
     assert by_name["f16"]["stored_1e-8"] == 0 and by_name["bf16"]["stored_1e-8"] > 0
     assert {f["name"]: f["bits"] for f in answer["formats"]} == \
-        {"mxfp8_e4m3": 8.25, "mxfp8_e5m2": 8.25, "mxfp4": 4.25, "nvfp4": 4.5}
+        {"mxfp8_e4m3": 8.25, "mxfp8_e5m2": 8.25, "mxfp4": 4.25, "nvfp4": 4.5, "nf4": 4.5}
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="no program beside the library")
@@ -349,3 +349,48 @@ def test_the_command_prints_a_row_per_dtype_and_refuses_other_options():
     assert len([line for line in text_.splitlines() if line.startswith(("f", "b", "i", "u"))]) == len(NUMPY_DTYPES) + 1
     wrong = subprocess.run([PROGRAM, "dtypes", "--yaml"], capture_output=True, text=True)
     assert wrong.returncode == 1 and "--yaml" in wrong.stderr and not wrong.stdout
+
+
+# ---- NF4
+
+def test_nf4_is_that_of_bitsandbytes():
+    package = pytest.importorskip("bitsandbytes.functional")
+    x = np.random.default_rng(20).standard_normal((64, 256)).astype(np.float32)
+    theirs, state = package.quantize_4bit(torch.from_numpy(x), blocksize=64, quant_type="nf4")
+    q, (values, scales) = quantize(tl.tensor(x), "NF4")
+    assert np.array_equal(raw(values), theirs.numpy().reshape(-1))
+    assert np.array_equal(scales.numpy().reshape(-1), state.absmax.numpy())
+    assert np.array_equal(tl.dequantize(q, np.dtype("float32")).numpy(), package.dequantize_4bit(theirs, state).numpy())
+
+
+# The values of bitsandbytes.
+NF4 = np.array([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+                -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+                0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+                0.7229568362236023, 1.0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_nf4_is_the_nearest_of_its_table(dtype):
+    table = NF4
+    x = np.random.default_rng(21).standard_normal((24, 192)).astype(np.dtype(dtype))
+    x[3, :64], x[4, 5], x[5, 64] = 0, np.inf, np.nan
+    q, (values, scales) = quantize(tl.tensor(x), "NF4")
+    blocks = x.astype(np.float64).reshape(-1, 64)
+    amax = np.abs(blocks).max(1)
+    with np.errstate(invalid="ignore"):
+        want = np.abs((blocks / amax[:, None])[..., None] - table).argmin(-1)
+    want[~np.isfinite(amax) | (amax == 0)] = 7
+    packed = raw(values)
+    assert np.array_equal(np.stack([packed >> 4, packed & 15], -1).reshape(-1, 64), want)
+    assert np.array_equal(scales.numpy().reshape(-1), np.where(np.isfinite(amax), amax, np.nan).astype("f4"),
+                          equal_nan=True)
+    exact = table[want] * scales.numpy().reshape(-1, 1).astype(np.float64)
+    for out in ("float32", "bfloat16"):
+        back = tl.dequantize(q, np.dtype(out)).numpy().reshape(-1, 64)
+        assert np.array_equal(back, exact.astype(np.float32) if out == "float32" else exact.astype(np.dtype(out)),
+                              equal_nan=True)
+    is_number = np.isfinite(amax) & (amax > 0)
+    assert (np.abs(exact - blocks)[is_number] / amax[is_number, None]).max() < 0.1520
+    with pytest.raises(TallyError, match="nf4 is rounded to nearest"):
+        quantize(tl.tensor(x), "NF4", "STOCHASTIC")

@@ -1927,12 +1927,16 @@ const struct sample samples_quantize[] = {
     {"expanded", ROUNDS, .call = quantize_call, .in = {IN(CONSTANT, EXPANDED, 3, 32)}, .n = {TL_MXFP4, TL_SATURATE}},
     {"no rows", ROUNDS, .call = quantize_call, .in = {K(0, 32)}, .n = {TL_MXFP4}},
     {"no columns", ROUNDS, .call = quantize_call, .in = {K(3, 0)}, .n = {TL_NVFP4}},
+    {"nf4, permuted", ROUNDS, .call = quantize_call, .in = {IN(CONSTANT, PERMUTED, 3, 128)}, .n = {TL_NF4}},
+    {"nf4, sliced", ROUNDS, DT_ARITHMETIC, .call = quantize_call, .in = {IN(CONSTANT, SLICED, 2, 2, 64)}, .n = {TL_NF4, TL_SATURATE}},
+    {"large nf4", ROUNDS | LARGE, .call = quantize_call, .in = {K(70, 320)}, .n = {TL_NF4}},
+    {"nf4, stochastic", 0, .call = quantize_call, .in = {K(64)}, .n = {TL_NF4, TL_STOCHASTIC}, .error = "nf4 is rounded to nearest"},
     {"large mxfp8", ROUNDS | LARGE, .call = quantize_call, .in = {K(70, 320)}, .n = {TL_MXFP8_E4M3, TL_STOCHASTIC}},
     {"large nvfp4", ROUNDS | LARGE, .call = quantize_call, .in = {K(70, 320)}, .n = {TL_NVFP4}},
     {"a part of a block", 0, .call = quantize_call, .in = {K(3, 40)}, .n = {TL_MXFP4}, .error = "the last axis has 40 elements, mxfp4 has blocks of 32"},
     {"scalar", 0, .call = quantize_call, .in = {SCALAR(CONSTANT)}, .n = {TL_MXFP4}, .error = "a scalar has no blocks"},
     {"integers", 0, .call = quantize_call, .in = {IN(I32, DENSE, 32)}, .n = {TL_MXFP4}, .error = "not implemented for int32"},
-    {"no such format", 0, .call = quantize_call, .in = {K(32)}, .n = {4}, .error = "quantize: no format has the number 4"},
+    {"no such format", 0, .call = quantize_call, .in = {K(32)}, .n = {5}, .error = "quantize: no format has the number 5"},
     END};
 
 CALL(fake_quantize_call) { return one(out, tl_fake_quantize(in[0], (tl_format)s->n[0], (tl_rounding)s->n[1])); }
@@ -1947,11 +1951,12 @@ const struct sample samples_fake_quantize[] = {
     {"nvfp4, reversed, stochastic", ROUNDS | GRAD, .call = fake_quantize_call, .in = {IN(FLOAT, REVERSED, 3, 48)}, .n = {TL_NVFP4, TL_STOCHASTIC}},
     {"nvfp4, sliced", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, SLICED, 2, 16)}, .n = {TL_NVFP4}},
     {"expanded", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, EXPANDED, 3, 32)}, .n = {TL_MXFP4, TL_SATURATE}},
+    {"nf4, sliced", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, SLICED, 3, 128)}, .n = {TL_NF4}},
     {"no rows", ROUNDS | GRAD, .call = fake_quantize_call, .in = {F(0, 32)}, .n = {TL_MXFP4}},
     {"no columns", ROUNDS | GRAD, .call = fake_quantize_call, .in = {F(3, 0)}, .n = {TL_NVFP4}},
     {"large", ROUNDS | LARGE | GRAD, .call = fake_quantize_call, .in = {F(130, 320)}, .n = {TL_NVFP4, TL_STOCHASTIC}},
     {"a part of a block", 0, .call = fake_quantize_call, .in = {F(3, 40)}, .n = {TL_MXFP4}, .error = "the last axis has 40 elements, mxfp4 has blocks of 32"},
-    {"no such format", 0, .call = fake_quantize_call, .in = {F(32)}, .n = {4}, .error = "fake_quantize: no format has the number 4"},
+    {"no such format", 0, .call = fake_quantize_call, .in = {F(32)}, .n = {5}, .error = "fake_quantize: no format has the number 5"},
     {"no such mode", 0, .call = fake_quantize_call, .in = {F(32)}, .n = {0, 3}, .error = "fake_quantize: no rounding mode has the number 3"},
     END};
 CALL(dequantize_call) {
@@ -1983,6 +1988,8 @@ const struct sample samples_dequantize[] = {
     {"mxfp8 e5m2 to bf16", ROUNDS, .call = dequantize_call, .in = {K(2, 2, 32)}, .n = {TL_MXFP8_E5M2, TL_BF16}},
     {"mxfp4 to f64", ROUNDS, .call = dequantize_call, .in = {K(3, 64)}, .n = {TL_MXFP4, TL_F64}},
     {"nvfp4 to f16", ROUNDS, .call = dequantize_call, .in = {K(3, 48)}, .n = {TL_NVFP4, TL_F16}},
+    {"nf4 to bf16", ROUNDS, .call = dequantize_call, .in = {K(3, 128)}, .n = {TL_NF4, TL_BF16}},
+    {"large nf4", ROUNDS | LARGE, .call = dequantize_call, .in = {K(130, 320)}, .n = {TL_NF4, TL_F32}},
     {"views of f4", ROUNDS, .call = dequantize_views, .in = {K(5, 48)}, .n = {TL_NVFP4, TL_F32}},
     {"no rows", ROUNDS, .call = dequantize_call, .in = {K(0, 32)}, .n = {TL_MXFP4, TL_F32}},
     {"large", ROUNDS | LARGE, .call = dequantize_call, .in = {K(130, 320)}, .n = {TL_NVFP4, TL_BF16}},

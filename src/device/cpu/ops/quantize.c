@@ -35,6 +35,11 @@ static const uint32_t *words_for(uint32_t *words, tl_rounding mode, tl_generator
     return words;
 }
 
+/* Where the values of elements from `index` on are. */
+static char *values_at(const struct format_info *format, const void *data, int64_t index) {
+    return format->has_codes ? (char *)(uintptr_t)data + index / 2 : element_at(data, format->values, index);
+}
+
 /* ---- cast_mode ---------------------------------------------------------------------------------------------- */
 
 struct cast {
@@ -168,7 +173,49 @@ static void encode_blocks_f32(const struct quantize *q, int64_t block, int n_blo
     convert_from_f32(values, q->format->values, 1, scaled, (int64_t)n_blocks * n);
 }
 
+static const float nf4[NF4_CODES] = {NF4_LIST};
+
+/* The number of middles between neighbouring values that are below x. */
+static int nf4_code(double x) {
+    int code = 0;
+    for (int k = 0; k + 1 < NF4_CODES; k++) code += x > 0.5 * ((double)nf4[k] + (double)nf4[k + 1]);
+    return code;
+}
+
+static void encode_codes(const struct quantize *q, int64_t block, uint8_t *values, void *scale_to) {
+    double x[FORMAT_MAX_BLOCK];
+    const double amax = read_block(q, block, x);
+    float scale;
+    convert(&scale, TL_F32, 1, &amax, TL_F64, 1, 1, CONVERT_SATURATE, NULL);
+    memcpy(scale_to, &scale, sizeof scale);
+    for (int i = 0; i < q->format->block; i += 2) {
+        const int first = scale > 0 ? nf4_code(x[i] / (double)scale) : NF4_ZERO,
+                  second = scale > 0 ? nf4_code(x[i + 1] / (double)scale) : NF4_ZERO;
+        values[i / 2] = (uint8_t)(first << 4 | second);
+    }
+}
+
+/* All 16 products are rounded once for the block; f64 holds them exactly. */
+static void decode_codes(const struct format_info *format, const uint8_t *values, const void *scale_at, void *out,
+                         tl_dtype dtype) {
+    const size_t bytes = (size_t)dtype_info(dtype)->bits / 8;
+    char rounded[NF4_CODES * sizeof(double)], *to = out;
+    double product[NF4_CODES];
+    float scale;
+    memcpy(&scale, scale_at, sizeof scale);
+    for (int k = 0; k < NF4_CODES; k++) product[k] = (double)nf4[k] * (double)scale;
+    convert_from_f64(rounded, dtype, 1, product, NF4_CODES);
+    for (int i = 0; i < format->block; i++) {
+        const int code = i % 2 ? values[i / 2] & 15 : values[i / 2] >> 4;
+        memcpy(to + (size_t)i * bytes, rounded + (size_t)code * bytes, bytes);
+    }
+}
+
 static void encode_block(const struct quantize *q, int64_t block, void *values, void *scale_to) {
+    if (q->format->has_codes) {
+        encode_codes(q, block, values, scale_to);
+        return;
+    }
     if (is_exact_in_f32(q)) {
         encode_blocks_f32(q, block, 1, values, scale_to);
         return;
@@ -189,6 +236,10 @@ static void encode_block(const struct quantize *q, int64_t block, void *values, 
 static void decode_block(const struct format_info *format, const void *values, const void *scale_at,
                          double tensor_scale, void *out, tl_dtype dtype) {
     double x[FORMAT_MAX_BLOCK];
+    if (format->has_codes) {
+        decode_codes(format, values, scale_at, out, dtype);
+        return;
+    }
     const double scale = convert_get_f64(scale_at, format->scales, 0) * tensor_scale;
     convert_to_f64(x, values, format->values, 1, format->block);
     for (int i = 0; i < format->block; i++) x[i] *= scale;
@@ -200,7 +251,7 @@ static void quantize_blocks(void *context, int64_t first, int64_t last) {
     const struct format_info *format = q->format;
     const int together = is_exact_in_f32(q) ? CHUNK / format->block : 1;
     for (int64_t block = first; block < last; block += together) {
-        void *values = element_at(q->values->data, format->values, block * format->block);
+        void *values = values_at(format, q->values->data, block * format->block);
         void *scales = element_at(q->scales->data, format->scales, block);
         if (together == 1) encode_block(q, block, values, scales);
         else encode_blocks_f32(q, block, last - block < together ? (int)(last - block) : together, values, scales);
@@ -212,9 +263,9 @@ static void fake_blocks(void *context, int64_t first, int64_t last) {
     const struct quantize *q = context;
     const tl_operand *out = q->values;
     for (int64_t block = first; block < last; block++) {
-        uint8_t values[FORMAT_MAX_BLOCK], scale;
-        encode_block(q, block, values, &scale);
-        decode_block(q->format, values, &scale, q->tensor_scale,
+        uint8_t values[FORMAT_MAX_BLOCK], scale[sizeof(float)];
+        encode_block(q, block, values, scale);
+        decode_block(q->format, values, scale, q->tensor_scale,
                      element_at(out->data, out->dtype, block * q->format->block), out->dtype);
     }
 }
@@ -301,7 +352,7 @@ static void dequantize_blocks(void *context, int64_t first, int64_t last) {
     const struct dequantize *d = context;
     const int n = d->format->block;
     for (int64_t block = first; block < last; block++)
-        decode_block(d->format, element_at(d->values->data, d->format->values, block * n),
+        decode_block(d->format, values_at(d->format, d->values->data, block * n),
                      element_at(d->scales->data, d->format->scales, block), d->tensor_scale,
                      element_at(d->out->data, d->out->dtype, block * n), d->out->dtype);
 }

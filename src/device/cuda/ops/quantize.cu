@@ -12,9 +12,9 @@
 /* The plugin uses no symbol of the library, so it repeats the table. */
 static struct format_info format_of(tl_format format) {
     switch (format) {
-#define ROW(number, name, values, scales, block, max_exponent, has_tensor_scale) \
-    case number:                                                                 \
-        return {name, values, scales, block, max_exponent, has_tensor_scale};
+#define ROW(number, name, values, scales, block, max_exponent, has_tensor_scale, has_codes) \
+    case number:                                                                            \
+        return {name, values, scales, block, max_exponent, has_tensor_scale, has_codes};
         FORMAT_LIST(ROW)
 #undef ROW
     default:
@@ -156,6 +156,46 @@ __global__ void __launch_bounds__(BLOCK) quantize_blocks(quantizing q) {
     }
 }
 
+/* ---- Codes of NF4 ---- */
+
+__device__ const float nf4[NF4_CODES] = {NF4_LIST};
+
+/* The number of middles between neighbouring values that are below x. */
+__device__ inline int nf4_code(double x) {
+    int code = 0;
+    for (int k = 0; k + 1 < NF4_CODES; k++) code += x > 0.5 * ((double)nf4[k] + (double)nf4[k + 1]);
+    return code;
+}
+
+__global__ void __launch_bounds__(BLOCK) quantize_codes(quantizing q) {
+    const int n = q.format.block;
+    FOR_EACH(block, q.blocks.numel) {
+        double x[FORMAT_MAX_BLOCK];
+        const float scale = f32_of_bits(encode(f32_format(), read_block(q, block, x), CONVERT_SATURATE, 0));
+        if (!q.fake) ((float *)q.scales)[block] = scale;
+        for (int i = 0; i < n; i += 2) {
+            int code[2];
+            for (int j = 0; j < 2; j++) code[j] = scale > 0 ? nf4_code(x[i + j] / (double)scale) : (int)NF4_ZERO;
+            if (!q.fake) q.values[(block * n + i) / 2] = (uint8_t)(code[0] << 4 | code[1]);
+            for (int j = 0; q.fake && j < 2; j++)
+                store_as<double>(q.fake, block * n + i + j, q.out_dtype, (double)nf4[code[j]] * (double)scale);
+        }
+    }
+}
+
+/* A thread has the two elements of a byte. */
+__global__ void __launch_bounds__(BLOCK)
+    dequantize_codes(int block, const uint8_t *values, const float *scales, int64_t n, void *out, tl_dtype dtype) {
+    __shared__ double table[NF4_CODES];
+    if (threadIdx.x < NF4_CODES) table[threadIdx.x] = (double)nf4[threadIdx.x];
+    __syncthreads();
+    FOR_EACH(i, n) {
+        const double scale = (double)scales[2 * i / block];
+        store_as<double>(out, 2 * i, dtype, table[values[i] >> 4] * scale);
+        store_as<double>(out, 2 * i + 1, dtype, table[values[i] & 15] * scale);
+    }
+}
+
 /* fmax ignores NaN: blocks that are not finite do not count. */
 struct number_max {
     __device__ double operator()(double a, double b) const { return fmax(a, b); }
@@ -226,7 +266,9 @@ static bool run_blocks(const tl_kernel_args *args, bool is_fake) {
                                                    is_fake ? nullptr : (float *)args->out[2].data);
         q.tensor_scale = chunk_amax;
     }
-    if (n_blocks > 0) quantize_blocks<<<blocks_for(n_blocks), BLOCK, 0, stream>>>(q);
+    if (n_blocks == 0) return true;
+    if (q.format.has_codes) quantize_codes<<<blocks_for(n_blocks), BLOCK, 0, stream>>>(q);
+    else quantize_blocks<<<blocks_for(n_blocks), BLOCK, 0, stream>>>(q);
     return true;
 }
 
@@ -264,10 +306,16 @@ bool cuda_dequantize(const tl_kernel_args *args) {
     const struct attr_dequantize *attr = (const struct attr_dequantize *)args->attr;
     const int64_t n = operand_numel(&args->in[0]);
     const float *tensor_scale = args->n_in == 3 ? (const float *)args->in[2].data : nullptr;
+    const struct format_info format = format_of(attr->format);
     if (n == 0) return true;
-    dequantize_any<<<blocks_for(n), BLOCK, 0, stream_of(args)>>>(format_of(attr->format), args->in[0].data,
-                                                                 args->in[1].data, tensor_scale, n, args->out[0].data,
-                                                                 args->out[0].dtype);
+    if (format.has_codes) {
+        dequantize_codes<<<blocks_for(n), BLOCK, 0, stream_of(args)>>>(format.block, (const uint8_t *)args->in[0].data,
+                                                                       (const float *)args->in[1].data, n,
+                                                                       args->out[0].data, args->out[0].dtype);
+        return true;
+    }
+    dequantize_any<<<blocks_for(n), BLOCK, 0, stream_of(args)>>>(
+        format, args->in[0].data, args->in[1].data, tensor_scale, n, args->out[0].data, args->out[0].dtype);
     return true;
 }
 
