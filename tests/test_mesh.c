@@ -3,6 +3,7 @@
 #include "support/runs.h"
 
 #include "step/mesh.h"
+#include "step/price.h"
 
 static struct settings with(const char *dp, const char *batch) {
     struct settings s = settings_default();
@@ -129,6 +130,9 @@ static void ranks_have_groups_for_experts(void **state) {
     expect_refused(mesh_price(&m, &s, 0), "ep: --shard-group divides the ranks of dp in another way");
     set(&s, "ep", "1"), set(&s, "shard_group", "0"), set(&s, "ep_load", "2");
     expect_refused(mesh_price(&m, &s, 0), "ep_load: has no use without --ep 2 or more");
+    s = with("2", "12");
+    set(&s, "model", "tiny-moe"), set(&s, "ep", "2"), set(&s, "moments", "8bit");
+    expect_refused(price_text(&s), "ep: 8-bit moments are blocks of whole tensors, of which a rank of --ep 2");
 }
 
 int main(void) {
