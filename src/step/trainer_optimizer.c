@@ -203,9 +203,11 @@ static bool division_check(const struct trainer *t) {
     if (t->dp.size > 1 && s->shard != SHARDING_NONE)
         return error_set(TL_ERROR_USE, "shard: %s, of which a rank of --shard %s has a part (need --shard none, or %s)",
                          what, settings_choice(s, "shard"), other);
-    if (t->mesh.ep.size > 1 && optimizer_kind(s) != TL_MUON) /* which leaves experts to AdamW */
-        return error_set(TL_ERROR_USE, "ep: %s, of which a rank of --ep %d has some experts' (need --ep 1, or %s)",
-                         what, t->mesh.ep.size, other);
+    if (t->mesh.ep.size > 1 && moment_bits(s) == 8) /* also of the experts that Muon leaves to AdamW */
+        return error_set(TL_ERROR_USE,
+                         "ep: 8-bit moments are blocks of whole tensors, of which a rank of --ep %d has some experts' "
+                         "(need --ep 1, or --moments bf16)",
+                         t->mesh.ep.size);
     return t->mesh.axis[MESH_TP].size == 1 ||
            error_set(TL_ERROR_USE, "tp: %s, which tp divides (need --tp 1, or %s)", what, other);
 }
