@@ -181,8 +181,9 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     sizes_draw(&s, m, !strcmp(settings_choice(&s, "recipe"), "fp4"));
     if (is_gpt2) set(&s, "kv_heads", "0");
     if (one_in(3)) set(&s, "dropout", "0.1");
-    SET_ONE_OF(&s, "moments", "f32", "bf16", "8bit");
     SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion", "muon", "schedule-free");
+    const bool has_moments = s.optimizer < 2 || !strcmp(settings_choice(&s, "optimizer"), "muon");
+    if (has_moments) SET_ONE_OF(&s, "moments", "f32", "bf16", "8bit");
     const bool is_free = !strcmp(settings_choice(&s, "optimizer"), "schedule-free");
     if (is_free) set(&s, "schedule", "constant");
     if (one_in(3)) set(&s, "momentum", "0.9");

@@ -173,6 +173,59 @@ static void the_noise_scale_is_that_of_two_gradients(void **state) {
     base_end();
 }
 
+static void text_write(const char *name, int seed) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", base, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 300; i++) fputc('a' + (i * i + seed * i) % 23, file);
+    fclose(file);
+}
+
+/* Each set has the loss that it has alone, whatever the others are; all are priced, and a resume changes none. */
+static void sets_of_held_out_data_have_their_own_losses(void **state) {
+    (void)state;
+    static const char *const names[] = {"one", "two", "three"};
+    struct run_summary all, alone;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 600), part;
+    set(&s, "steps", "4"), set(&s, "eval_every", "2"), set(&s, "save_every", "2"), set(&s, "eval_batches", "3");
+    part = s;
+    for (int i = 0; i < 3; i++) {
+        char flag[192];
+        text_write(names[i], i);
+        snprintf(flag, sizeof flag, "%s=%s/%s", names[i], base, names[i]);
+        assert_true(settings_set_flag(&s, "val_data", flag));
+    }
+    set_path(&s, "out", "sets");
+    expect_equal(train_until(&s, 2, &all), RUN_STOPPED);
+    expect_equal(train_until(&s, 0, &all), RUN_DONE);
+    expect_equal(all.differences, 0);
+    expect_equal(all.sets.n, 3);
+    expect_true(all.held_out == all.sets.at[0].loss);
+    for (int i = 0; i < 3; i++) {
+        set_path(&part, "val_data", names[i]), set_path(&part, "out", "alone");
+        expect_equal(train_until(&part, 0, &alone), RUN_DONE);
+        expect_text(all.sets.at[i].name, names[i]);
+        expect_true(alone.held_out == all.sets.at[i].loss);
+        expect_equal(alone.sets.n, 0);
+        base_remove("alone");
+    }
+    expect_true(all.sets.at[0].loss != all.sets.at[1].loss);
+    text_write("two", 9);
+    expect_refused(run_until(&s, 0, &all) == RUN_DONE, "val_data/two: other contents");
+    static const char *const wrong[][2] = {{"a=", "is not a set"},
+                                           {"a=x,b", "is not a set"},
+                                           {"a=x,a=y", "two sets are called"},
+                                           {"a=1,b=2,c=3,d=4,e=5,f=6,g=7,h=8,i=9", "more than 8"},
+                                           {"a2345678901234567890123456789012=x", "at most 31"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        set(&part, "val_data", wrong[i][0]);
+        expect_refused(settings_check(&part), wrong[i][1]);
+    }
+    base_end();
+}
+
 static void stopping_anywhere_changes_nothing(void **state) {
     (void)state;
     base_begin();
@@ -672,7 +725,7 @@ static double loss_on(const char *folder, int64_t step, const struct settings *s
     assert_true(opened_open(&o, folder, step, NULL));
     assert_true(source_open(&source, s, 256, false));
     assert_true(
-        measure(o.model, &source.held_out,
+        measure(o.model, &source.held_out[0],
                 &(struct measure_options){
                     .batch = s->batch, .time = s->seq, .stride = s->seq, .most = s->eval_batches, .document_token = -1},
                 &m));
@@ -1044,6 +1097,8 @@ static void wrong_runs_are_refused_by_name(void **state) {
     expect_failed(&other, "this run was started with --lr 0.004; you gave --lr 0.5 (");
     other = s, set(&other, "seq", "33");
     expect_failed(&other, "exceed the model's context of 32");
+    other = s, set(&other, "optimizer", "lion"), set(&other, "moments", "bf16");
+    expect_failed(&other, "the optimizer lion has no moments");
     other = s, set(&other, "model", "gpt7");
     expect_failed(&other, "there is no model \"gpt7\"");
     other = s, set(&other, "model", "deep-linear");
@@ -1319,6 +1374,7 @@ int main(void) {
         TEST(rolling_back_repeats_nothing),
         TEST(a_run_ends_early_when_it_does_not_improve),
         TEST(the_noise_scale_is_that_of_two_gradients),
+        TEST(sets_of_held_out_data_have_their_own_losses),
         TEST(a_run_that_never_began_may_be_given_other_settings),
         TEST(a_folder_has_one_run_at_a_time),
         TEST(wrong_runs_are_refused_by_name),

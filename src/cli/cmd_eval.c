@@ -232,7 +232,7 @@ __attribute__((noinline)) static bool part_open(const struct request *r, struct 
     }
     if (!source_open(source, &s, vocabulary, false)) return false;
     if (!r->data && !identity_check_data(o->made_from, &s, source)) return false;
-    *part = r->data ? source->train : source->held_out;
+    *part = r->data ? source->train : source->held_out[0];
     if (part->last) return true;
     fprintf(stderr, "tally eval: --data is required: this run has no held-out data\n");
     return false;

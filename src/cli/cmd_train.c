@@ -280,7 +280,7 @@ static void ranks_print(const struct run_summary *m) {
 }
 
 static void summary_print(const struct options *o, const struct run_summary *m, const struct train_progress *progress) {
-    char a[32], b[32], bits[48];
+    char a[32], b[32], bits[48], sets[512];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
     printf("  speed        %.0f tokens/s, %sFLOP/s", m->tokens_per_s, count_text(m->flops_per_s, a));
     if (m->was_done) printf("\n");
@@ -311,6 +311,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
                    bytes_text((double)m->peak_by_purpose[p], b));
     printf("\n  loss         %.4f at the last step", m->loss);
     if (isfinite(m->held_out)) printf(", %.4f held out%s", m->held_out, bits_text(m->bits_per_byte, bits, sizeof bits));
+    printf("%s", sets_text(&m->sets, sets, sizeof sets));
     if (isfinite(m->held_out) && isfinite(m->floor))
         printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));
     printf("\n");

@@ -74,6 +74,6 @@ int settings_flag(struct settings *s, const char *command, const struct option *
     if (!value && is_truth && (left < 2 || !strncmp(argv[1], "--", 2))) value = "true";
     if (!value && left < 2) return option_lacks(command, flag);
     if (!value) value = argv[1], *taken = 2;
-    bool ok = is_file ? settings_read(s, value) : settings_set(s, name, value);
+    bool ok = is_file ? settings_read(s, value) : settings_set_flag(s, name, value);
     return ok ? 0 : cli_error_of(command);
 }

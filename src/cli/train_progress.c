@@ -24,6 +24,17 @@ const char *bits_text(double bits_per_byte, char *text, size_t size) {
     return text;
 }
 
+const char *sets_text(const struct run_sets *sets, char *text, size_t size) {
+    size_t n = 0;
+    *text = 0;
+    for (int i = 0; sets && i < sets->n && n < size; i++) {
+        const int more = snprintf(text + n, size - n, "%s%s %.4f%s", i ? ", " : " (", sets->at[i].name,
+                                  sets->at[i].loss, i == sets->n - 1 ? ")" : "");
+        n += more > 0 ? (size_t)more : size;
+    }
+    return text;
+}
+
 static const char *eta_text(double s, char *text, size_t size) {
     if (!(s >= 0)) snprintf(text, size, "?");
     else if (s < 90) snprintf(text, size, "%.0f s", s);
@@ -117,6 +128,7 @@ static void data_print(FILE *to, const struct opening *o) {
     const struct settings *s = o->settings;
     char n[32], held[32], rest[64] = "", shown[64];
     if (o->n_held_out) snprintf(rest, sizeof rest, ", %s held out", grouped_text((uint64_t)o->n_held_out, held));
+    if (o->n_sets > 1) snprintf(rest + strlen(rest), sizeof rest - strlen(rest), " in %d sets", o->n_sets);
     row(to, "data", "%s: %s %s%s", source_is_builtin(s) ? "built-in stories" : text_show(shown, 36, s->data),
         grouped_text((uint64_t)o->n_train, n), o->are_bytes ? "bytes" : "tokens", rest);
 }
@@ -282,7 +294,7 @@ static void line_print(const struct train_progress *p, const struct run_news *n)
 
 void train_progress_tell(void *context, const struct run_news *n) {
     struct train_progress *p = context;
-    char bits[48], rewards[64];
+    char bits[48], rewards[64], sets[512];
     bool is_step = !n->text && !isfinite(n->held_out), is_last = n->step == n->steps;
     if (is_step && n->step > 2) {
         p->seen_s += n->step_s;
@@ -292,8 +304,9 @@ void train_progress_tell(void *context, const struct run_news *n) {
     if (!is_step) train_progress_end(p);
     if (n->text) fprintf(stderr, "--- sample after %" PRId64 " steps\n%s\n---\n", n->step, n->text);
     else if (!is_step)
-        fprintf(stderr, "step %" PRId64 "/%" PRId64 "  held-out loss %.4f%s%s\n", n->step, n->steps, n->held_out,
-                bits_text(n->bits_per_byte, bits, sizeof bits), rewards_text(n, rewards, sizeof rewards));
+        fprintf(stderr, "step %" PRId64 "/%" PRId64 "  held-out loss %.4f%s%s%s\n", n->step, n->steps, n->held_out,
+                bits_text(n->bits_per_byte, bits, sizeof bits), rewards_text(n, rewards, sizeof rewards),
+                sets_text(n->sets, sets, sizeof sets));
     else if (!p->is_terminal) {
         if (n->step % p->every == 0 || is_last || n->step == 1) line_print(p, n);
     } else {

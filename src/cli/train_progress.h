@@ -38,6 +38,7 @@ void train_progress_page(struct train_progress *p, const char *run);
 /* What a run is and costs, in eight lines or less of at most 80 columns. predicted_s: of a step; 0: not known. */
 void opening_print(FILE *to, const struct opening *o, double predicted_s);
 /* " (1.234 bits per byte)"; "" if it is not known. */
+const char *sets_text(const struct run_sets *sets, char *text, size_t size); /* " (code 1.2345, web 2.3456)" */
 const char *bits_text(double bits_per_byte, char *text, size_t size);
 
 #endif

@@ -103,10 +103,12 @@
             const name = data.runs.length > 1 ? run.name : key === "loss" ? "training loss" : key;
             list.push({name, color: T.color(r), x: xs, y: run.steps[key] || [], low: run.steps[key + "_low"],
                 high: run.steps[key + "_high"]});
-            if (hasHeldOut && run.held_out.step.length)
-                list.push({name: data.runs.length > 1 ? run.name + ", held out" : "held-out loss",
-                    color: data.runs.length > 1 ? T.color(r) : T.color(1), isPoints: true,
-                    x: run.held_out.step.map((s) => along(run, s)), y: run.held_out.loss});
+            if (!hasHeldOut || !run.held_out.step.length) return;
+            const sets = Object.entries(run.held_out.sets || {}), isAlone = data.runs.length === 1;
+            const held = sets.length ? sets.map(([set, losses]) => ["held-out loss, " + set, losses])
+                : [["held-out loss", run.held_out.loss]];
+            held.forEach(([what, y], k) => list.push({name: isAlone ? what : run.name + ", " + what,
+                color: T.color(isAlone ? 1 + k : r), isPoints: true, x: run.held_out.step.map((s) => along(run, s)), y}));
         });
         return list;
     }

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "step/sets.h"
 
 enum { MOST_TEXTS = 24, MOST_TEXT_BYTES = 4000, MOST_LINE = 1 << 20 };
 
@@ -35,7 +36,7 @@ struct series {
     double time_s, last_step;
     int64_t n_logged, n_skipped, n_damaged;
     bool has_sum[N_SUM];
-    json_t *held_step, *held_loss, *held_bits, *samples, *changes;
+    json_t *held_step, *held_loss, *held_bits, *held_sets, *samples, *changes; /* held_sets: lists by name */
 };
 
 /* ---- Buckets ---- */
@@ -169,6 +170,22 @@ static void text_keep(json_t *list, json_int_t step, const char *text) {
     memory_free(cut);
 }
 
+/* Each list is as long as held_step: null where a set has no loss. */
+static void sets_take(struct series *s, const json_t *losses) {
+    const char *name;
+    json_t *loss, *list;
+    json_object_foreach((json_t *)(uintptr_t)losses, name, loss) {
+        if (json_object_get(s->held_sets, name) || json_object_size(s->held_sets) == SETS_MOST) continue;
+        json_object_set_new(s->held_sets, name, list = json_array());
+        while (list && json_array_size(list) + 1 < json_array_size(s->held_step))
+            json_array_append_new(list, json_null());
+    }
+    json_object_foreach(s->held_sets, name, list) {
+        const json_t *value = json_object_get(losses, name);
+        json_array_append_new(list, json_is_number(value) ? json_real(json_number_value(value)) : json_null());
+    }
+}
+
 static void other_take(struct series *s, const char *line) {
     json_t *json = json_parse(line, NULL);
     const json_t *step = json_object_get(json, "step"), *loss = json_object_get(json, "held_out");
@@ -180,23 +197,28 @@ static void other_take(struct series *s, const char *line) {
         json_array_append_new(s->held_step, json_integer(json_integer_value(step)));
         json_array_append_new(s->held_loss, json_real(json_number_value(loss)));
         json_array_append_new(s->held_bits, json_is_number(bits) ? json_real(json_number_value(bits)) : json_null());
+        sets_take(s, json_object_get(json, "held_out_sets"));
     } else if (sample) text_keep(s->samples, json_integer_value(step), sample);
     else if (change) text_keep(s->changes, json_integer_value(step), change);
     json_decref(json);
 }
 
 /* Every second evaluation goes, but the last stays. */
+static void list_halve(json_t *list) {
+    json_t *half = json_array();
+    size_t n = json_array_size(list);
+    for (size_t i = 0; i < n; i++)
+        if ((n - 1 - i) % 2 == 0) json_array_append(half, json_array_get(list, i));
+    json_array_clear(list);
+    json_array_extend(list, half);
+    json_decref(half);
+}
+
 static void held_out_halve(struct series *s) {
-    json_t *lists[] = {s->held_step, s->held_loss, s->held_bits};
-    for (int k = 0; k < 3; k++) {
-        json_t *half = json_array();
-        size_t n = json_array_size(lists[k]);
-        for (size_t i = 0; i < n; i++)
-            if ((n - 1 - i) % 2 == 0) json_array_append(half, json_array_get(lists[k], i));
-        json_array_clear(lists[k]);
-        json_array_extend(lists[k], half);
-        json_decref(half);
-    }
+    const char *name;
+    json_t *list;
+    list_halve(s->held_step), list_halve(s->held_loss), list_halve(s->held_bits);
+    json_object_foreach(s->held_sets, name, list) list_halve(list);
 }
 
 static bool lines_read(struct series *s, struct file_place log) {
@@ -256,21 +278,22 @@ static void points_put(const struct series *s, json_t *to) {
 static json_t *series_json(const struct series *s) {
     json_t *steps = json_object();
     points_put(s, steps);
-    return json_pack("{s:o, s:{s:O, s:O, s:O}, s:O, s:O, s:I, s:I, s:I, s:I}", "steps", steps, "held_out", "step",
-                     s->held_step, "loss", s->held_loss, "bits_per_byte", s->held_bits, "samples", s->samples,
-                     "changes", s->changes, "n_logged", (json_int_t)s->n_logged, "n_skipped", (json_int_t)s->n_skipped,
-                     "n_damaged", (json_int_t)s->n_damaged, "bucket_steps", (json_int_t)s->width);
+    return json_pack("{s:o, s:{s:O, s:O, s:O, s:O}, s:O, s:O, s:I, s:I, s:I, s:I}", "steps", steps, "held_out", "step",
+                     s->held_step, "loss", s->held_loss, "bits_per_byte", s->held_bits, "sets", s->held_sets, "samples",
+                     s->samples, "changes", s->changes, "n_logged", (json_int_t)s->n_logged, "n_skipped",
+                     (json_int_t)s->n_skipped, "n_damaged", (json_int_t)s->n_damaged, "bucket_steps",
+                     (json_int_t)s->width);
 }
 
 json_t *series_read(struct file_place log, int most) {
     struct series s = {.most = (size_t)most / 2 * 2, .width = 1};
     s.points = memory_new(s.most * sizeof *s.points);
     s.held_step = json_array(), s.held_loss = json_array(), s.held_bits = json_array();
-    s.samples = json_array(), s.changes = json_array();
+    s.samples = json_array(), s.changes = json_array(), s.held_sets = json_object();
     json_t *json = s.points && lines_read(&s, log) ? series_json(&s) : NULL;
     if (!json && tl_error() == TL_OK) error_memory(s.most * sizeof *s.points, "the curves of a run");
     json_decref(s.held_step), json_decref(s.held_loss), json_decref(s.held_bits);
-    json_decref(s.samples), json_decref(s.changes);
+    json_decref(s.samples), json_decref(s.changes), json_decref(s.held_sets);
     memory_free(s.points);
     return json;
 }

@@ -9,9 +9,12 @@
 
 #include "base/file.h"
 
-/* {"steps": {"step": [...], "tokens", "time_s", "loss", "loss_low", "loss_high", "norm", ..., "lr", "rate", "wait_s"},
- *  "held_out": {"step", "loss", "bits_per_byte"}, "samples": [{"step", "text"}], "changes": [{"step", "text"}],
- *  "last": {...}, "n_logged", "n_skipped"} from log.jsonl, with at most `most` points. A log that is missing is empty;
+/* {"steps": {"step": [...], "tokens", "time_s", "loss", "loss_low", "loss_high", "norm", ..., "lr", "rate",
+ * "wait_s"},
+ *  "held_out": {"step", "loss", "bits_per_byte", "sets": {NAME: losses}}, "samples": [{"step", "text"}], "changes":
+ *  [{"step", "text"}],
+ *  "last": {...}, "n_logged", "n_skipped"} from log.jsonl, with at most `most` points. A log that is missing is
+ *  empty;
  * lines that are damaged are left out and counted. NULL: recorded. */
 json_t *series_read(struct file_place log, int most);
 

@@ -81,5 +81,6 @@ tl_tensor *preference_loss(struct trainer *t, tl_tensor *tokens, tl_tensor *targ
     tl_tensor *chosen = tl_select(pairs, 1, 0), *rejected = tl_select(pairs, 1, 1);
     tl_tensor *negative = tl_scale(tl_sub(chosen, rejected), t->settings.dpo_beta); /* -margin */
     tl_tensor *loss = negative ? tl_mean_all(tl_softplus(negative, 1, 20)) : NULL;
-    return tl_scope_return(scope, loss && rewards_note(negative, rewards, is_first) ? loss : NULL);
+    const bool ok = loss && (!rewards || rewards_note(negative, rewards, is_first));
+    return tl_scope_return(scope, ok ? loss : NULL);
 }

@@ -29,7 +29,8 @@ bool preference_write(const struct settings *s, tl_tokenizer *tokenizer, const c
                       struct chat_figures *figures, tl_progress_fn progress, void *context);
 
 /* The loss () f32 of a batch of windows, tokens and targets (B,2 seq). The mean margin, and the share of pairs whose
- * margin is above 0, become `rewards` (2) f32; those of a batch that is not the first are added. */
+ * margin is above 0, become `rewards` (2) f32 (NULL: they are not wanted); those of a batch that is not the first
+ * are added. */
 tl_tensor *preference_loss(struct trainer *t, tl_tensor *tokens, tl_tensor *targets, tl_tensor *rewards, bool is_first);
 
 #endif

@@ -110,9 +110,11 @@ static tl_tokenizer *tokenizer_of(const tl_token_info *info, const struct settin
 }
 
 static bool file_cut(const struct settings *s, char words[PROMPT_BYTES + 1]) {
-    bool is_apart = *s->val_data;
+    struct sets sets;
     tl_token_info info;
-    tl_token_file *file = tl_token_file_open(is_apart ? s->val_data : s->data, TL_TOKENS_AUTO);
+    if (!sets_read(&sets, s->val_data)) return false;
+    bool is_apart = sets.n > 0;
+    tl_token_file *file = tl_token_file_open(is_apart ? sets.path[0] : s->data, TL_TOKENS_AUTO);
     tl_tokenizer *tokenizer = file && tl_token_file_info(file, &info) ? tokenizer_of(&info, s) : NULL;
     int64_t held = tokenizer && !is_apart ? (int64_t)(s->val_share * (double)info.count) : 0;
     int64_t token = tokenizer && info.format != TL_TOKENS_BYTES ? s->document_token : -1;

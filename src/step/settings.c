@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "step/groups.h"
 #include "step/preference.h"
+#include "step/sets.h"
 #include "step/tuning.h"
 
 enum kind { IS_GROUP, IS_INTEGER, IS_REAL, IS_TEXT, IS_CHOICE, IS_TRUTH };
@@ -228,6 +229,14 @@ bool settings_set(struct settings *s, const char *name, const char *value) {
     return set_row(s, row, value);
 }
 
+bool settings_set_flag(struct settings *s, const char *name, const char *value) {
+    char both[SETTING_TEXT + 1]; /* cut, it is still too long */
+    if (strcmp(name, "val_data") || !sets_is_named(s->val_data) || !sets_is_named(value))
+        return settings_set(s, name, value);
+    snprintf(both, sizeof both, "%s,%s", s->val_data, value);
+    return settings_set(s, name, both);
+}
+
 bool settings_is_given(const struct settings *s, const char *name) {
     const struct setting *row = setting_find(name);
     INVARIANT(row);
@@ -362,6 +371,8 @@ uint64_t settings_memory_limit(const struct settings *s) {
 
 /* What is measured in the run, and ends it. */
 static bool measuring_check(const struct settings *s) {
+    struct sets sets;
+    if (!sets_read(&sets, s->val_data)) return false;
     if (s->early_stop && (!s->eval_every || (!*s->val_data && s->val_share == 0)))
         return error_set(TL_ERROR_USE, "early_stop: there are no evaluations to wait for (need %s)",
                          s->eval_every ? "--val-data or --val-share" : "--eval-every above 0");
@@ -399,6 +410,12 @@ bool settings_check(const struct settings *s) {
         return error_set(TL_ERROR_USE, "document_token: %" PRId64 " has no use without --document-mask true",
                          s->document_token);
     if (!measuring_check(s) || !tuning_check(s) || !preference_check(s)) return false;
+    const char *optimizer = settings_choice(s, "optimizer");
+    if (s->moments && strcmp(optimizer, "adamw") && strcmp(optimizer, "adam") && strcmp(optimizer, "muon"))
+        return error_set(TL_ERROR_USE,
+                         "moments: the optimizer %s has no moments of adam or adamw that could be narrower (need "
+                         "--moments f32, or --optimizer adamw, adam or muon)",
+                         optimizer);
     struct group group;
     if (!groups_find(s->groups, NULL, &group)) return false;
     if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");

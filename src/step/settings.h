@@ -40,6 +40,8 @@ const char *settings_usual(const char *name); /* the default of one, as text */
 /* Sets one by its name, from text. False: an error that names the setting, the value given and the values allowed, or
  * a similar name if there is no such setting. */
 bool settings_set(struct settings *s, const char *name, const char *value);
+/* The same for a flag: a named set of val_data is added to those that are there. */
+bool settings_set_flag(struct settings *s, const char *name, const char *value);
 /* Whether one was set by its name, from text or from a file. */
 bool settings_is_given(const struct settings *s, const char *name);
 /* Sets one that was not given, to a value that is allowed; and to that of other settings. */

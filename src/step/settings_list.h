@@ -26,7 +26,7 @@ INTEGER(context, CONTENTS, 0, 0, 1099511627776, "longest sequence; GPT-2 has one
 TEXT(data, CONTENTS, "builtin", "a text or token file, or builtin: generated stories with a known entropy")
 TEXT(tokenizer, CONTENTS, "", "of texts: bytes, chars (the characters of data), train:N (BPE with N tokens, learnt from data), or a tokenizer's file or folder; default: the one in the model's folder, otherwise bytes. The vocabulary of a preset follows from it")
 INTEGER(stories, IDENTITY, 0, 0, 1099511627776, "builtin: bytes of stories; 0: enough that no story is seen twice, 256 KiB to 64 MiB. A resumed run keeps its stories")
-TEXT(val_data, CONTENTS, "", "held-out data; by default the last val_share of data")
+TEXT(val_data, CONTENTS, "", "held-out data; by default the last val_share of data. Several sets, each with its own loss: --val-data NAME=PATH for each, or NAME=PATH,NAME=PATH. The first decides which checkpoint is best, and early_stop")
 REAL(val_share, IDENTITY, 0.05, 0, 0.9, "share of data that is held out if there is no val_data")
 TRUTH(document_mask, IDENTITY, false, "keep attention inside documents, and start positions again in each: a window of several documents trains them as if each had a row of its own. Documents are those that the token file records, or begin at document_token")
 INTEGER(document_token, IDENTITY, -1, -1, 2147483647, "document_mask: a document begins at each token of this id; -1: where the token file says, and in the built-in stories at the end of each line")

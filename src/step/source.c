@@ -10,10 +10,22 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "data/corpus.h"
 #include "data/token_file.h"
 #include "step/preference.h"
 #include "step/tokens.h"
+
+struct source_part *source_part_at(struct source *source, int i) {
+    return i == 0 ? &source->train : i <= source->n_held_out ? &source->held_out[i - 1] : NULL;
+}
+
+const char *source_tokens_name(int i) {
+#define ROW(name) name,
+    static const char *const names[SOURCE_PARTS] = {SOURCE_TOKENS(ROW)};
+#undef ROW
+    return names[i];
+}
 
 #define LEAST_TEXT ((int64_t)1 << 18)
 #define MOST_TEXT ((int64_t)1 << 26)
@@ -84,8 +96,8 @@ static struct file_folder *apart_open(void) {
 }
 
 static void apart_close(struct file_folder *folder) {
-    static const char *const names[] = {SOURCE_STORIES, SOURCE_TOKENS, SOURCE_VAL_TOKENS};
-    for (size_t i = 0; folder && i < sizeof names / sizeof *names; i++) unlinkat(folder->fd, names[i], 0);
+    if (folder) unlinkat(folder->fd, SOURCE_STORIES, 0);
+    for (int i = 0; folder && i < SOURCE_PARTS; i++) unlinkat(folder->fd, source_tokens_name(i), 0);
     if (folder) rmdir(folder->path);
     file_folder_close(folder);
 }
@@ -94,8 +106,9 @@ static void apart_close(struct file_folder *folder) {
 static void split(struct source *source, const struct settings *s) {
     int64_t count = source->train.last, held = (int64_t)(s->val_share * (double)count);
     source->train.last = count - held;
-    source->held_out = (struct source_part){.file = source->train.file, .first = count - held, .last = count};
-    if (!held) source->held_out = (struct source_part){0};
+    source->held_out[0] = (struct source_part){.file = source->train.file, .first = count - held, .last = count};
+    if (!held) source->held_out[0] = (struct source_part){0};
+    source->n_held_out = held > 0;
 }
 
 /* Of conversations and pairs, whole windows are held out: their first token is the last target before them. */
@@ -108,7 +121,8 @@ static bool split_windows(struct source *source, const struct settings *s) {
                          "0: nothing is held out)",
                          s->val_share, n, settings_has_preference(s) ? "pairs" : "sequences of conversations");
     if (!held) return true;
-    source->held_out =
+    source->n_held_out = 1;
+    source->held_out[0] =
         (struct source_part){.file = source->train.file, .first = count - 1 - held * window, .last = count};
     source->train.last = count - held * window;
     return true;
@@ -116,12 +130,10 @@ static bool split_windows(struct source *source, const struct settings *s) {
 
 /* Before they are written, how many windows rows of JSONL will be is not known: for a price, one is enough. */
 static void windows_assume(struct source *source, const struct settings *s) {
-    struct source_part *parts[2] = {&source->train, &source->held_out};
-    for (int i = 0; i < 2; i++) {
-        const bool is_wanted = i == 0 || *s->val_data || s->val_share > 0;
-        if (is_wanted && parts[i]->last - parts[i]->first <= settings_window(s))
-            parts[i]->last = parts[i]->first + settings_window(s) + 1;
-    }
+    if (!*s->val_data && s->val_share > 0) source->n_held_out = 1;
+    struct source_part *part;
+    for (int i = 0; i < SOURCE_PARTS && (part = source_part_at(source, i)); i++)
+        if (part->last - part->first <= settings_window(s)) part->last = part->first + settings_window(s) + 1;
 }
 
 /* Takes a file, which is closed with the source. A text whose tokens are not bytes has to be tokenized. */
@@ -188,11 +200,26 @@ static bool documents_check(const struct source *source, const struct source_par
 }
 
 static bool documents_find(struct source *source, const struct settings *s, int64_t vocabulary) {
-    bool has_lines = source->is_builtin && source->is_bytes;
+    bool has_lines = source->is_builtin && source->is_bytes, ok = true;
+    struct sets sets;
     source->document_token = s->document_token >= 0 ? s->document_token : has_lines ? '\n' : -1;
-    return !s->document_mask || (documents_check(source, &source->train, "data", s->data, vocabulary) &&
-                                 documents_check(source, &source->held_out, *s->val_data ? "val_data" : "data",
-                                                 *s->val_data ? s->val_data : s->data, vocabulary));
+    if (!s->document_mask) return true;
+    ok = sets_read(&sets, s->val_data) && documents_check(source, &source->train, "data", s->data, vocabulary);
+    for (int i = 0; ok && i < source->n_held_out; i++)
+        ok = documents_check(source, &source->held_out[i], sets.n ? "val_data" : "data",
+                             sets.n ? sets.path[i] : s->data, vocabulary);
+    return ok;
+}
+
+static bool sets_open(struct source *source, const struct settings *s, int64_t vocabulary) {
+    struct sets sets;
+    bool ok = sets_read(&sets, s->val_data);
+    for (int i = 0; ok && i < sets.n; i++) {
+        text_copy(source->held_out_name[i], SETS_NAME, sets.name[i]);
+        source->n_held_out = i + 1; /* it is closed, too, if it cannot be used */
+        ok = part_open(source, &source->held_out[i], sets.path[i], vocabulary);
+    }
+    return ok;
 }
 
 static bool take(struct source *source, const struct settings *s, int64_t vocabulary,
@@ -204,7 +231,7 @@ static bool take(struct source *source, const struct settings *s, int64_t vocabu
     source->has_pairs = settings_has_preference(s);
     bool ok = source_is_builtin(s) ? stories_open(source, s, vocabulary, folder)
                                    : part_open(source, &source->train, s->data, vocabulary);
-    if (ok && *s->val_data) ok = part_open(source, &source->held_out, s->val_data, vocabulary);
+    if (ok && *s->val_data) ok = sets_open(source, s, vocabulary);
     else if (ok) split(source, s);
     if (ok && source->has_answers) windows_assume(source, s);
     source->is_bytes =
@@ -240,12 +267,12 @@ static bool part_tokenize(struct source *source, const struct settings *s, struc
 }
 
 bool source_tokenize(struct source *source, const struct settings *s, const struct file_folder *folder,
-                     const bool is_there[2], tl_progress_fn progress, void *context) {
+                     const bool is_there[SOURCE_PARTS], tl_progress_fn progress, void *context) {
     bool has_text = source->train.text != NULL;
-    if (!part_tokenize(source, s, &source->train, file_in(folder, SOURCE_TOKENS), is_there[0], progress, context) ||
-        !part_tokenize(source, s, &source->held_out, file_in(folder, SOURCE_VAL_TOKENS), is_there[1], progress,
-                       context))
-        return false;
+    struct source_part *part;
+    for (int i = 0; i < SOURCE_PARTS && (part = source_part_at(source, i)); i++)
+        if (!part_tokenize(source, s, part, file_in(folder, source_tokens_name(i)), is_there[i], progress, context))
+            return false;
     if (has_text && !*s->val_data && source->has_answers) return split_windows(source, s);
     if (has_text && !*s->val_data) split(source, s);
     return true;
@@ -265,7 +292,7 @@ bool source_bytes(const struct source *source, const struct source_part *part, i
 }
 
 bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price) {
-    static const bool none[2] = {false, false};
+    static const bool none[SOURCE_PARTS];
     if (is_price) return take(source, s, vocabulary, NULL);
     bool needs_folder = source_is_builtin(s) || tokens_are_written(s);
     struct file_folder *folder = needs_folder ? apart_open() : NULL;
@@ -281,11 +308,13 @@ bool source_open_in(struct source *source, const struct settings *s, int64_t voc
 }
 
 void source_close(struct source *source) {
-    tl_token_file *train = source->train.file, *held_out = source->held_out.file;
+    tl_token_file *train = source->train.file;
+    for (int i = 0; i < source->n_held_out; i++) {
+        if (source->held_out[i].file != train) tl_token_file_close(source->held_out[i].file);
+        tl_token_file_close(source->held_out[i].text);
+    }
     tl_token_file_close(train);
-    if (held_out != train) tl_token_file_close(held_out);
     tl_token_file_close(source->train.text);
-    tl_token_file_close(source->held_out.text);
     tl_tokenizer_free(source->tokenizer);
     *source = (struct source){0};
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "tally.h"
 #include "step/chat.h"
+#include "step/sets.h"
 #include "step/settings.h"
 
 struct source_part {
@@ -15,8 +16,10 @@ struct source_part {
 };
 
 struct source {
-    struct source_part train, held_out;
-    tl_tokenizer *tokenizer;   /* NULL: not known */
+    struct source_part train, held_out[SETS_MOST];
+    int n_held_out;                           /* 0: nothing is held out */
+    char held_out_name[SETS_MOST][SETS_NAME]; /* "": it has none */
+    tl_tokenizer *tokenizer;                  /* NULL: not known */
     bool is_named;             /* the settings name the tokenizer: files of tokens are compared with it */
     bool is_builtin, is_bytes; /* is_bytes: tokens are bytes of text */
     bool has_answers;          /* its files have marks of what is learned (chat.h) */
@@ -36,13 +39,24 @@ bool source_open(struct source *source, const struct settings *s, int64_t vocabu
 #define SOURCE_STORIES "stories.txt"
 bool source_open_in(struct source *source, const struct settings *s, int64_t vocabulary,
                     const struct file_folder *folder);
-/* Opens the tokens of texts, files of the run's folder. Those whose place in `is_there` is false are written first:
- * [0] of data, [1] of val_data. A part without text is left as it is. `progress` (may be NULL) counts bytes of a
- * text. */
-#define SOURCE_TOKENS "data.tok"
-#define SOURCE_VAL_TOKENS "val_data.tok"
+/* The parts: data, and the sets of held-out data; and the names of their tokens' files. NULL: there is none. */
+enum { SOURCE_PARTS = 1 + SETS_MOST };
+#define SOURCE_TOKENS(ROW) \
+    ROW("data.tok")        \
+    ROW("val_data.tok")    \
+    ROW("val_data-2.tok")  \
+    ROW("val_data-3.tok")  \
+    ROW("val_data-4.tok")  \
+    ROW("val_data-5.tok")  \
+    ROW("val_data-6.tok")  \
+    ROW("val_data-7.tok")  \
+    ROW("val_data-8.tok")
+struct source_part *source_part_at(struct source *source, int i);
+const char *source_tokens_name(int i);
+/* Opens the tokens of texts, files of the run's folder. Those whose place in `is_there` is false are written first. A
+ * part without text is left as it is. `progress` (may be NULL) counts bytes of a text. */
 bool source_tokenize(struct source *source, const struct settings *s, const struct file_folder *folder,
-                     const bool is_there[2], tl_progress_fn progress, void *context);
+                     const bool is_there[SOURCE_PARTS], tl_progress_fn progress, void *context);
 /* Bytes of text that n targets of a part stand for, from its second token on, which is the first target; windows of
  * `time` tokens begin again after the last one. 0: not known. False: recorded. */
 bool source_bytes(const struct source *source, const struct source_part *part, int64_t time, int64_t n, int64_t *bytes);

@@ -21,9 +21,9 @@ static tl_schedule schedule_of(const struct settings *s) {
                          .min_factor = s->min_lr};
 }
 
-static tl_loader *loader_new(const struct trainer *t, const struct source *source, bool is_training) {
+static tl_loader *loader_new(const struct trainer *t, const struct source *source, const struct source_part *part) {
     const struct settings *s = &t->settings;
-    const struct source_part *part = is_training ? &source->train : &source->held_out;
+    const bool is_training = part == &source->train;
     tl_loader_options o = tl_loader_defaults();
     o.file = part->file;
     o.first = part->first;
@@ -76,15 +76,17 @@ static bool text_make(struct trainer *t) {
     return t->text && tl_keep(t->text);
 }
 
-static int64_t results_count(const struct settings *s) {
-    return settings_has_preference(s) ? TRAINER_RESULTS : s->noise_scale ? TRAINER_REWARDS : TRAINER_REWARDS - 2;
+static int64_t results_count(const struct trainer *t) {
+    if (t->n_held_out > 1) return TRAINER_SETS + t->n_held_out - 1;
+    if (settings_has_preference(&t->settings)) return TRAINER_SETS;
+    return t->settings.noise_scale ? TRAINER_REWARDS : TRAINER_REWARDS - 2;
 }
 
 /* Where steps leave results that the host reads later. Made once, so that every step holds the same bytes. */
 static bool results_make(struct trainer *t) {
     tl_scope scope = tl_scope_enter("results");
     if (!scope.depth) return false;
-    t->results = tl_set_purpose(tl_zeros(TL_SHAPE(results_count(&t->settings)), TL_F32, t->device), TL_DATA);
+    t->results = tl_set_purpose(tl_zeros(TL_SHAPE(results_count(t)), TL_F32, t->device), TL_DATA);
     bool ok = t->results && tl_keep(t->results);
     if (ok && t->tokenizer && t->settings.sample_tokens && !trainer_is_divided(t)) ok = text_make(t);
     return tl_scope_end(scope) && ok;
@@ -109,6 +111,7 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
                           .device = device,
                           .mesh = mesh ? *mesh : mesh_alone(),
                           .is_bytes = source->is_bytes,
+                          .n_held_out = source->n_held_out,
                           .tokenizer = source->tokenizer,
                           .schedule = schedule_of(s),
                           .noise = {settings_seed(s, s->seed_dropout), STREAM_NOISE, 0},
@@ -118,8 +121,8 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
     t->dp = t->mesh.reduced;
     t->recipe = recipe_find(settings_choice(s, "recipe"));
     bool ok = t->recipe && tl_schedule_check(&t->schedule) && trainer_model_make(t) && trainer_optimizer_make(t) &&
-              trainer_sums_make(t) && results_make(t) && (t->loader = loader_new(t, source, true));
-    if (ok && source->held_out.last) ok = (t->held_out = loader_new(t, source, false));
+              trainer_sums_make(t) && results_make(t) && (t->loader = loader_new(t, source, &source->train));
+    for (int i = 0; ok && i < t->n_held_out; i++) ok = (t->held_out[i] = loader_new(t, source, &source->held_out[i]));
     if (ok) return t;
     trainer_free(t);
     return NULL;
@@ -128,7 +131,7 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
 void trainer_free(struct trainer *t) {
     if (!t) return;
     tl_loader_free(t->loader);
-    tl_loader_free(t->held_out);
+    for (int i = 0; i < t->n_held_out; i++) tl_loader_free(t->held_out[i]);
     if (t->text) tl_drop(t->text);
     if (t->results) tl_drop(t->results);
     portions_free(&t->states);

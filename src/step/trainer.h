@@ -19,8 +19,9 @@
 #include "step/settings.h"
 #include "step/source.h"
 
-/* Of the results: margin and accuracy of an even step, of an odd step, of held-out data; how many there are at most. */
-enum { TRAINER_REWARDS = 7, TRAINER_RESULTS = TRAINER_REWARDS + 6 };
+/* Of the results: margin and accuracy of an even step, of an odd step, of held-out data; the losses of held-out sets
+ * but the first; how many there are at most. */
+enum { TRAINER_REWARDS = 7, TRAINER_SETS = TRAINER_REWARDS + 6, TRAINER_RESULTS = TRAINER_SETS + SETS_MOST - 1 };
 enum { TRAINER_PARTS = 2 }; /* of what is saved: parameters, the optimizer's state */
 
 struct trainer {
@@ -34,7 +35,9 @@ struct trainer {
     tl_module *reference; /* of preferences, frozen; NULL: there is none, or it is the model without its adapters */
     tl_optimizer *optimizer;
     tl_schedule schedule;
-    tl_loader *loader, *held_out; /* held_out: NULL when nothing is */
+    tl_loader *loader, *held_out[SETS_MOST];
+    int n_held_out;                  /* sets of held-out data; 0: nothing is held out */
+    double held_out_loss[SETS_MOST]; /* of the evaluation that was read last */
     tl_tensor **parameters;
     const char **names;      /* of the parameters; the model's */
     const tl_shard **shards; /* of the parameters; NULL: whole */
@@ -48,8 +51,9 @@ struct trainer {
     char files[TRAINER_PARTS][PORTIONS_FILE]; /* of a checkpoint, that this rank writes */
     tl_named_tensor *divided; /* the optimizer's state where tp divides parameters and there are no buckets */
     tl_tensor **sums; /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
-    /* (5) f32: loss and norm of an even step, of an odd step; held-out loss. noise_scale: and the square of the norm of
-     * the first micro-batch's gradient, of an even step, of an odd step. preference: and TRAINER_REWARDS. */
+    /* (5) f32: loss and norm of an even step, of an odd step; held-out loss. noise_scale: and the square of the norm
+     * of the first micro-batch's gradient, of an even step, of an odd step. preference: and TRAINER_REWARDS. Several
+     * sets of held-out data: and TRAINER_SETS. */
     tl_tensor *results;
     void *fetch[2];   /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
     tl_tensor *text;  /* (1, prompt + sample) i64; NULL: nothing is sampled */
@@ -109,7 +113,8 @@ bool trainer_sum(const struct trainer *t, tl_tensor *values);
 /* Gives the model the averages of its weights (ema, schedule-free), and its own weights back; nothing without
  * averages. All ranks call it. False: recorded; the model has its own weights. */
 bool trainer_average(struct trainer *t, bool is_averaged);
-/* Held-out loss over eval_batches (evaluate.c), and text that follows the prompt (generate.c). */
+/* Held-out loss over eval_batches of each set (evaluate.c), of which the first is read, and text that follows the
+ * prompt (generate.c). */
 bool trainer_evaluate(struct trainer *t);
 bool trainer_read_evaluation(struct trainer *t, double *loss);
 bool trainer_sample(struct trainer *t);

@@ -20,7 +20,7 @@ static int64_t every_of(const struct trainer *t, enum step_kind kind) {
 }
 
 static bool has_kind(const struct trainer *t, enum step_kind kind) {
-    return kind == KIND_EVAL ? t->held_out != NULL : kind != KIND_SAMPLE || t->text;
+    return kind == KIND_EVAL ? t->n_held_out > 0 : kind != KIND_SAMPLE || t->text;
 }
 
 bool walk_is_due(const struct trainer *t, enum step_kind kind, int64_t done) {

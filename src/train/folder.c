@@ -111,19 +111,25 @@ static const struct own {
     {LOG_LINES, FILE_REGULAR, is_log},
     {LOG_EVENTS, FILE_REGULAR, is_anything},
     {SOURCE_STORIES, FILE_REGULAR, is_anything},
-    {SOURCE_TOKENS, FILE_REGULAR, is_anything},
-    {SOURCE_VAL_TOKENS, FILE_REGULAR, is_anything},
-    {FOLDER_TOKENIZER, FILE_FOLDER, is_tokenizer},
+#define ROW(name) {name, FILE_REGULAR, is_anything},
+    SOURCE_TOKENS(ROW)
+#undef ROW
+        {FOLDER_TOKENIZER, FILE_FOLDER, is_tokenizer},
     {"lock", FILE_REGULAR, is_empty},
 };
 enum { N_OWN = sizeof own / sizeof *own };
+
+static int n_sets(const struct settings *s) {
+    struct sets sets;
+    return sets_read(&sets, s->val_data) ? sets.n : 0; /* the settings have been checked */
+}
 
 /* The built-in stories are a file of the folder only where they are the data, tokens and tokenizer only where texts are
  * tokenized. */
 static bool is_needed(const struct own *o, const struct settings *s) {
     if (!strcmp(o->name, SOURCE_STORIES)) return source_is_builtin(s);
-    if (!strcmp(o->name, SOURCE_VAL_TOKENS)) return tokens_are_written(s) && *s->val_data;
-    if (!strcmp(o->name, SOURCE_TOKENS)) return tokens_are_written(s);
+    for (int i = 0; i < SOURCE_PARTS; i++)
+        if (!strcmp(o->name, source_tokens_name(i))) return tokens_are_written(s) && i <= n_sets(s);
     return strcmp(o->name, FOLDER_TOKENIZER) || tokens_are_named(s);
 }
 
@@ -291,7 +297,10 @@ static bool input_check(const struct folder *f, const char *setting, const char 
 
 static bool inputs_check(const struct folder *f, const struct settings *s) {
     bool is_preset = trainer_has_preset(s), is_word = !tokens_are_named(s) || tokens_are_made(s);
-    return (source_is_builtin(s) || input_check(f, "data", s->data)) && input_check(f, "val_data", s->val_data) &&
+    struct sets sets;
+    bool ok = sets_read(&sets, s->val_data);
+    for (int i = 0; ok && i < sets.n; i++) ok = input_check(f, "val_data", sets.path[i]);
+    return ok && (source_is_builtin(s) || input_check(f, "data", s->data)) &&
            (is_preset || input_check(f, "model", s->model)) && (is_word || input_check(f, "tokenizer", s->tokenizer));
 }
 

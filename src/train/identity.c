@@ -233,7 +233,14 @@ static bool weights_add(const char *path, const char *name, void *context) {
 
 static bool sources_add(json_t *files, const struct settings *s, const struct source *source) {
     if (!data_add(files, "data", &source->train)) return false;
-    return !*s->val_data || data_add(files, "val_data", &source->held_out); /* else it is a part of the data */
+    bool ok = true;
+    for (int i = 0; ok && *s->val_data && i < source->n_held_out; i++) { /* else it is a part of the data */
+        const char *name = source->held_out_name[i];
+        char role[SETS_NAME + 16];
+        snprintf(role, sizeof role, "val_data%s%s", *name ? "/" : "", name);
+        ok = data_add(files, role, &source->held_out[i]);
+    }
+    return ok;
 }
 
 /* None for bytes, as in records of runs that knew no others. */
@@ -376,11 +383,14 @@ bool identity_check_data(const json_t *then, const struct settings *s, const str
     if (!before) return true;
     json_t *now = json_object();
     bool ok = now ? sources_add(now, s, source) : error_memory(256, "a record of files");
-    static const char *const roles[] = {"data", "val_data"};
-    for (int i = 0; ok && i < 2; i++) {
-        const json_t *was = json_object_get(before, roles[i]), *is = json_object_get(now, roles[i]);
-        if (was || is) file_compare(&w, roles[i], was, is);
-    }
+    json_t *then_data = json_object();
+    ok = ok && (then_data || error_memory(256, "a record of files"));
+    const char *role;
+    json_t *file;
+    json_object_foreach((json_t *)(uintptr_t)before, role, file) if (strncmp(role, "weights/", 8))
+        json_object_set(then_data, role, file);
+    if (ok) files_compare(&w, then_data, now);
+    json_decref(then_data);
     json_decref(now);
     return ok &&
            (!*text ||

@@ -15,6 +15,7 @@
 #include "base/number.h"
 #include "tensor/device.h"
 #include "train/events.h"
+#include "train/run.h"
 
 static const char LINES[] = LOG_LINES, EVENTS[] = LOG_EVENTS;
 
@@ -166,7 +167,8 @@ bool log_step(struct log *l, const struct log_step *s) {
 }
 
 bool log_held_out(struct log *l, const struct log_evaluation *e) {
-    enum { MOST = 4 };
+    enum { MOST = 4 + SETS_MOST };
+    char tags[SETS_MOST][SETS_NAME + 16];
     struct event_value values[MOST] = {{"held_out/loss", e->loss}};
     int n = 1;
     if (!l->lines) return true;
@@ -175,9 +177,14 @@ bool log_held_out(struct log *l, const struct log_evaluation *e) {
         values[n++] = (struct event_value){"held_out/reward_margin", e->margin};
         values[n++] = (struct event_value){"held_out/reward_accuracy", e->accuracy};
     }
+    for (int i = 0; i < e->sets->n; i++) {
+        snprintf(tags[i], sizeof tags[i], "held_out_loss/%s", e->sets->at[i].name);
+        values[n++] = (struct event_value){tags[i], e->sets->at[i].loss};
+    }
     json_t *line = json_pack("{s:I, s:o}", "step", (json_int_t)e->step, "held_out", number(e->loss));
-    bool is_told =
-        !isfinite(e->bits_per_byte) || json_object_set_new(line, "bits_per_byte", json_real(e->bits_per_byte)) == 0;
+    bool is_told = !e->sets->n || json_object_set_new(line, "held_out_sets", run_sets_json(e->sets)) == 0;
+    is_told = is_told && (!isfinite(e->bits_per_byte) ||
+                          json_object_set_new(line, "bits_per_byte", json_real(e->bits_per_byte)) == 0);
     is_told = is_told && rewards_put(line, e->margin, e->accuracy) &&
               json_object_set_new(line, "time", json_pack("{s:f}", "evaluation_s", e->seconds)) == 0;
     return line_put(l, line, is_told, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) &&

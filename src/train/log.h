@@ -16,6 +16,7 @@
 #define LOG_EVENTS "events.out.tfevents.tally" /* TensorBoard looks for "tfevents" */
 
 struct device_health;
+struct run_sets;
 struct log_step { /* the values of a step after its results have been read */
     int64_t step, tokens;
     double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
@@ -32,6 +33,7 @@ struct log_evaluation {
     int64_t step;
     double loss, bits_per_byte, seconds; /* bits_per_byte: NAN if it is not known; seconds: that the evaluation took */
     double margin, accuracy;             /* as of a step */
+    const struct run_sets *sets;
 };
 
 struct log {

@@ -59,7 +59,8 @@ bool opening_make(struct opening *o, const struct settings *s, const tl_model_co
     if (__builtin_mul_overflow(s->accum * s->batch, settings_window(s), &o->step_tokens))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");
     o->n_train = source->train.last - source->train.first;
-    o->n_held_out = source->held_out.last - source->held_out.first;
+    o->n_sets = source->n_held_out;
+    for (int i = 0; i < o->n_sets; i++) o->n_held_out += source->held_out[i].last - source->held_out[i].first;
     o->are_bytes = !source->train.file && !source->is_bytes;
     ledgers_add(o, kinds, kinds, o->n_ranks / (double)s->pp);
     return stages_add(o, s, kinds);

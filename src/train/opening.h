@@ -16,6 +16,7 @@ struct opening {
     int n_ranks;
     int64_t step_tokens;         /* of all ranks */
     int64_t n_train, n_held_out; /* tokens */
+    int n_sets;                  /* of held-out data */
     bool are_bytes;              /* they are bytes of a text that is not tokenized yet */
     int64_t first_step;          /* steps done before: it resumes */
     double step_flops, flops;    /* of a step, and of the whole run with evaluations and samples; of all ranks */

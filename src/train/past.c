@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "train/folder.h"
 #include "train/log.h"
 #include "train/run_parts.h"
@@ -46,12 +47,24 @@ struct mean {
     int64_t n;
 };
 
+static void sets_take(struct run_sets *sets, const json_t *json) {
+    const char *name;
+    json_t *loss;
+    *sets = (struct run_sets){0};
+    json_object_foreach((json_t *)(uintptr_t)json, name, loss) {
+        if (sets->n == SETS_MOST) break;
+        text_copy(sets->at[sets->n].name, SETS_NAME, name);
+        sets->at[sets->n++].loss = json_is_number(loss) ? json_number_value(loss) : NAN;
+    }
+}
+
 static void line_take(struct past_log *l, const json_t *line, struct mean *speed) {
     const json_t *time = json_object_get(line, "time");
     int64_t step = json_integer_value(json_object_get(line, "step"));
     if (json_object_get(line, "held_out")) {
         l->held_out = real_of(line, "held_out");
         l->bits_per_byte = real_of(line, "bits_per_byte");
+        sets_take(&l->sets, json_object_get(line, "held_out_sets"));
         l->best = fmin(l->best, l->held_out); /* of a number and NAN it is the number */
     }
     if (!json_object_get(line, "loss")) return;

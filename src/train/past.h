@@ -4,12 +4,14 @@
 
 #include "base/file.h"
 #include "step/settings.h"
+#include "train/run.h"
 
 /* The end of a log (log.h). */
 struct past_log {
     int64_t step, tokens;           /* of the last line of a step; 0: there is none */
     double loss;                    /* of that step; NAN: not known, here and below */
     double held_out, bits_per_byte; /* of the last evaluation */
+    struct run_sets sets;           /* of it */
     double best;                    /* the lowest held-out loss of the part that was read */
     double tokens_per_s, step_s;    /* means of the last steps, without the first two of the run */
 };

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "comm/comm.h"
 #include "step/advice.h"
 #include "step/tokens.h"
@@ -56,6 +57,15 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
     return *end == RUN_DONE;
 }
 
+static void sets_take(struct run *r) {
+    struct run_sets *sets = &r->summary->sets;
+    *sets = (struct run_sets){0};
+    for (int i = 0; i < r->source.n_held_out && *r->source.held_out_name[i]; i++, sets->n++) {
+        text_copy(sets->at[i].name, SETS_NAME, r->source.held_out_name[i]);
+        sets->at[i].loss = r->trainer->held_out_loss[i];
+    }
+}
+
 static bool evaluate(struct run *r) {
     double before = now_s();
     run_ranks_patience(r, PHASE_OTHER);
@@ -64,6 +74,7 @@ static bool evaluate(struct run *r) {
     if (r->owes_evaluation) return true;
     if (!is_done || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
     r->summary->held_out = r->held_out;
+    sets_take(r);
     r->summary->held_out_accuracy = r->trainer->rewards.accuracy;
     if (isfinite(r->held_out) && !(r->held_out >= r->best)) {
         r->best = r->held_out;
@@ -79,6 +90,7 @@ static bool evaluate(struct run *r) {
                                      .loss = r->held_out,
                                      .bits_per_byte = r->summary->bits_per_byte,
                                      .seconds = seconds,
+                                     .sets = &r->summary->sets,
                                      .margin = r->trainer->rewards.margin,
                                      .accuracy = r->trainer->rewards.accuracy};
     return log_held_out(&r->log, &e);

@@ -3,7 +3,7 @@
  *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
  *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
  *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, for Hugging Face
- *         tokenizer/     the files of its tokenizer    data.tok, val_data.tok     the tokens of its texts
+ *         tokenizer/     the files of its tokenizer    data.tok, val_data*.tok    the tokens of its texts
  *         machine.json   where it is trained (origin.h)  run.json            which of these are the run's (folder.h)
  *         memory.json    what its second step allocates  profile.json        where the time goes, if it was measured
  *         ranks.json     the times of each rank, if there are several
@@ -17,6 +17,7 @@
 
 #include "tally.h"
 #include "step/kinds.h"
+#include "step/sets.h"
 #include "train/profile.h"
 #include "step/settings.h"
 #include "step/tokens.h"
@@ -28,16 +29,26 @@ enum run_end {
     RUN_FAILED      /* see tl_error_message() */
 };
 
+/* The losses of named sets of held-out data. */
+struct run_sets {
+    int n;
+    struct {
+        char name[SETS_NAME];
+        double loss;
+    } at[SETS_MOST];
+};
+
 struct run_news {        /* reported to the listener after every step */
     int64_t step, steps; /* the step it is about, counted from 1, and how many there are in all */
     double loss, norm, lr, step_s, tokens_per_s, flops_per_s, wait_share, eta_s;
     double mfu,
         hfu; /* model FLOPs by PaLM's rule, and those of the ledger, as a share of the peak; NAN: no peak is known */
     uint64_t peak_bytes;
-    double held_out;         /* NAN: not evaluated now */
-    double margin, accuracy; /* preference: rewards of the step, or of the held-out pairs; otherwise NAN */
-    double bits_per_byte;    /* of the held-out loss; NAN: bytes are not known */
-    const char *text;        /* sampled text, or NULL */
+    double held_out;             /* NAN: not evaluated now */
+    double margin, accuracy;     /* preference: rewards of the step, or of the held-out pairs; otherwise NAN */
+    double bits_per_byte;        /* of the held-out loss; NAN: bytes are not known */
+    const struct run_sets *sets; /* of the evaluation; NULL: none */
+    const char *text;            /* sampled text, or NULL */
 };
 
 /* Where the time of a process went, in seconds. Speeds are those of `steps_s` alone. */
@@ -61,8 +72,9 @@ struct run_summary {
     int64_t pairs, causal_pairs; /* with document_mask: of query and key, used and billed; otherwise 0 */
     double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
     int64_t best_step;
-    int64_t early_of;   /* the steps that it was to have, where early_stop ended it; 0: it was not ended */
-    double noise_scale; /* in tokens; NAN: not measured */
+    int64_t early_of;     /* the steps that it was to have, where early_stop ended it; 0: it was not ended */
+    double noise_scale;   /* in tokens; NAN: not measured */
+    struct run_sets sets; /* of the last evaluation */
     double margin, accuracy, held_out_accuracy; /* preference: rewards of the last step and evaluation; NAN: none */
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters, n_trained;
@@ -112,6 +124,7 @@ enum run_end run_train(const struct settings *s, const struct run_listener *list
 
 /* News and summary as JSON objects: unknown values are left out, a loss that is not finite is null. NULL on error,
  * which is recorded. */
+json_t *run_sets_json(const struct run_sets *sets); /* {"NAME": loss}; NULL: no memory, not recorded */
 json_t *run_news_json(const struct run_news *n);
 json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m);
 

@@ -24,6 +24,12 @@ bool run_final_look(struct run *r, bool *is_whole) {
     return true;
 }
 
+static bool tokens_remove(struct run *r) {
+    bool ok = true;
+    for (int i = 0; ok && i < SOURCE_PARTS; i++) ok = folder_remove(&r->folder, source_tokens_name(i));
+    return ok;
+}
+
 /* Files that depend on the settings and are written once. A run without a checkpoint has nothing to lose, unless it
  * is finished. */
 static bool folder_renew(struct run *r) {
@@ -36,8 +42,7 @@ static bool folder_renew(struct run *r) {
                          r->settings.out);
     return folder_remove(&r->folder, RUN_PRICE) && folder_remove(&r->folder, RUN_RECEIPT) &&
            folder_remove(&r->folder, RUN_MEMORY) && folder_remove(&r->folder, RUN_PROFILE) &&
-           folder_remove(&r->folder, RUN_RANKS_FILE) && folder_remove(&r->folder, SOURCE_STORIES) &&
-           folder_remove(&r->folder, SOURCE_TOKENS) && folder_remove(&r->folder, SOURCE_VAL_TOKENS) &&
+           folder_remove(&r->folder, RUN_RANKS_FILE) && folder_remove(&r->folder, SOURCE_STORIES) && tokens_remove(r) &&
            folder_put(&r->folder, RUN_CONFIG, settings_json(&r->settings));
 }
 

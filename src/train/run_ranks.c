@@ -135,7 +135,8 @@ static bool folder_follow(struct run *r, const char *first) {
 
 static bool inputs_follow(struct run *r, const tl_model_config *config, const char *weights) {
     char words[RUN_CHANGES_TEXT];
-    static const bool is_there[2] = {true, true};
+    bool is_there[SOURCE_PARTS];
+    memset(is_there, true, sizeof is_there);
     if (!source_open_in(&r->source, &r->settings, config->vocabulary, r->folder.dir)) return false;
     json_t *made_from = identity_new(&r->settings, config, weights, &r->source);
     if (!made_from) return false;

@@ -41,6 +41,7 @@ void run_tell(struct run *r, int64_t done, double loss, double norm, double held
         .margin = text ? NAN : r->trainer->rewards.margin,
         .accuracy = text ? NAN : r->trainer->rewards.accuracy,
         .bits_per_byte = run_bits_per_byte(r, held_out),
+        .sets = isfinite(held_out) ? &r->summary->sets : NULL,
         .text = text,
     };
     double patience = run_ranks_patience(r, PHASE_OTHER); /* a terminal that is paused stops it */
@@ -73,6 +74,7 @@ bool run_past_take(struct run *r) {
     m->loss = log.loss;
     m->held_out = log.held_out;
     m->bits_per_byte = log.bits_per_byte;
+    m->sets = log.sets;
     if (!(log.step_s > 0)) return true;
     m->tokens_per_s = log.tokens_per_s;
     m->flops_per_s = r->step_flops / log.step_s;

@@ -174,7 +174,7 @@ static bool state_read(struct run *r, const char *text) {
         r->best = has_best ? best : NAN;
         r->best_step = best_step;
         r->summary->n_skipped = n_skipped;
-        r->owes_evaluation = owes_evaluation && r->trainer->held_out;
+        r->owes_evaluation = owes_evaluation && r->trainer->n_held_out > 0;
         r->early_of = step < r->settings.steps ? 0 : json_integer_value(json_object_get(root, "early_of"));
         origin_look(r, json_object_get(root, "made_on"));
     }

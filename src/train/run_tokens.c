@@ -72,17 +72,18 @@ static bool tokens_look(struct run *r, const struct source_part *part, const cha
 }
 
 static bool texts_tokenize(struct run *r) {
-    const struct source_part *parts[2] = {&r->source.train, &r->source.held_out};
-    static const char *const names[2] = {SOURCE_TOKENS, SOURCE_VAL_TOKENS};
-    bool is_there[2], ok = true;
-    for (int i = 0; ok && i < 2; i++) ok = tokens_look(r, parts[i], names[i], &is_there[i]);
+    const struct source_part *part;
+    bool is_there[SOURCE_PARTS], ok = true;
+    for (int i = 0; ok && i < SOURCE_PARTS && (part = source_part_at(&r->source, i)); i++)
+        ok = tokens_look(r, part, source_tokens_name(i), &is_there[i]);
     double began = now_s();
     struct telling telling = {r, began, began};
     ok = ok && source_tokenize(&r->source, &r->settings, r->folder.dir, is_there, tell, &telling);
-    for (int i = 0; ok && i < 2; i++) {
-        if (!parts[i]->text || is_there[i]) continue;
-        if (!r->found) part_tell(parts[i], r->source.has_pairs, now_s() - began);
-        ok = folder_seal(&r->folder, NULL, &names[i], 1);
+    for (int i = 0; ok && i < SOURCE_PARTS && (part = source_part_at(&r->source, i)); i++) {
+        const char *name = source_tokens_name(i);
+        if (!part->text || is_there[i]) continue;
+        if (!r->found) part_tell(part, r->source.has_pairs, now_s() - began);
+        ok = folder_seal(&r->folder, NULL, &name, 1);
     }
     return ok;
 }
@@ -179,7 +180,7 @@ bool run_tokens_take(struct run *r) {
     const struct settings *s = &r->settings;
     int64_t n = s->eval_batches * s->batch * settings_window(s), bytes = 0;
     if (!texts_tokenize(r) || !files_keep(r)) return false;
-    if (r->source.held_out.last && !source_bytes(&r->source, &r->source.held_out, settings_window(s), n, &bytes))
+    if (r->source.n_held_out && !source_bytes(&r->source, &r->source.held_out[0], settings_window(s), n, &bytes))
         return false;
     r->bytes_per_token = bytes ? (double)bytes / (double)n : r->source.is_bytes ? 1 : NAN;
     return true;

@@ -28,6 +28,18 @@ static json_t *finish(json_t *object, bool ok) {
     return NULL;
 }
 
+json_t *run_sets_json(const struct run_sets *sets) {
+    json_t *o = json_object();
+    bool ok = o != NULL;
+    for (int i = 0; ok && i < sets->n; i++) {
+        const double loss = sets->at[i].loss;
+        ok = json_object_set_new(o, sets->at[i].name, isfinite(loss) ? json_real(loss) : json_null()) == 0;
+    }
+    if (ok) return o;
+    json_decref(o);
+    return NULL;
+}
+
 json_t *run_news_json(const struct run_news *n) {
     json_t *o = json_object();
     bool ok = o != NULL;
@@ -46,6 +58,7 @@ json_t *run_news_json(const struct run_news *n) {
     put(o, "peak_bytes", json_integer((json_int_t)n->peak_bytes), &ok);
     put_known(o, "held_out", n->held_out, &ok);
     put_known(o, "bits_per_byte", n->bits_per_byte, &ok);
+    if (n->sets && n->sets->n) put(o, "held_out_sets", run_sets_json(n->sets), &ok);
     put_known(o, "reward_margin", n->margin, &ok);
     put_known(o, "reward_accuracy", n->accuracy, &ok);
     if (n->text) put(o, "text", json_string(n->text), &ok);
@@ -125,6 +138,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     put_number(o, "loss", m->loss, &ok);
     put_known(o, "held_out", m->held_out, &ok);
     put_known(o, "bits_per_byte", m->bits_per_byte, &ok);
+    if (m->sets.n) put(o, "held_out_sets", run_sets_json(&m->sets), &ok);
     put_known(o, "best", m->best, &ok);
     if (m->best_step >= 0) put(o, "best_step", json_integer(m->best_step), &ok);
     put_known(o, "floor", m->floor, &ok);
