@@ -1530,6 +1530,14 @@ typedef enum tl_family {
     TL_FAMILY_COUNT
 } tl_family;
 
+/* Where a model's tokens get their positions from. */
+typedef enum tl_positions {
+    TL_POSITIONS_OWN,    /* of the family: learned in GPT-2, rotary in most others */
+    TL_POSITIONS_ROTARY, /* GPT-2: queries and keys turn */
+    TL_POSITIONS_ALIBI,  /* GPT-2, Falcon: a score falls with the distance to its key, by a slope of its head */
+    TL_POSITIONS_NONE    /* GPT-2: only the causal mask tells tokens apart */
+} tl_positions;
+
 /* The sizes of a model. Deep linear uses only n_layers and channels. */
 typedef struct tl_model_config {
     tl_family family;
@@ -1553,7 +1561,7 @@ typedef struct tl_model_config {
     /* A score or logit x becomes c tanh(x / c), between -c and c; 0: it stays. */
     double attention_soft_cap, logit_soft_cap;
     int64_t plain_every; /* every plain_every-th layer has no rotary positions; 0: all have them */
-    bool has_alibi;      /* a score falls with the distance to its key, by a slope of its head; no rotary positions */
+    int64_t positions;   /* a tl_positions */
     bool has_two_norms;  /* Falcon: attention and the MLP beside it have a norm each */
     /* Experts are only in layers from expert_from on, and of these in every expert_every-th of the model (0: in all);
      * the others have an MLP of width ff. n_shared more experts, as one MLP, are for all tokens. Of n_groups groups of

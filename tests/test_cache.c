@@ -15,7 +15,7 @@ static void config_fill(tl_model_config *c, tl_family family) {
         c->window = 4, c->window_every = 2, c->n_experts = 4, c->n_chosen = 2, c->gate_limit = 1;
     }
     if (family == TL_GEMMA2) c->window = 4, c->window_every = 2, c->attention_soft_cap = 2, c->logit_soft_cap = 3;
-    if (family == TL_FALCON) c->has_alibi = true, c->n_kv_heads = 1;
+    if (family == TL_FALCON) c->positions = TL_POSITIONS_ALIBI, c->n_kv_heads = 1;
     if (family == TL_LLAMA4) {
         c->plain_every = 2, c->n_experts = 4, c->n_chosen = 1, c->n_shared = 1, c->expert_every = 2, c->chunk = 4;
         c->temperature_floor = 3, c->temperature_scale = 0.5, c->has_head_norm = true;

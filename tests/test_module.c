@@ -347,7 +347,7 @@ static tl_model_config document_config(tl_family family) {
     tl_model_config c = small(family == TL_GPT2 ? TL_GPT2 : TL_LLAMA);
     c.family = family;
     c.context = DOCUMENT_TIME;
-    if (family == TL_FALCON) c.has_alibi = c.is_parallel = true;
+    if (family == TL_FALCON) c.positions = TL_POSITIONS_ALIBI, c.is_parallel = true;
     if (family == TL_LLAMA4) {
         c.plain_every = 2, c.n_experts = 3, c.n_chosen = c.n_shared = 1, c.chunk = 4, c.has_head_norm = true;
         c.temperature_floor = 3, c.temperature_scale = 0.5;

@@ -84,6 +84,7 @@ static void family_draw(tl_model_config *c, int64_t unit) {
     case TL_GPT_NEOX:
         c->n_kv_heads = c->n_heads;
         c->is_parallel = c->family == TL_GPT_NEOX && one_in(2);
+        if (c->family == TL_GPT2 && one_in(2)) c->positions = draw(TL_POSITIONS_ROTARY, TL_POSITIONS_NONE);
         break;
     case TL_GPT_BIGCODE:
         c->n_kv_heads = one_in(2) ? 1 : c->n_heads;
@@ -92,7 +93,7 @@ static void family_draw(tl_model_config *c, int64_t unit) {
         c->is_parallel = one_in(2);
         c->has_two_norms = c->is_parallel && one_in(2);
         if (!c->is_parallel) c->n_kv_heads = one_in(2) ? 1 : c->n_heads;
-        c->has_alibi = one_in(2);
+        c->positions = one_in(2) ? TL_POSITIONS_ALIBI : TL_POSITIONS_OWN;
         c->has_qkv_bias = c->has_out_bias = c->has_mlp_bias = one_in(2);
         break;
     case TL_MIXTRAL:

@@ -144,7 +144,7 @@ int model_find(const char *form, const struct asked *q, struct napkin_model *m, 
     if (!(is_file ? tl_model_config_read(q->model, &c) : tl_model_preset(q->model, &c))) return cli_error();
     if (!tl_model_config_check(&c)) return cli_error();
     /* learned positions are as many as the sequence has, unless the file says how many */
-    if (!is_file && c.family == TL_GPT2 && q->seq > (double)c.context)
+    if (!is_file && c.family == TL_GPT2 && c.positions == TL_POSITIONS_OWN && q->seq > (double)c.context)
         return asked_bad(form, "%s has %" PRId64 " positions; --seq %g exceeds them", q->model, c.context, q->seq);
     *m = napkin_model_of(&c);
     return 0;

@@ -54,6 +54,7 @@ enum key_kind {
     KEY_DENSE_LAYERS, /* which layers have experts, Llama 4's way */
     KEY_LLAMA4,       /* chunks and temperatures */
     KEY_GROUPS,       /* of experts */
+    KEY_POSITIONS,    /* GPT-2's: learned, or others */
     KEY_PLAIN,        /* a list of which layers have rotary positions; and how far those without stand apart */
     KEY_UNUSED
 };
@@ -115,6 +116,9 @@ int64_t architecture_expert_layers(const tl_model_config *config);
 int64_t architecture_cache_numbers(const tl_model_config *config);
 /* Whether a layer turns queries and keys by their positions. */
 bool architecture_has_positions(const tl_model_config *config, int64_t layer);
+/* Whether any layer does; and whether there is a parameter for each place. */
+bool architecture_turns(const tl_model_config *config);
+bool architecture_learns_positions(const tl_model_config *config);
 /* Whether a layer has the config's window. */
 bool architecture_has_window(const tl_model_config *config, int64_t layer);
 

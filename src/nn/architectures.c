@@ -39,7 +39,8 @@
         PLAIN("add_cross_attention", KEY_FALSE)
 
 static const struct key gpt2_keys[] = {GPT2_SIZES, TEXT("activation_function", "gelu_new", "gelu_pytorch_tanh"),
-                                       PLAIN("scale_attn_by_inverse_layer_idx", KEY_FALSE), END};
+                                       PLAIN("scale_attn_by_inverse_layer_idx", KEY_FALSE),
+                                       PLAIN("position_embedding_type", KEY_POSITIONS), END};
 
 /* What all families with Llama's names of keys share. */
 static const struct key llama_keys[] = {SIZE("num_hidden_layers", NULL, n_layers, KEY_NEEDED),
@@ -443,7 +444,15 @@ int64_t architecture_cache_numbers(const tl_model_config *c) {
 int64_t architecture_expert_ff(const tl_model_config *c) { return c->expert_ff ? c->expert_ff : c->ff; }
 
 bool architecture_has_positions(const tl_model_config *c, int64_t layer) {
-    return architecture_of(c)->has_rope && !c->has_alibi && (!c->plain_every || (layer + 1) % c->plain_every != 0);
+    return architecture_turns(c) && (!c->plain_every || (layer + 1) % c->plain_every != 0);
+}
+
+bool architecture_turns(const tl_model_config *c) {
+    return c->positions == TL_POSITIONS_OWN ? architecture_of(c)->has_rope : c->positions == TL_POSITIONS_ROTARY;
+}
+
+bool architecture_learns_positions(const tl_model_config *c) {
+    return architecture_of(c)->names->positions && c->positions == TL_POSITIONS_OWN;
 }
 
 bool architecture_has_window(const tl_model_config *c, int64_t layer) {

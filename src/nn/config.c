@@ -72,9 +72,13 @@ static bool latents_check(const tl_model_config *c, const struct architecture *a
 /* Falcon's and Llama 4's own numbers. */
 static bool rare_check(const tl_model_config *c) {
     const bool is_falcon = c->family == TL_FALCON, is_llama4 = c->family == TL_LLAMA4;
-    if (!is_falcon && (c->has_alibi || c->has_two_norms))
-        return error_set(TL_ERROR_USE, "model: %s models have neither ALiBi nor two norms side by side",
+    const bool has_choice = c->family == TL_GPT2 || (is_falcon && c->positions == TL_POSITIONS_ALIBI);
+    if (c->positions < 0 || c->positions > TL_POSITIONS_NONE || (c->positions && !has_choice))
+        return error_set(TL_ERROR_USE,
+                         "model: %s models have their own positions (need --positions own, or a gpt2 model)",
                          tl_family_name(c->family));
+    if (!is_falcon && c->has_two_norms)
+        return error_set(TL_ERROR_USE, "model: %s models have no two norms side by side", tl_family_name(c->family));
     if (is_falcon && !c->is_parallel && (c->has_two_norms || (c->n_kv_heads != 1 && c->n_kv_heads != c->n_heads)))
         return error_set(TL_ERROR_USE,
                          "model: falcon models with two norms or %lld of %lld heads of keys have attention beside the "
@@ -125,7 +129,7 @@ static bool transformer_check(const tl_model_config *c) {
                          "model: the heads of %s models are their channels: %lld heads of %lld are not %lld", a->type,
                          (long long)c->n_heads, (long long)c->head_size, (long long)c->channels);
     int64_t turned = c->rope_scaling.size ? c->rope_scaling.size : c->head_size;
-    if (a->has_rope && (turned % 2 || turned < 0 || turned > c->head_size))
+    if ((a->has_rope || architecture_turns(c)) && (turned % 2 || turned < 0 || turned > c->head_size))
         return error_set(TL_ERROR_USE, "model: rotary positions turn pairs: %s of %lld is odd%s",
                          c->rope_scaling.size ? "a part" : "a head size", (long long)turned,
                          turned % 2 ? "" : ", or not a part of a head");
@@ -154,7 +158,7 @@ static bool transformer_check(const tl_model_config *c) {
                          (long long)c->plain_every, a->type);
     if (!(c->norm_eps >= 0 && isfinite(c->norm_eps)))
         return error_set(TL_ERROR_USE, "model: norm_eps is %g (need 0 or more)", c->norm_eps);
-    if (a->has_rope && !(c->rope_base > 1 && isfinite(c->rope_base)))
+    if ((a->has_rope || architecture_turns(c)) && !(c->rope_base > 1 && isfinite(c->rope_base)))
         return error_set(TL_ERROR_USE, "model: rope_base is %g (need more than 1)", c->rope_base);
     if (!(c->dropout >= 0 && c->dropout < 1))
         return error_set(TL_ERROR_USE, "model: dropout is %g (need 0 to below 1)", c->dropout);
@@ -228,7 +232,7 @@ static void add_transformer(struct total *t, const tl_model_config *c, int64_t q
     int64_t L = c->n_layers, C = c->channels, F = c->ff;
     bool all = a->has_biases;
     add(t, c->is_tied ? 1 : 2, c->vocabulary, C);
-    if (a->names->positions) add(t, 1, c->context, C);
+    if (architecture_learns_positions(c)) add(t, 1, c->context, C);
     add_attention(t, c, q, kv);
     if (a->has_experts) add_experts(t, c, a, n_experts);
     add(t, L - architecture_expert_layers(c), C, (a->is_gated ? 3 : 2) * F);

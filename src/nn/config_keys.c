@@ -10,7 +10,7 @@ static void read_falcon(struct config_reader *r, tl_model_config *c) {
             n_norms = config_size(r, "num_ln_in_parallel_attn", NULL, 0);
     c->is_parallel = config_truth(r, "parallel_attn", true);
     c->has_qkv_bias = c->has_out_bias = c->has_mlp_bias = config_truth(r, "bias", false);
-    c->has_alibi = config_truth(r, "alibi", false);
+    c->positions = config_truth(r, "alibi", false) ? TL_POSITIONS_ALIBI : TL_POSITIONS_OWN;
     c->has_two_norms = is_new && n_norms != 1;
     c->n_kv_heads = is_new && n_kv ? n_kv : !is_new && is_single ? 1 : c->n_heads;
     if (is_new && !c->is_parallel) config_fail(r, "parallel_attn", "true, as \"new_decoder_architecture\" is");
@@ -25,10 +25,35 @@ static bool write_falcon(json_t *root, const tl_model_config *c) {
     json_t *more = json_pack("{s:b, s:b, s:I, s:I, s:b, s:b, s:b}", "new_decoder_architecture", is_new, "multi_query",
                              c->n_kv_heads == 1, "num_kv_heads", (json_int_t)c->n_kv_heads, "num_ln_in_parallel_attn",
                              (json_int_t)(c->has_two_norms ? 2 : 1), "parallel_attn", c->is_parallel, "bias",
-                             c->has_qkv_bias, "alibi", c->has_alibi);
+                             c->has_qkv_bias, "alibi", c->positions == TL_POSITIONS_ALIBI);
     bool ok = more && json_object_update(root, more) == 0;
     json_decref(more);
     return ok;
+}
+
+/* ---- GPT-2 with other positions than learned ones ---- */
+
+/* Hugging Face's GPT-2 has learned ones alone, and ignores the key; other values are Tally's. */
+static const char *const positions[] = {[TL_POSITIONS_OWN] = "absolute",
+                                        [TL_POSITIONS_ROTARY] = "rope",
+                                        [TL_POSITIONS_ALIBI] = "alibi",
+                                        [TL_POSITIONS_NONE] = "none"};
+
+static void read_positions(struct config_reader *r, const char *key, tl_model_config *c) {
+    const json_t *value = config_value(r, key);
+    const char *name = json_string_value(value);
+    bool is_known = !value;
+    for (int i = 0; name && i <= TL_POSITIONS_NONE; i++)
+        if (!strcmp(name, positions[i])) c->positions = i, is_known = true;
+    if (!is_known) config_fail(r, key, "\"absolute\", \"rope\", \"alibi\" or \"none\"");
+    if (c->positions == TL_POSITIONS_ROTARY) c->rope_base = config_real(r, "rope_theta", NULL, 10000);
+}
+
+static bool write_positions(json_t *root, const char *key, const tl_model_config *c) {
+    if (c->positions == TL_POSITIONS_OWN) return true;
+    bool ok = json_object_set_new(root, key, json_string(positions[c->positions])) == 0;
+    if (c->positions != TL_POSITIONS_ROTARY) return ok;
+    return ok && json_object_set_new(root, "rope_theta", json_real(c->rope_base)) == 0;
 }
 
 /* ---- Latent attention ---- */
@@ -183,6 +208,9 @@ void config_read_key(struct config_reader *r, const struct key *k, tl_model_conf
     case KEY_FALCON:
         read_falcon(r, c);
         break;
+    case KEY_POSITIONS:
+        read_positions(r, k->name, c);
+        break;
     case KEY_LATENT:
         read_latent(r, c);
         break;
@@ -250,6 +278,8 @@ bool config_write_key(json_t *root, const struct key *k, const tl_model_config *
         break;
     case KEY_FALCON:
         return write_falcon(root, c);
+    case KEY_POSITIONS:
+        return write_positions(root, k->name, c);
     case KEY_LATENT:
         return write_latent(root, c);
     case KEY_GROUPS:

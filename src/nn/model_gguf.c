@@ -184,7 +184,7 @@ bool tl_model_export_gguf(tl_module *model, const char *path, tl_gguf_type type,
     if (!c) return false;
     if (!path) return error_set(TL_ERROR_USE, "tl_model_export_gguf: got NULL instead of a path");
     if (c->family > TL_DEEP_LINEAR || c->has_out_bias || c->has_mlp_bias || c->window || c->rope_scaling.rule ||
-        c->rope_scaling.size || c->is_parallel)
+        c->rope_scaling.size || c->is_parallel || c->positions)
         return error_set(TL_ERROR_USE,
                          "tl_model_export_gguf: %s models of this form cannot be written as GGUF yet (need "
                          "gpt2, llama or qwen2)",

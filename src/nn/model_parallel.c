@@ -145,7 +145,7 @@ bool parallel_begin(struct parallel *p, const tl_model_config *c, const tl_paral
                                  : "ep",
                          tl_family_name(c->family));
     if (!ep_check(p, c)) return false;
-    if (p->cp && c->has_alibi)
+    if (p->cp && c->positions == TL_POSITIONS_ALIBI)
         return error_set(TL_ERROR_USE, "cp: sequences of %s models with ALiBi cannot be divided (need cp 1)",
                          tl_family_name(c->family));
     if (!stages_begin(p, c)) return false;

@@ -229,7 +229,7 @@ static const struct preset {
     {"smollm3-3b",
      {ROTARY(TL_SMOLLM3, 36, 16, 4, 128, 2048, 11008, 128256, 65536, 5000000, 1e-6, true), .plain_every = 4}},
     {"falcon-rw-1b",
-     {ROTARY(TL_FALCON, 24, 32, 32, 64, 2048, 8192, 50304, 2048, 10000, 1e-5, true), .has_alibi = true,
+     {ROTARY(TL_FALCON, 24, 32, 32, 64, 2048, 8192, 50304, 2048, 10000, 1e-5, true), .positions = TL_POSITIONS_ALIBI,
       .has_qkv_bias = true, .has_out_bias = true, .has_mlp_bias = true}},
     {"falcon-7b", FALCON(32, 71, 1, 4544, 18176, 2048, 10000, false)},
     {"falcon-11b", FALCON(60, 32, 8, 4096, 16384, 8192, 500042, false)},

@@ -86,7 +86,7 @@ struct attention {
     bool has_latents; /* of keys and values, in place of q, k and v */
     struct latent latent;
     bool has_sinks; /* the module's own parameter */
-    bool has_alibi, has_head_norm;
+    bool has_alibi, is_falcon, has_head_norm;
     int64_t first_head, n_all_heads;  /* of this process; of the model */
     int64_t chunk, temperature_floor; /* 0: none */
     double temperature_scale, norm_eps;
@@ -149,10 +149,10 @@ static tl_tensor *with_sinks(const tl_module *m, tl_tensor *o, tl_tensor *lse) {
 
 /* ---- What a query sees ---- */
 
-/* ALiBi: to the score of head h and the key at place s, slope_h s / sqrt(D) is added, which is slope_h (s - t) /
- * sqrt(D) but for a constant of the row. Slopes of n heads, n a power of two: 2^(-8 i / n), i = 1 .. n; of others
- * those of the next smaller power m, and of the rest 2^(-4 i / m), i = 1, 3, ... Slopes and products are rounded to
- * bf16, as Hugging Face's library does. -> (B,H,1,S) or (H,1,S) */
+/* ALiBi: to the score of head h and the key at place s, slope_h s is added, which is slope_h (s - t) but for a constant
+ * of the row. Slopes of n heads, n a power of two: 2^(-8 i / n), i = 1 .. n; of others
+ * those of the next smaller power m, and of the rest 2^(-4 i / m), i = 1, 3, ... Falcons divide them by sqrt(D), as
+ * the scores, and round slopes and products to bf16. -> (B,H,1,S) or (H,1,S) */
 static tl_tensor *alibi_of(const struct attention *a, int64_t S, tl_tensor *like) {
     const tl_dtype wide = tl_dtype_of(like) == TL_F64 ? TL_F64 : TL_F32;
     tl_device *device = tl_device_of(like);
@@ -166,11 +166,13 @@ static tl_tensor *alibi_of(const struct attention *a, int64_t S, tl_tensor *like
     }
     if (exponents) exponents = tl_slice(exponents, 0, a->first_head, a->first_head + a->n_heads, 1);
     tl_tensor *slopes = exponents ? tl_exp2(tl_neg(exponents)) : NULL, *place = a->model->token_position;
-    slopes = slopes ? tl_cast(tl_cast(slopes, TL_BF16), wide) : NULL;
+    if (a->is_falcon) slopes = slopes ? tl_cast(tl_cast(slopes, TL_BF16), wide) : NULL;
     if (!place) place = tl_arange(0, 1, S, wide, device);                            /* (S) or (B,S) */
     place = place ? tl_unsqueeze(tl_unsqueeze(tl_cast(place, wide), -2), -2) : NULL; /* (1,1,S) or (B,1,1,S) */
     slopes = slopes ? tl_view(slopes, TL_SHAPE(a->n_heads, 1, 1)) : NULL;
-    tl_tensor *bias = slopes && place ? tl_cast(tl_mul(slopes, place), TL_BF16) : NULL;
+    tl_tensor *bias = slopes && place ? tl_mul(slopes, place) : NULL;
+    if (!a->is_falcon) return bias;
+    bias = bias ? tl_cast(bias, TL_BF16) : NULL;
     return bias ? tl_scale(tl_cast(bias, wide), 1 / sqrt((double)a->head_size)) : NULL;
 }
 
@@ -448,7 +450,8 @@ tl_module *attention_new(const tl_model_config *c, const struct make *make, cons
                             .rope_scaling = c->rope_scaling,
                             .soft_cap = c->attention_soft_cap,
                             .has_positions = architecture_has_positions(c, layer),
-                            .has_alibi = c->has_alibi,
+                            .has_alibi = c->positions == TL_POSITIONS_ALIBI,
+                            .is_falcon = c->family == TL_FALCON,
                             .has_latents = architecture_of(c)->has_latents,
                             .has_head_norm = c->has_head_norm,
                             .first_head = c->n_heads / n * tl_comm_rank(make->parallel->tp),

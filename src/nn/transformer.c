@@ -574,7 +574,7 @@ static bool body_fill(tl_module *m, const tl_model_config *c, const struct make 
     tl_module *body = tl_module_add(m, names->body, tl_nn_list());
     bool ok = body && part_add(body, names->embedding, embedding_make(make, c->vocabulary, c->channels, true),
                                has_embedding(p, c), &s->embedding);
-    if (ok && names->positions)
+    if (ok && architecture_learns_positions(c))
         ok = part_add(body, names->positions, embedding_make(make, c->context, c->channels, false), p->is_first,
                       &s->positions);
     if (ok && names->dropout[0])

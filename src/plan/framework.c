@@ -183,7 +183,7 @@ static struct sizes sizes_of(const tl_model_config *c, const struct settings *s,
     const double V = (double)c->vocabulary, C = (double)c->channels, all = (double)tl_model_config_parameters(c);
     const double head = c->is_tied ? 0 : V * C;
     struct sizes z = {.tp = (double)l->tp, .share = (double)layout_sharded(l)};
-    const double places = c->family == TL_GPT2 || c->family == TL_GPT_BIGCODE ? (double)c->context * C : 0;
+    const double places = architecture_learns_positions(c) ? (double)c->context * C : 0;
     z.ends = V * C + places;
     z.layer = (all - z.ends - head) / (double)c->n_layers;
     z.layers = ceil((double)c->n_layers / (double)l->pp);

@@ -83,7 +83,8 @@ const char *layout_refusal(const struct layout *l, const tl_model_config *c, con
                            char *buffer) {
     const int64_t chunk_layers = l->pp * l->chunks, seq = s->seq;
     const char *const whole = trainer_whole_steps(s);
-    if (c->has_alibi && l->cp > 1) snprintf(buffer, 160, "ALiBi cannot be divided among --cp %" PRId64, l->cp);
+    if (c->positions == TL_POSITIONS_ALIBI && l->cp > 1)
+        snprintf(buffer, 160, "ALiBi cannot be divided among --cp %" PRId64, l->cp);
     else if (c->n_experts && (c->expert_ff ? c->expert_ff : c->ff) % l->tp)
         snprintf(buffer, 160, "experts of width %" PRId64 " cannot be divided among --tp %" PRId64,
                  c->expert_ff ? c->expert_ff : c->ff, l->tp);

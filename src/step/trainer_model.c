@@ -49,11 +49,13 @@ static bool model_change(const struct settings *s, tl_model_config *c) {
     if (s->ff) *(c->expert_ff ? &c->expert_ff : &c->ff) = s->ff;
     if (s->vocabulary) c->vocabulary = s->vocabulary;
     if (s->context) c->context = s->context;
+    if (s->positions) c->positions = s->positions; /* a tl_positions */
+    if (c->positions == TL_POSITIONS_ROTARY && !(c->rope_base > 0)) c->rope_base = 10000;
     return true;
 }
 
 static bool is_model_changed(const struct settings *s) {
-    return s->layers || s->channels || s->heads || s->kv_heads || s->ff || s->vocabulary || s->context;
+    return s->layers || s->channels || s->heads || s->kv_heads || s->ff || s->vocabulary || s->context || s->positions;
 }
 
 bool trainer_has_preset(const struct settings *s) {

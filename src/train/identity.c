@@ -69,7 +69,7 @@ static const struct {
             RARE(attention_soft_cap, IS_NUMBER),
             RARE(logit_soft_cap, IS_NUMBER),
             RARE(plain_every, IS_SIZE),
-            RARE(has_alibi, IS_TRUTH),
+            RARE(positions, IS_SIZE),
             RARE(has_two_norms, IS_TRUTH),
             RARE(expert_from, IS_SIZE),
             RARE(expert_every, IS_SIZE),

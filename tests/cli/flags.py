@@ -118,7 +118,8 @@ CASES = {
 SETTINGS = {
     "label_smoothing": "0.1", "z_loss": "0.1", "ema": "0.9", "early_stop": "3", "noise_scale": "true",
     "model": "tiny", "layers": "3", "channels": "32", "heads": "4", "kv_heads": "1", "ff": "48", "vocabulary": "300",
-    "context": "77", "data": TEXT, "tokenizer": "chars", "stories": "9", "val_data": TEXT, "val_share": "0.5",
+    "context": "77", "positions": "none", "data": TEXT, "tokenizer": "chars", "stories": "9", "val_data": TEXT,
+    "val_share": "0.5",
     "document_mask": "true", "document_token": "10", "out": WORK / "none", "accept_changes": "true", "device": "A100",
     "recipe": "fp32", "matmul_precision": "high", "fast": "true", "graphs": "off", "steps": "77", "batch": "4",
     "seq": "16", "accum": "2", "optimizer": "sgd", "lr": "1e-5", "schedule": "zb1p", "warmup": "3", "min_lr": "0.5",

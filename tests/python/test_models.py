@@ -203,6 +203,59 @@ def test_every_gradient_is_transformers(both):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=name)
 
 
+def causal(q, k, v, added=None):
+    T = q.shape[-2]
+    scores = q @ k.transpose(-1, -2) / q.shape[-1]**0.5 + (0 if added is None else added)
+    return scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf).softmax(-1) @ v
+
+
+def turned(x, base=10000.0):
+    half = x.shape[-1] // 2
+    angle = torch.outer(torch.arange(x.shape[-2]), base ** (-torch.arange(half) / half))
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
+
+
+def distances(q):
+    """ALiBi of Press, Smith and Lewis: -2^(-8 h / H) (t - s) for head h = 1 .. H."""
+    H, T = q.shape[1], q.shape[2]
+    place = torch.arange(T)
+    return 2.0 ** (-8.0 * torch.arange(1, H + 1) / H)[:, None, None] * (place[None, :] - place[:, None])
+
+
+ATTENTION = {"none": causal, "rope": lambda q, k, v: causal(turned(q), turned(k), v),
+             "alibi": lambda q, k, v: causal(q, k, v, distances(q))}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_gpt2_without_learned_positions(name, tmp_path):
+    """transformers' GPT-2 with that attention, and zeros in place of its positions."""
+    functions = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS
+    functions.register("ours", lambda m, q, k, v, *_, **__: (ATTENTION[name](q, k, v).transpose(1, 2), None))
+    theirs = make_theirs("gpt2")
+    theirs.config._attn_implementation = "ours"
+    torch.nn.init.zeros_(theirs.transformer.wpe.weight)
+    theirs.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "position_embedding_type": name}))
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({key: x for key, x in weights.items() if "wpe" not in key}, tmp_path / "model.safetensors")
+    ours, ids, targets = Model(tmp_path), tokens(), tokens(1)
+    logits = theirs(torch.from_numpy(ids)).logits
+    np.testing.assert_allclose(tl.model_logits(ours.module, tl.tensor(ids)).numpy(), logits.detach().numpy(), rtol=1e-4,
+                               atol=1e-5 * logits.abs().max().item())
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten()).backward()
+    tl.backward(tl.model_loss(ours.module, tl.tensor(ids), tl.tensor(targets)), None, 0)
+    wanted = {key: p.grad.numpy() for key, p in theirs.named_parameters() if "wpe" not in key}
+    found = gradients(ours, theirs)
+    assert set(found) == set(wanted)
+    for key, want in wanted.items():
+        got = found[key].T if is_transposed(theirs, key) else found[key]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=key)
+    tl.model_config_write(ours.config, str(tmp_path / "again.json"))
+    assert json.loads((tmp_path / "again.json").read_text())["position_embedding_type"] == name
+
+
 def vector(tensors):
     return np.concatenate([np.asarray(x, np.float64).ravel() for x in tensors])
 
