@@ -2,7 +2,7 @@
  * the kernels of a transformer step, as shares of this card's measured ceilings (a large copy, an 8192^3 product).
  * Without a GPU it only says so. With the argument "fast", kernels need not be deterministic; with "lengths", only
  * attention is timed, in both modes, at lengths that are no multiple of 128 beside the next multiple; with "dropout",
- * only attention without and with dropout.
+ * only attention without and with dropout; with "norms", only norms.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,18 +112,55 @@ static void update(void *context) {
     tl_adam_(p, g, m, v, NULL, &o);
 }
 
-/* ---- Fused ops, at GPT-2's sizes: 64 x 1024 tokens, 768 channels, 50304 classes ---- */
+/* ---- A sum and its norm ---- */
+
+struct norm_rows {
+    int64_t rows, columns;
+    bool has_bias; /* x is the result of a product with a bias, whose gradient is the sum of x's over its rows */
+};
+
+static tl_tensor *parameter(int rank, const int64_t *shape) {
+    return tl_requires_grad(tl_normal(rank, shape, 0, 1, TL_BF16, cuda), true);
+}
 
 static void norm_step(void *context) {
-    (void)context;
+    const struct norm_rows *n = context;
+    const int64_t rows = n->rows, C = n->columns;
     tl_scope scope = tl_scope_begin();
-    tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(65536, 768), TL_BF16, cuda), true), *sum;
-    tl_tensor *w = tl_requires_grad(tl_ones(TL_SHAPE(768), TL_BF16, cuda), true);
-    tl_tensor *b = tl_requires_grad(tl_ones(TL_SHAPE(768), TL_BF16, cuda), true);
-    tl_tensor *y = tl_add_layer_norm(x, tl_detach(x), w, b, 1e-5, &sum);
-    tl_backward(tl_add(y, sum), tl_ones(TL_SHAPE(65536, 768), TL_BF16, cuda), 0);
+    tl_tensor *x = parameter(TL_SHAPE(rows, n->has_bias ? 64 : C)), *sum;
+    if (n->has_bias) x = tl_linear(x, parameter(TL_SHAPE(C, 64)), parameter(TL_SHAPE(C)));
+    tl_tensor *residual = tl_normal(TL_SHAPE(rows, C), 0, 1, TL_BF16, cuda);
+    tl_tensor *y = tl_add_layer_norm(x, residual, parameter(TL_SHAPE(C)), parameter(TL_SHAPE(C)), 1e-5, &sum);
+    tl_backward(tl_add(y, sum), tl_normal(TL_SHAPE(rows, C), 0, 1, TL_BF16, cuda), 0);
     tl_scope_end(scope);
 }
+
+static double norm_rate(const struct norm_rows *n, const char *op, double *ms) {
+    struct norm_rows own = *n;
+    tl_totals t = timed(norm_step, &own, TL_ALL, op, 20);
+    *ms = t.time_s * 1e3;
+    return (double)t.bytes_read.low / t.time_s / 1e12;
+}
+
+static void norms(void) {
+    static const struct norm_rows rows[] = {
+        {65536, 768, false}, {32768, 1024, false}, {16384, 1600, false}, {16384, 2048, false}, {16384, 4096, false}};
+    printf("add_layer_norm and its gradient, bf16: TB/s and ms; the gradient with sums for a bias, and such a sum\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct norm_rows *plain = &rows[i], biased = {plain->rows, plain->columns, true};
+        double rate[4], ms[4];
+        rate[0] = norm_rate(plain, "add_layer_norm", &ms[0]);
+        rate[1] = norm_rate(plain, "add_layer_norm_grad", &ms[1]);
+        rate[2] = norm_rate(&biased, "add_layer_norm_grad", &ms[2]);
+        rate[3] = norm_rate(&biased, "sum", &ms[3]);
+        printf("  %5lld x %4lld  forward %.2f %.4f  backward %.2f %.4f  with sums %.2f %.4f", (long long)plain->rows,
+               (long long)plain->columns, rate[0], ms[0], rate[1], ms[1], rate[2], ms[2]);
+        if (ms[3] > 0) printf("  sum apart %.2f %.4f", rate[3], ms[3]);
+        printf("\n");
+    }
+}
+
+/* ---- Head and loss, at GPT-2's sizes: 64 x 1024 tokens, 768 channels, 50304 classes ---- */
 
 static void head_step(void *context) {
     static tl_tensor *x, *w, *targets;
@@ -155,13 +192,8 @@ static void choose(void *context) {
 }
 
 static void fused(void) {
-    static const char *const norms[] = {"add_layer_norm", "add_layer_norm_grad"};
     static const char *const choices[] = {"sort", "multinomial", "argmax", "cumsum", "nonzero"};
-    printf("fused norm, bf16, 65536 x 768\n");
-    for (int i = 0; i < 2; i++) {
-        tl_totals t = timed(norm_step, NULL, TL_ALL, norms[i], 10);
-        printf("  %-20s %8.0f GB/s, %.3f ms\n", norms[i], (double)t.bytes_read.low / t.time_s / 1e9, t.time_s * 1e3);
-    }
+    norms();
     printf("head and loss, bf16, 65536 x 768 x 50304, with gradients\n");
     tl_totals head = timed(head_step, &head, TL_ALL, "linear_cross_entropy", 3);
     tl_totals product = timed(head_step, NULL, TL_ALL, "matmul", 3),
@@ -251,8 +283,10 @@ int main(int n_arguments, char **arguments) {
     }
     const bool is_lengths = n_arguments > 1 && !strcmp(arguments[1], "lengths");
     const bool is_dropout = n_arguments > 1 && !strcmp(arguments[1], "dropout");
-    if (is_lengths || is_dropout) {
+    const bool is_norms = n_arguments > 1 && !strcmp(arguments[1], "norms");
+    if (is_lengths || is_dropout || is_norms) {
         if (is_lengths) lengths();
+        else if (is_norms) norms();
         else dropouts();
         if (tl_error() != TL_OK) printf("error: %s\n", tl_error_message());
         return tl_error() != TL_OK;

@@ -721,6 +721,16 @@ static void sums_with_norms_cost_one_addition_more(void **state) {
     tl_backward(tl_add_rms_norm(leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(3, 8))), NULL, 1e-5, &sum), x, 0);
     ROW("rms_norm_grad", TL_BACKWARD, 1, 5 * 24, 96 + 96 + 12, 96);
     end();
+    /* with the sums of d's columns: an addition for each element, and 8 numbers */
+    struct attr_norm a;
+    memset(&a, 0, sizeof a);
+    a.gives_sums = true;
+    tl_tensor *rows = f32(TL_SHAPE(3)), *in[] = {x, r, sum, rows, rows, w}, *in_plain[] = {x, sum, rows};
+    tl_call c;
+    call_begin(&c, &op_add_layer_norm_grad, in, 6, ATTR(a));
+    COST(op_apply(&c), "add_layer_norm_grad", (13 + 2) * 24, 96 + 96 + 96 + 12 + 32, 96 + 64 + 32);
+    call_begin(&c, &op_rms_norm_grad, in_plain, 3, ATTR(a));
+    COST(op_apply(&c), "rms_norm_grad", (5 + 1) * 24, 96 + 96 + 12, 96 + 32);
 }
 
 /* N = 5 rows, V = 7 classes, C = 3 channels, f32; targets i64. */

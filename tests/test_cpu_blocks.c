@@ -326,7 +326,7 @@ static void check_norm_forward(tl_dtype dtype, int64_t rows, int64_t C, bool cen
     struct array x = random_dense(dtype, 3, (int64_t[]){1, rows, C}), y = fresh(dtype, 3, x.shape);
     struct array weight = random_dense(dtype, 1, &C), bias = random_dense(dtype, 1, &C);
     struct array mean = fresh(stats_dtype(dtype), 1, &rows), rstd = fresh(stats_dtype(dtype), 1, &rows);
-    const struct attr_norm attr = {1e-5};
+    const struct attr_norm attr = {.eps = 1e-5};
     struct array *out_layer[] = {&y, &mean, &rstd}, *out_rms[] = {&y, &rstd}, *in[] = {&x, &weight, &bias};
     assert_true(run(centered ? cpu_layer_norm : cpu_rms_norm, in,
                     !weighted  ? 1
@@ -346,10 +346,10 @@ static void check_norm_forward(tl_dtype dtype, int64_t rows, int64_t C, bool cen
     drop(ARRAYS(&x, &y, &weight, &bias, &mean, &rstd));
 }
 
-static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool centered, bool weighted) {
+static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool centered, bool weighted, bool gives_sums) {
     struct array x = random_dense(dtype, 2, (int64_t[]){rows, C}), g = random_dense(dtype, 2, x.shape);
     struct array weight = random_dense(dtype, 1, &C), dx = fresh(dtype, 2, x.shape);
-    struct array dweight = fresh(dtype, 1, &C), dbias = fresh(dtype, 1, &C);
+    struct array dweight = fresh(dtype, 1, &C), dbias = fresh(dtype, 1, &C), sums = fresh(stats_dtype(dtype), 1, &C);
     struct array mean = dense(stats_dtype(dtype), 1, &rows), rstd = dense(stats_dtype(dtype), 1, &rows);
     double *xs = values(&x), *gs = values(&g), *ws = values(&weight);
     double *dxs = values(&dx), *dws = calloc((size_t)C + 1, 8), *dbs = calloc((size_t)C + 1, 8);
@@ -373,15 +373,22 @@ static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool center
         set(&rstd, r, rstds[r]);
     }
     struct array *in_layer[] = {&g, &x, &mean, &rstd, &weight}, *in_rms[] = {&g, &x, &rstd, &weight};
-    struct array *out[] = {&dx, &dweight, &dbias};
-    const size_t workspace = NORM_CHUNKS * (size_t)C * 2 * (dtype == TL_F64 ? 8 : 4);
+    struct array *out[4] = {&dx};
+    int n_out = 1;
+    if (weighted) out[n_out++] = &dweight;
+    if (weighted && centered) out[n_out++] = &dbias;
+    if (gives_sums) out[n_out++] = &sums;
+    const size_t workspace = NORM_CHUNKS * (size_t)C * (size_t)(n_out - 1) * (dtype == TL_F64 ? 8 : 4);
     assert_true(run(centered ? cpu_layer_norm_grad : cpu_rms_norm_grad, centered ? in_layer : in_rms,
-                    (centered ? 4 : 3) + weighted, out,
-                    !weighted  ? 1
-                    : centered ? 3
-                               : 2,
-                    &(struct attr_norm){eps}, workspace));
+                    (centered ? 4 : 3) + weighted, out, n_out,
+                    &(struct attr_norm){.eps = eps, .gives_sums = gives_sums}, workspace));
     check_close("norm dx", &dx, dxs);
+    if (gives_sums) { /* of dx as it is, rounded */
+        double *given = values(&dx), *column = calloc((size_t)C + 1, 8);
+        for (int64_t i = 0; i < rows * C; i++) column[i % C] += given[i];
+        check_close("norm sums", &sums, column);
+        free(given), free(column);
+    }
     if (weighted) {
         check_close("norm dweight", &dweight, dws);
         if (centered) {
@@ -389,7 +396,7 @@ static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool center
         }
     }
     free(xs), free(gs), free(ws), free(dxs), free(dws), free(dbs), free(ys), free(means), free(rstds);
-    drop(ARRAYS(&x, &g, &weight, &dx, &dweight, &dbias, &mean, &rstd));
+    drop(ARRAYS(&x, &g, &weight, &dx, &dweight, &dbias, &sums, &mean, &rstd));
 }
 
 static void norms_agree_with_plain_loops(void **state) {
@@ -397,7 +404,7 @@ static void norms_agree_with_plain_loops(void **state) {
     for (int i = 0; i < 48; i++) {
         const int64_t C = i % 5 == 0 ? 2500 : pick(1, 90), rows = i % 7 == 0 ? 0 : pick(1, 200);
         check_norm_forward(float_dtypes[i % 4], rows, C, i / 4 % 2, i / 8 % 2);
-        check_norm_grad(float_dtypes[i % 4], rows, C, i / 4 % 2, i / 8 % 2);
+        check_norm_grad(float_dtypes[i % 4], rows, C, i / 4 % 2, i / 8 % 2, i / 16 % 2);
     }
 }
 
@@ -431,7 +438,7 @@ static void check_differences(const char *what, tl_kernel forward, struct array 
 static void norm_gradients_agree_with_differences(void **state) {
     (void)state;
     const int64_t rows = 3, C = 7;
-    const struct attr_norm attr = {1e-5};
+    const struct attr_norm attr = {.eps = 1e-5};
     struct array x = random_dense(TL_F64, 2, (int64_t[]){rows, C}), g = random_dense(TL_F64, 2, x.shape);
     struct array w = random_dense(TL_F64, 1, &C), b = random_dense(TL_F64, 1, &C), y = dense(TL_F64, 2, x.shape);
     struct array mean = dense(TL_F64, 1, &rows), rstd = dense(TL_F64, 1, &rows);

@@ -516,6 +516,160 @@ static void a_master_copy_keeps_what_rounding_would_lose(void **state) {
     tl_scope_end(scope);
 }
 
+/* ---- Sums of a gradient's columns, for a bias ---- */
+
+static bool adds_any_bias(const struct target *t, tl_dtype dtype, int64_t n, int64_t k) {
+    (void)t, (void)dtype, (void)n, (void)k;
+    return true;
+}
+static bool activates_any(const struct target *t, tl_dtype dtype, int64_t m, int64_t k, int64_t F) {
+    (void)t, (void)dtype, (void)m, (void)k, (void)F;
+    return true;
+}
+static bool sums_any_norm(const tl_call *c, const struct target *t) {
+    (void)t;
+    return strstr(c->op->name, "norm_grad") != NULL;
+}
+
+/* The cpu as a device whose products take a bias and whose norms, if `sums`, give the sums for it. */
+static const struct target *cpu_as(bool sums) {
+    static struct device_rules rules;
+    static struct target target;
+    const struct target *own = cpu->target;
+    rules = *own->rules;
+    rules.adds_bias = adds_any_bias;
+    rules.activates = activates_any;
+    rules.sums = sums ? sums_any_norm : NULL;
+    target = *own;
+    target.rules = &rules;
+    cpu->target = &target;
+    return own;
+}
+
+static tl_module *gpt2(tl_device *device, tl_dtype dtype, tl_model_config *c, int64_t channels) {
+    assert_true(tl_model_preset("tiny-gpt2", c));
+    c->n_layers = 2, c->n_heads = c->n_kv_heads = 2, c->channels = channels, c->head_size = channels / 2;
+    c->ff = 4 * channels, c->vocabulary = 24, c->context = 1024;
+    tl_seed(4);
+    return tl_model_new(c, dtype, device);
+}
+
+/* Passes over the biases' gradients in a step, and all gradients. */
+static uint64_t step_sums(tl_module *m, tl_tensor *tokens, int n_passes, tl_tensor **grads) {
+    tl_ledger *l = tl_ledger_begin("step");
+    for (int i = 0; i < n_passes; i++) assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
+    tl_ledger_end(l);
+    const uint64_t calls = tl_ledger_total(l, TL_BACKWARD, "sum").calls;
+    tl_ledger_free(l);
+    int n = 0;
+    const tl_named_tensor *list = tl_module_list(m, &n);
+    for (int i = 0; grads && i < n; i++) grads[i] = tl_clone(tl_grad_of(list[i].tensor));
+    tl_module_zero_grad(m, false);
+    return calls;
+}
+
+/* Of L layers, the biases of attention's output and of the MLP's: without checkpoints those of both, with them those
+ * of attention, whose sum is inside a block. A second pass adds. */
+static void norms_leave_sums_for_the_biases_before_them(void **state) {
+    (void)state;
+    enum { MOST = 64 };
+    const uint64_t L = 2;
+    static const struct {
+        tl_checkpoint_policy policy;
+        int n_passes;
+        uint64_t n_saved;
+    } rows[] = {{TL_CHECKPOINT_NONE, 1, 2}, {TL_CHECKPOINT_NONE, 2, 2}, {TL_CHECKPOINT_FULL, 1, 1}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        tl_scope scope = tl_scope_begin();
+        tl_model_config c;
+        tl_tensor *grads[2][MOST];
+        uint64_t calls[2];
+        int n = 0;
+        tl_module *m = gpt2(cpu, TL_F32, &c, 16);
+        const tl_named_tensor *list = tl_module_list(m, &n);
+        assert_true(n <= MOST && tl_model_set_checkpointing(m, rows[r].policy, 0));
+        tl_tensor *tokens = tl_integers(TL_SHAPE(3, 7), 0, 24, TL_I64, cpu);
+        for (int has_sums = 0; has_sums < 2; has_sums++) {
+            const struct target *own = cpu_as(has_sums);
+            calls[has_sums] = step_sums(m, tokens, rows[r].n_passes, grads[has_sums]);
+            cpu->target = own;
+        }
+        if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
+        assert_int_equal(calls[0] - calls[1], (uint64_t)rows[r].n_passes * rows[r].n_saved * L);
+        for (int i = 0; i < n; i++) within(list[i].name, grads[1][i], grads[0][i], 1e-5);
+        tl_module_free(m);
+        tl_scope_end(scope);
+    }
+}
+
+/* A norm of x + residual, where x is a product with a bias; `twice`: x has another reader; `both`: so is the residual;
+ * `is_changed`: the result is scaled in place. Two passes over one graph; value: of the biases' gradients. */
+static uint64_t sums_of(bool twice, bool both, bool is_changed, tl_tensor **in, double *value) {
+    tl_tensor *sum, *x = tl_linear(in[0], in[1], in[2]);
+    tl_tensor *residual = both ? tl_linear(in[0], in[1], in[3]) : tl_detach(in[0]);
+    tl_tensor *y = tl_add_layer_norm(x, residual, in[4], in[5], 1e-5, &sum);
+    if (twice) y = tl_add(tl_mul(y, sum), x);
+    if (is_changed) tl_mul_scalar_(y, tl_scalar_float(0.5));
+    tl_ledger *l = tl_ledger_begin("sums");
+    assert_true(tl_backward(y, tl_detach(in[0]), TL_RETAIN_GRAPH));
+    assert_true(tl_backward(y, tl_detach(in[0]), 0));
+    tl_ledger_end(l);
+    const uint64_t calls = tl_ledger_total(l, TL_BACKWARD, "sum").calls;
+    tl_ledger_free(l);
+    *value = 0;
+    for (int i = 2; i < 4; i++) {
+        tl_tensor *g = tl_grad_of(in[i]);
+        for (int64_t k = 0; g && k < tl_numel(g); k++) *value += (double)(k + 1) * tl_at(g, &k);
+        tl_zero_grad(in[i], false);
+    }
+    tl_zero_grad(in[1], false);
+    return calls;
+}
+
+/* They are taken once, and not at all where the gradient has a second part. */
+static void sums_of_columns_are_used_while_they_are_right(void **state) {
+    (void)state;
+    static const struct {
+        bool twice, both, is_changed;
+        uint64_t with, without; /* sums of two passes */
+    } rows[] = {{false, false, false, 0, 2},
+                {true, false, false, 2, 2},
+                {false, true, false, 2, 4},
+                {false, false, true, 0, 2},
+                {true, true, true, 2, 4}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        tl_scope scope = tl_scope_begin();
+        tl_seed(5);
+        tl_tensor *in[6] = {tl_detach(drawn(TL_F32, TL_SHAPE(2, 9, 8))), drawn(TL_F32, TL_SHAPE(8, 8))};
+        for (int i = 2; i < 6; i++) in[i] = drawn(TL_F32, TL_SHAPE(8));
+        for (int has_sums = 0; has_sums < 2; has_sums++) {
+            static double value[2];
+            const struct target *own = cpu_as(has_sums);
+            const uint64_t calls = sums_of(rows[r].twice, rows[r].both, rows[r].is_changed, in, &value[has_sums]);
+            cpu->target = own;
+            if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
+            if (calls != (has_sums ? rows[r].with : rows[r].without))
+                fail_msg("row %zu, sums %d: %llu passes", r, has_sums, (unsigned long long)calls);
+            if (has_sums && fabs(value[1] - value[0]) > 1e-4 * fabs(value[0]))
+                fail_msg("row %zu: %g, not %g", r, value[1], value[0]);
+        }
+        tl_scope_end(scope);
+    }
+}
+
+/* By the rules of a GPU: what is left are the positions' gradient, and the bias of q, k and v. */
+static void a_step_of_gpt2_on_a_gpu_sums_no_gradient_of_an_output_apart(void **state) {
+    (void)state;
+    tl_scope scope = tl_scope_begin();
+    tl_model_config c;
+    tl_module *m = gpt2(h200, TL_BF16, &c, 128);
+    tl_tensor *tokens = tl_empty(TL_SHAPE(64, 1024), TL_I64, h200);
+    const uint64_t calls = step_sums(m, tokens, 1, NULL);
+    assert_int_equal(calls, 1 + c.n_layers);
+    tl_module_free(m);
+    tl_scope_end(scope);
+}
+
 static int setup(void **state) {
     (void)state;
     tl_set_error_policy(TL_RETURN);
@@ -555,6 +709,9 @@ int main(void) {
         TEST(the_head_works_in_checkpoints),
         TEST(stochastic_rounding_is_right_on_average_and_repeats),
         TEST(a_master_copy_keeps_what_rounding_would_lose),
+        TEST(norms_leave_sums_for_the_biases_before_them),
+        TEST(sums_of_columns_are_used_while_they_are_right),
+        TEST(a_step_of_gpt2_on_a_gpu_sums_no_gradient_of_an_output_apart),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

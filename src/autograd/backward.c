@@ -110,8 +110,21 @@ static bool grad_is_there(const struct node *n, int i, const tl_tensor *g) {
                      n->op->name, i, tl_device_name(need), tl_device_name(got), tl_device_name(need));
 }
 
+/* The sums of g's columns, if g came with them and the input is one row. */
+static tl_tensor *grad_sums(const tl_tensor *g, const struct edge *e) {
+    struct storage *s = g->storage;
+    uint64_t bytes = 0;
+    if (!s->sums || e->rank != 1 || g->rank < 2 || !tensor_is_dense(g) || g->offset != 0) return NULL;
+    if (e->shape[0] != g->shape[g->rank - 1] || e->shape[0] != s->sums->numel) return NULL;
+    if (!dtype_bytes(g->dtype, g->numel, &bytes) || bytes != s->bytes) return NULL; /* a part of it */
+    tl_tensor *sums = storage_take_sums(s);
+    return sums ? scope_adopt(sums) : NULL;
+}
+
 /* Undoes broadcasting and promotion. */
-static tl_tensor *grad_fit(tl_tensor *g, const struct edge *e) {
+static tl_tensor *grad_fit(const struct pass *p, tl_tensor *g, const struct edge *e) {
+    tl_tensor *sums = p->creates_graph ? NULL : grad_sums(g, e);
+    if (sums) g = sums;
     if (!shape_equal(g->rank, g->shape, e->rank, e->shape)) {
         int axes[TL_MAX_RANK], n_axes = 0, extra = g->rank - e->rank;
         for (int i = 0; i < g->rank; i++)
@@ -259,7 +272,7 @@ static bool node_visit(struct pass *p, struct node *n) {
         tl_tensor *result = ok && g.needs[i] ? g.result[i] : NULL;
         if (result && result != g.into[i]) {
             tl_tensor *shared = is_wanted_again(n, &g, i) ? tensor_keep(result) : NULL;
-            result = grad_is_there(n, i, result) ? grad_fit(result, e) : NULL;
+            result = grad_is_there(n, i, result) ? grad_fit(p, result, e) : NULL;
             ok = result && edge_deliver(p, e, result, g.replaces[i]);
             tensor_drop(shared);
         }

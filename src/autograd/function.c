@@ -3,6 +3,8 @@
  * An op registered by a program (custom.c) has a kernel; a function has only a rule. Its results were computed by
  * ordinary ops with recording off, and one node attaches the rule to them. Bindings use this to offer functions with
  * hand-written gradients. */
+#include "autograd/function.h"
+
 #include "base/error.h"
 #include "engine/graph.h"
 #include "engine/scope.h"
@@ -27,6 +29,8 @@ static void function_forget(void *attr) {
 
 static const tl_op op_function = {
     .name = "function", .id = -1, .backward = function_backward, .forget = function_forget};
+static const tl_op op_passing = {
+    .name = "function", .id = -1, .backward = function_backward, .forget = function_forget, .passes_on = true};
 
 static bool function_check(tl_function_rule rule, tl_tensor **inputs, int n_inputs, tl_tensor **outputs,
                            int n_outputs) {
@@ -47,17 +51,16 @@ static bool outputs_alias(tl_tensor **outputs, int n_outputs, tl_tensor **result
     return true;
 }
 
-bool tl_function(tl_function_rule rule, void *context, void (*release)(void *context), tl_tensor **inputs, int n_inputs,
-                 tl_tensor **outputs, int n_outputs) {
+static bool function_attach(const tl_op *op, struct attr_function a, tl_tensor **inputs, int n_inputs,
+                            tl_tensor **outputs, int n_outputs) {
     const size_t n_owned = thread_state()->n_owned;
-    struct attr_function a = {rule, context, release};
-    bool needs_grad = false, ok = function_check(rule, inputs, n_inputs, outputs, n_outputs);
+    bool needs_grad = false, ok = function_check(a.rule, inputs, n_inputs, outputs, n_outputs);
     for (int i = 0; ok && i < n_inputs && !thread_state()->grad_off; i++) needs_grad |= tensor_needs_grad(inputs[i]);
     tl_tensor *results[TL_MAX_OUTPUTS];
     ok = ok && outputs_alias(outputs, n_outputs, results);
     struct node *n = NULL;
     if (ok && needs_grad) {
-        n = node_new(&op_function, inputs, n_inputs, n_outputs, &a, sizeof a, 0);
+        n = node_new(op, inputs, n_inputs, n_outputs, &a, sizeof a, 0);
         ok = n != NULL;
     }
     if (!n) function_forget(&a); /* otherwise the node has taken it over */
@@ -68,4 +71,14 @@ bool tl_function(tl_function_rule rule, void *context, void (*release)(void *con
     if (n) node_drop(n);
     if (!ok) scope_drop_to(n_owned);
     return ok;
+}
+
+bool tl_function(tl_function_rule rule, void *context, void (*release)(void *context), tl_tensor **inputs, int n_inputs,
+                 tl_tensor **outputs, int n_outputs) {
+    return function_attach(&op_function, (struct attr_function){rule, context, release}, inputs, n_inputs, outputs,
+                           n_outputs);
+}
+
+bool function_passing(tl_function_rule rule, void *context, tl_tensor *input, tl_tensor **outputs, int n_outputs) {
+    return function_attach(&op_passing, (struct attr_function){rule, context, NULL}, &input, 1, outputs, n_outputs);
 }

@@ -24,6 +24,22 @@ static tl_tensor *unpack(tl_gradient *g, const struct saved *s, const char *kind
     return NULL;
 }
 
+/* Goes through ops that pass the gradient on. If another gradient is there already, or is added later, the sums are
+ * of no use; the second is not known here. */
+bool gradient_wants_sums(const tl_gradient *g, int i, int64_t numel, int64_t width) {
+    if (g->creates_graph || !g->fills_leaves || !g->needs[i]) return false;
+    const struct edge *e = &g->node->edges[i];
+    while (e->node && !e->node->grad[e->output] && e->node->op->passes_on) e = &e->node->edges[0];
+    const struct node *n = e->node;
+    const int bias = n ? n->op->bias - 1 : -1;
+    if (bias < 0 || bias >= n->n_inputs || e->output != 0 || n->grad[0]) return false;
+    const struct edge *to = &n->edges[bias];
+    int64_t n_elements = 0;
+    if (!shape_numel(e->rank, e->shape, &n_elements)) return false;
+    return (to->node || to->leaf) && to->rank == 1 && to->shape[0] == width && e->rank > 1 &&
+           e->shape[e->rank - 1] == width && n_elements == numel;
+}
+
 static bool has_gradient(const tl_gradient *g) { return error_given(g, "the gradient of an op", "its step"); }
 
 tl_tensor *tl_gradient_input(tl_gradient *g, int i) {

@@ -111,6 +111,10 @@ bool tensor_needs_grad(tl_tensor *x);
 /* Shorter names of the public accessors, for rules. */
 static inline tl_tensor *gradient_input(tl_gradient *g, int i) { return tl_gradient_input(g, i); }
 static inline tl_tensor *gradient_output(tl_gradient *g, int j) { return tl_gradient_output(g, j); }
+/* Whether the gradient of input i, alone or as a part of one with `numel` elements in rows of `width`, goes to an op
+ * that will sum it over its rows. A rule that has these sums at hand leaves them with the gradient
+ * (storage_set_sums). */
+bool gradient_wants_sums(const tl_gradient *g, int i, int64_t numel, int64_t width);
 /* For ops without a derivative: an error that says so. */
 void gradient_missing(tl_gradient *g);
 

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "autograd/function.h"
 #include "autograd/recompute.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -193,7 +194,7 @@ static tl_tensor *watch_leave(const struct model *s, size_t block, tl_tensor *y)
     const struct block_watch *w = s->watches ? &s->watches[block] : NULL;
     if (!w || !w->leave || !y) return y;
     tl_tensor *out = y;
-    bool ok = tl_function(watch_back, (void *)(uintptr_t)w, NULL, &y, 1, &out, 1) && w->leave(w->context);
+    bool ok = function_passing(watch_back, (void *)(uintptr_t)w, y, &out, 1) && w->leave(w->context);
     return ok ? out : NULL;
 }
 

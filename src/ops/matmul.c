@@ -172,6 +172,7 @@ const tl_op op_matmul = {
     .cost = matmul_cost,
     .backward = matmul_backward,
     .saves = {TL_INPUT(1), TL_INPUT(0)},
+    .bias = SUMS_INTO(2),
     .is_costly = true};
 const tl_op op_matmul_acc = {RECORD(KERNEL, matmul_acc, 1),
                              .shapes =

@@ -2,6 +2,8 @@
  *
  * FLOPs per element, as written beside the formulas. The reciprocal square root is once per row and not counted.
  */
+#include <string.h>
+
 #include "ops/ops.h"
 
 #define NORM_DTYPES "floats, all alike; statistics f32 (f64 for f64)"
@@ -30,18 +32,32 @@ static bool norm_shape_of(tl_call *c, int n) {
 static bool norm_shape(tl_call *c) { return norm_shape_of(c, 1); }
 static bool add_norm_shape(tl_call *c) { return norm_shape_of(c, 2); }
 
-/* dx like x; dweight, dbias like the weight (the last input), when there is one. A norm has as many statistics as
- * weights. */
+/* A norm has as many statistics as weights; its gradient has dx, theirs, and sums of dx. */
+static int n_statistics(const tl_op *grad) { return grad->n_outputs - 2; }
+
+/* dx like x; dweight, dbias like the weight (the last input), when there is one; sums of dx's columns where they are
+ * wanted. */
 static bool norm_grad_shape_of(tl_call *c, int n) {
     if (!call_needs_float(c, 1)) return false;
     call_output_like(c, 0, 1);
-    int64_t length = row_length(c->input[1]);
-    if (c->n_inputs == n + c->op->n_outputs) c->n_outputs = 1; /* g [, g_sum], x, statistics: no weight */
-    for (int j = 1; j < c->n_outputs; j++) call_output(c, j, c->input[1]->dtype, 1, &length);
+    const struct attr_norm *a = c->attr;
+    const tl_tensor *x = c->input[1];
+    const int64_t length = row_length(x);
+    const bool is_weighted = c->n_inputs > n + 1 + n_statistics(c->op); /* behind g [, g_sum], x, statistics */
+    const int at_sums = is_weighted ? 1 + n_statistics(c->op) : 1;
+    for (int j = 1; j < at_sums; j++) call_output(c, j, x->dtype, 1, &length);
+    if (a->gives_sums) call_output(c, at_sums, statistics_dtype(x->dtype), 1, &length);
+    c->n_outputs = at_sums + a->gives_sums;
     return true;
 }
 static bool norm_grad_shape(tl_call *c) { return norm_grad_shape_of(c, 1); }
 static bool add_norm_grad_shape(tl_call *c) { return norm_grad_shape_of(c, 2); }
+
+/* FLOPs per element, without weights and with them; a sum of dx's columns is one more. */
+static void grad_cost(const tl_call *c, struct cost *cost, count plain, count weighted) {
+    const bool gives_sums = ((const struct attr_norm *)c->attr)->gives_sums;
+    cost_traffic(c, cost, ((c->n_outputs - gives_sums > 1 ? weighted : plain) + gives_sums) * elements(c, 1));
+}
 
 /* The gradients in ops, so that they can be differentiated again: dx like x, g xhat (dweight, once it is summed) and
  * g (dbias). The statistics are recomputed from x, since their gradients count here. */
@@ -73,16 +89,25 @@ static void norm_slope(tl_gradient *g, int n, bool is_centred) {
     if (weighted && is_centred) g->result[n + 1] = d.bias;
 }
 
+/* Whether a bias before the norm gets the sums of dx's columns, and the device has them on the way. */
+static bool sums_are_due(const tl_gradient *g, int n, const tl_call *c) {
+    const tl_tensor *x = c->input[1];
+    const struct target *t = x ? x->storage->device->target : NULL;
+    if (!t || !t->rules->sums || !t->rules->sums(c, t)) return false;
+    bool is_due = false;
+    for (int i = 0; i < n; i++) is_due = is_due || gradient_wants_sums(g, i, x->numel, row_length(x));
+    return is_due;
+}
+
 /* Delivers the gradients of one call, which the op `of` computes, to its inputs. n as in norm_shape_of; for n = 2,
  * `sum` is the op that also takes the gradient of the sum, which x and the residual get alike. */
 static void norm_backward(tl_gradient *g, int n, const tl_op *of, const tl_op *sum) {
-    const int n_statistics = of->n_outputs - 1;
     if (!g->grad[n - 1]) {
         g->result[0] = g->result[1] = g->grad[0];
         return;
     }
     if (g->creates_graph) {
-        norm_slope(g, n, n_statistics == 2);
+        norm_slope(g, n, n_statistics(of) == 2);
         return;
     }
     tl_tensor *input[6], *g_sum = n == 2 ? g->grad[0] : NULL;
@@ -90,17 +115,24 @@ static void norm_backward(tl_gradient *g, int n, const tl_op *of, const tl_op *s
     input[n_inputs++] = tl_contiguous(g->grad[n - 1]);
     if (g_sum) input[n_inputs++] = tl_contiguous(g_sum);
     input[n_inputs++] = n == 1 ? gradient_input(g, 0) : gradient_output(g, 0);
-    for (int j = 0; j < n_statistics; j++) input[n_inputs++] = gradient_output(g, n + j);
+    for (int j = 0; j < n_statistics(of); j++) input[n_inputs++] = gradient_output(g, n + j);
     if (g->node->n_inputs > n) input[n_inputs++] = gradient_input(g, n);
+    struct attr_norm a;
+    memcpy(&a, g->node->attr, sizeof a); /* with its padding */
     tl_call c;
-    call_begin(&c, g_sum ? sum : of, input, n_inputs, g->node->attr, g->node->attr_bytes);
+    call_begin(&c, g_sum ? sum : of, input, n_inputs, ATTR(a));
+    a.gives_sums = sums_are_due(g, n, &c);
     if (!op_apply(&c)) return;
+    const int n_gradients = c.n_outputs - a.gives_sums;
     g->result[0] = c.output[0];
-    for (int j = 0; j < c.n_outputs; j++) g->result[n - 1 + j] = c.output[j];
+    for (int j = 0; j < n_gradients; j++) g->result[n - 1 + j] = c.output[j];
+    if (a.gives_sums) storage_set_sums(c.output[0]->storage, c.output[n_gradients]);
 }
 
 static tl_tensor *norm_apply(const tl_op *op, tl_tensor **input, int n_inputs, double eps, tl_tensor **sum) {
-    struct attr_norm a = {eps};
+    struct attr_norm a;
+    memset(&a, 0, sizeof a);
+    a.eps = eps;
     tl_call c;
     for (int i = 0; i < n_inputs; i++) input[i] = tl_contiguous(input[i]);
     call_begin(&c, op, input, n_inputs, ATTR(a));
@@ -121,9 +153,7 @@ static void layer_norm_cost(const tl_call *c, struct cost *cost) {
 }
 /* xhat = (x - mean) rstd: 2; sum of gw: 1; sum of gw xhat: 2; dx = rstd (gw - s1 - xhat s2): 4;
  * with weights gw = g weight: 1; dweight += g xhat: 2; dbias += g: 1 */
-static void layer_norm_grad_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, (c->n_outputs > 1 ? 13 : 9) * elements(c, 1));
-}
+static void layer_norm_grad_cost(const tl_call *c, struct cost *cost) { grad_cost(c, cost, 9, 13); }
 
 /* dx = rstd (gw - mean(gw) - xhat mean(gw xhat)), gw = g weight; dweight = sum g xhat; dbias = sum g */
 static void layer_norm_backward(tl_gradient *g) { norm_backward(g, 1, &op_layer_norm_grad, NULL); }
@@ -137,10 +167,11 @@ const tl_op op_layer_norm = {RECORD(KERNEL, layer_norm, 3),
                              .cost = layer_norm_cost,
                              .backward = layer_norm_backward,
                              .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
-const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 3),
-                                  .shapes = "g, x, mean, rstd [, weight]: dx like x [, dweight, dbias (C)]",
+const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 4),
+                                  .shapes =
+                                      "g, x, mean, rstd [, weight]: dx like x [, dweight, dbias (C)] [, sums (C)]",
                                   .dtypes = NORM_DTYPES,
-                                  .flops = "9e; with weights 13e; e elements of x",
+                                  .flops = "9e; with weights 13e; sums e; e elements of x",
                                   .shape = norm_grad_shape,
                                   .cost = layer_norm_grad_cost,
                                   .backward = gradient_missing};
@@ -158,9 +189,7 @@ static void rms_norm_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, (c->n_inputs > 1 ? 4 : 3) * elements(c, 0));
 }
 /* sum of gw x: 2; dx = rstd gw - x s: 3; with weights gw = g weight: 1; dweight += g x rstd: 3 */
-static void rms_norm_grad_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, (c->n_outputs > 1 ? 9 : 5) * elements(c, 1));
-}
+static void rms_norm_grad_cost(const tl_call *c, struct cost *cost) { grad_cost(c, cost, 5, 9); }
 
 /* dx = rstd gw - x rstd^3 mean(gw x), gw = g weight; dweight = sum g x rstd */
 static void rms_norm_backward(tl_gradient *g) { norm_backward(g, 1, &op_rms_norm_grad, NULL); }
@@ -174,10 +203,10 @@ const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2),
                            .cost = rms_norm_cost,
                            .backward = rms_norm_backward,
                            .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
-const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2),
-                                .shapes = "g, x, rstd [, weight]: dx like x [, dweight (C)]",
+const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 3),
+                                .shapes = "g, x, rstd [, weight]: dx like x [, dweight (C)] [, sums (C)]",
                                 .dtypes = NORM_DTYPES,
-                                .flops = "5e; with weight 9e; e elements of x",
+                                .flops = "5e; with weight 9e; sums e; e elements of x",
                                 .shape = norm_grad_shape,
                                 .cost = rms_norm_grad_cost,
                                 .backward = gradient_missing};
@@ -196,12 +225,8 @@ static void add_rms_norm_cost(const tl_call *c, struct cost *cost) {
 static void add_layer_norm_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, (c->n_inputs > 2 ? 8 : 6) * elements(c, 0));
 }
-static void add_rms_norm_grad_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, (c->n_outputs > 1 ? 10 : 6) * elements(c, 1));
-}
-static void add_layer_norm_grad_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, (c->n_outputs > 1 ? 14 : 10) * elements(c, 1));
-}
+static void add_rms_norm_grad_cost(const tl_call *c, struct cost *cost) { grad_cost(c, cost, 6, 10); }
+static void add_layer_norm_grad_cost(const tl_call *c, struct cost *cost) { grad_cost(c, cost, 10, 14); }
 
 /* d = g_sum + (the norm's dx of g): of x and of residual alike */
 static void add_rms_norm_backward(tl_gradient *g) { norm_backward(g, 2, &op_rms_norm_grad, &op_add_rms_norm_grad); }
@@ -217,10 +242,11 @@ const tl_op op_add_rms_norm = {RECORD(KERNEL, add_rms_norm, 3),
                                .cost = add_rms_norm_cost,
                                .backward = add_rms_norm_backward,
                                .saves_any = TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(2)};
-const tl_op op_add_rms_norm_grad = {RECORD(KERNEL, add_rms_norm_grad, 2),
-                                    .shapes = "g, g_sum, sum, rstd [, weight]: d like sum [, dweight (C)]",
+const tl_op op_add_rms_norm_grad = {RECORD(KERNEL, add_rms_norm_grad, 3),
+                                    .shapes = "g, g_sum, sum, rstd [, weight]: d like sum [, dweight (C)] [, sums (C)]",
                                     .dtypes = NORM_DTYPES,
-                                    .flops = "6e; with weight 10e: rms_norm_grad's and a sum; e elements of sum",
+                                    .flops =
+                                        "6e; with weight 10e: rms_norm_grad's and a sum; sums e; e elements of sum",
                                     .shape = add_norm_grad_shape,
                                     .cost = add_rms_norm_grad_cost,
                                     .backward = gradient_missing};
@@ -232,14 +258,14 @@ const tl_op op_add_layer_norm = {RECORD(KERNEL, add_layer_norm, 4),
                                  .cost = add_layer_norm_cost,
                                  .backward = add_layer_norm_backward,
                                  .saves_any = TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(2) | TL_OUTPUT(3)};
-const tl_op op_add_layer_norm_grad = {RECORD(KERNEL, add_layer_norm_grad, 3),
-                                      .shapes =
-                                          "g, g_sum, sum, mean, rstd [, weight]: d like sum [, dweight, dbias (C)]",
-                                      .dtypes = NORM_DTYPES,
-                                      .flops = "10e; with weights 14e: layer_norm_grad's and a sum; e elements of sum",
-                                      .shape = add_norm_grad_shape,
-                                      .cost = add_layer_norm_grad_cost,
-                                      .backward = gradient_missing};
+const tl_op op_add_layer_norm_grad = {
+    RECORD(KERNEL, add_layer_norm_grad, 4),
+    .shapes = "g, g_sum, sum, mean, rstd [, weight]: d like sum [, dweight, dbias (C)] [, sums (C)]",
+    .dtypes = NORM_DTYPES,
+    .flops = "10e; with weights 14e: layer_norm_grad's and a sum; sums e; e elements of sum",
+    .shape = add_norm_grad_shape,
+    .cost = add_layer_norm_grad_cost,
+    .backward = gradient_missing};
 
 tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, tl_tensor **sum) {
     tl_tensor *input[3] = {x, residual, weight};

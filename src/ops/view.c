@@ -187,6 +187,7 @@ const tl_op op_view = {RECORD(VIEW, view, 1),
                        .flops = "0",
                        .shape = view_shape,
                        .cost = cost_free,
+                       .passes_on = true,
                        .backward = view_backward};
 
 /* Fills in a size of -1; false when the sizes do not multiply to numel. */

@@ -169,13 +169,17 @@ struct attr_mlp {
 };
 
 /* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows) layer_norm_grad
- * (g dense, x, mean, rstd [, weight]) -> dx [, dweight, dbias]
- * rms_norm (x dense [, weight]) -> y, rstd;  rms_norm_grad (g, x, rstd [, weight]) -> dx [, dweight]
- * mean and rstd are f32 (f64 for f64 x). Weight gradients: rows are cut into NORM_CHUNKS equal runs (the last may be
- * shorter), each summed in order in dtype_compute, then the runs are added in order. The workspace has NORM_CHUNKS x
- * C x (1 or 2) of them: dweight runs first, then dbias runs. On cuda there are NORM_RUNS, two for each
+ * (g dense, x, mean, rstd [, weight]) -> dx [, dweight, dbias] [, sums (C)]
+ * rms_norm (x dense [, weight]) -> y, rstd;  rms_norm_grad (g, x, rstd [, weight]) -> dx [, dweight] [, sums (C)]
+ * mean and rstd are f32 (f64 for f64 x), and so are sums, those of the columns of the rounded dx, which are there if
+ * gives_sums. They and the weight gradients: rows are cut into NORM_CHUNKS equal runs (the last may be shorter), each
+ * summed in order in dtype_compute, then the runs are added in order. The workspace has NORM_CHUNKS x C of them for
+ * each: dweight runs first, then dbias runs, then those of sums. On cuda there are NORM_RUNS, a few for each
  * multiprocessor of the largest Hopper, summed and added in another fixed order. */
-struct attr_norm { double eps; };
+struct attr_norm {
+    double eps;
+    bool gives_sums;
+};
 
 /* embedding (weight dense (V,C), ids any i64/i32) -> (ids..., C). An id outside [0,V) fails. embedding_grad (g dense
  * (N,C), ids dense (N)) -> (V,C) zeros plus the rows of g added at their ids in order of n, accumulated in
@@ -450,9 +454,9 @@ struct attr_clamp {
 
 /* add_layer_norm (x dense, residual dense [, weight, bias]) -> sum, y, mean, rstd: sum = x + residual, rounded, and
  * y its norm, as layer_norm has it. add_rms_norm (x, residual [, weight]) -> sum, y, rstd. add_layer_norm_grad (g
- * dense, g_sum dense, sum, mean, rstd [, weight]) -> d [, dweight, dbias]: d is the gradient of sum by way of y plus
- * g_sum, rounded once. add_rms_norm_grad (g, g_sum, sum, rstd [, weight]) -> d [, dweight]. Attributes (struct
- * attr_norm) and workspaces are those of the norms. */
+ * dense, g_sum dense, sum, mean, rstd [, weight]) -> d [, dweight, dbias] [, sums]: d is the gradient of sum by way of
+ * y, rounded, plus g_sum, rounded. add_rms_norm_grad (g, g_sum, sum, rstd [, weight]) -> d [, dweight] [, sums].
+ * Attributes (struct attr_norm) and workspaces are those of the norms. */
 
 /* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for
  * f64) [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or

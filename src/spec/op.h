@@ -33,6 +33,7 @@ struct tl_call {
 };
 
 #define OVERWRITES(input) ((input) + 1)
+#define SUMS_INTO(input) ((input) + 1)
 
 /* What a gradient reads: a set of inputs and outputs, with a bit for each that a call can have. TL_INPUT and TL_OUTPUT
  * take constants, and one that no call has does not compile. */
@@ -69,6 +70,8 @@ struct tl_op {
     bool may_overwrite;         /* has an in-place form: tl_NAME_ */
     bool is_wide;               /* runs in f32 under autocast */
     bool is_costly;             /* a selective checkpoint keeps its results */
+    bool passes_on;             /* the gradient of its results, side by side, is that of input 0, unchanged */
+    uint8_t bias;               /* SUMS_INTO(i): input i's gradient is output 0's, summed over all rows; 0: no such */
     bool (*run)(const tl_call *call, char *error);  /* instead of a kernel: transfers, which are no device's own */
     tl_dtype (*compute_dtype)(const tl_call *call); /* for the ledger; NULL: input 0's */
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "tensor/tensor.h"
 
 static struct storage *storage_alone(tl_device *device, uint64_t bytes, tl_purpose purpose) {
     struct storage *s = memory_take(sizeof *s);
@@ -37,6 +38,7 @@ struct storage *storage_external(tl_device *device, void *data, uint64_t bytes, 
 
 void storage_drop(struct storage *s) {
     if (!refs_drop(&s->refs)) return;
+    tensor_drop(s->sums);
     if (s->block) pool_give(s->device->pool, s->block);
     if (s->deleter) {
         /* The pool knows the order of the device's work; the owner of external memory does not. */
@@ -67,4 +69,18 @@ void storage_move(struct storage *s, tl_purpose purpose) {
     if (s->purpose == purpose) return;
     s->purpose = purpose;
     if (s->block) pool_move(s->device->pool, s->block, purpose);
+}
+
+void storage_set_sums(struct storage *s, tl_tensor *sums) {
+    tensor_drop(s->sums);
+    s->sums = tensor_keep(sums);
+    s->sums_version = s->version;
+}
+
+tl_tensor *storage_take_sums(struct storage *s) {
+    tl_tensor *sums = s->sums;
+    s->sums = NULL;
+    if (!sums || s->sums_version == s->version) return sums;
+    tensor_drop(sums);
+    return NULL;
 }

@@ -17,6 +17,8 @@ struct storage {
     struct block *block; /* NULL when empty or external */
     void (*deleter)(void *context);
     void *context;
+    tl_tensor *sums;       /* of a gradient: see storage_set_sums; mostly NULL */
+    uint64_t sums_version; /* of the storage when they were made */
 };
 
 /* Takes `bytes` from the device's pool, billed to (path, purpose). NULL: recorded as an error. */
@@ -41,6 +43,11 @@ void storage_release(struct storage *s);
 /* A released storage takes over the bytes of another one of its size and device, which is then released in its place.
  * For what is made again and has the same contents: it is no change of it. */
 void storage_refill(struct storage *s, struct storage *from);
+
+/* Leaves with the contents, a matrix by rows, the sums of its columns. They are valid until the storage is changed. */
+void storage_set_sums(struct storage *s, tl_tensor *sums);
+/* Takes them away, with a reference. NULL: there are none, or they are out of date. */
+tl_tensor *storage_take_sums(struct storage *s);
 
 /* Bills the bytes to another purpose. */
 void storage_move(struct storage *s, tl_purpose purpose);

@@ -1573,9 +1573,13 @@ const struct sample samples_rms_norm[] = {
     {"weight of another size", 0, .call = rms_norm_call, .in = {F(3, 6), F(5)}, .error = "weights must have the size of the last axis"},
     END};
 
-/* The gradient ops directly: g, x, statistics [, weight], every input of the run's dtype or its statistics' dtype. */
+/* The gradient ops directly: g, x, statistics [, weight], every input of the run's dtype or its statistics' dtype. n:
+ * with sums of dx's columns */
 static int grad_call(const tl_op *op, const struct sample *s, tl_tensor **in, tl_tensor **out) {
-    struct attr_norm a = {1e-5};
+    struct attr_norm a;
+    memset(&a, 0, sizeof a);
+    a.eps = 1e-5;
+    a.gives_sums = s->n[0];
     tl_tensor *dense[SAMPLE_INPUTS];
     int n = sample_input_count(s);
     for (int i = 0; i < n; i++) dense[i] = tl_contiguous(in[i]);
@@ -1591,12 +1595,16 @@ const struct sample samples_layer_norm_grad[] = {
     {"weighted", 0, .call = layer_norm_grad_call, .in = {K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3), K(6)}},
     {"plain", 0, .call = layer_norm_grad_call, .in = {K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3)}},
     {"no rows", 0, .call = layer_norm_grad_call, .in = {K(0, 6), K(0, 6), IN(STATE, DENSE, 0), IN(STATE, DENSE, 0), K(6)}},
+    {"sums", 0, .call = layer_norm_grad_call, .in = {K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3), K(6)}, .n = {true}, .roundings = 2},
+    {"sums without weights", LARGE, .call = layer_norm_grad_call, .in = {K(300, 264), K(300, 264), IN(STATE, DENSE, 300), IN(STATE, DENSE, 300)}, .n = {true}, .roundings = 2},
     {"by way of backward", GRAD | VIA_BACKWARD, .call = layer_norm_call, .in = {F(2, 5), F(5), F(5)}},
     {"more rows than runs", LARGE, .call = layer_norm_grad_call, .in = {K(200, 33), K(200, 33), IN(STATE, DENSE, 200), IN(STATE, DENSE, 200), K(33)}},
     END};
 const struct sample samples_rms_norm_grad[] = {
     {"weighted", 0, .call = rms_norm_grad_call, .in = {K(3, 6), K(3, 6), IN(STATE, DENSE, 3), K(6)}},
     {"plain", 0, .call = rms_norm_grad_call, .in = {K(3, 6), K(3, 6), IN(STATE, DENSE, 3)}},
+    {"sums", 0, .call = rms_norm_grad_call, .in = {K(3, 6), K(3, 6), IN(STATE, DENSE, 3), K(6)}, .n = {true}, .roundings = 2},
+    {"sums without rows", 0, .call = rms_norm_grad_call, .in = {K(0, 6), K(0, 6), IN(STATE, DENSE, 0)}, .n = {true}, .roundings = 2},
     {"by way of backward", GRAD | VIA_BACKWARD, .call = rms_norm_call, .in = {F(2, 5), F(5)}},
     {"more rows than runs", LARGE, .call = rms_norm_grad_call, .in = {K(200, 33), K(200, 33), IN(STATE, DENSE, 200), K(33)}},
     END};
@@ -2681,12 +2689,17 @@ const struct sample samples_add_rms_norm_grad[] = {
     {"weighted", 0, .call = add_rms_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), K(6)}, .roundings = 2},
     {"plain", 0, .call = add_rms_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3)}, .roundings = 2},
     {"no rows", 0, .call = add_rms_norm_grad_call, .in = {K(0, 6), K(0, 6), K(0, 6), IN(STATE, DENSE, 0), K(6)}, .roundings = 2},
+    {"sums", LARGE, .call = add_rms_norm_grad_call, .in = {K(300, 72), K(300, 72), K(300, 72), IN(STATE, DENSE, 300), K(72)}, .n = {true}, .roundings = 2},
     {"by way of backward", GRAD | VIA_BACKWARD, .call = add_rms_norm_call, .in = {F(2, 5), F(2, 5), F(5)}, .n = {1}, .roundings = 5},
     {"more rows than runs", LARGE, .call = add_rms_norm_grad_call, .in = {K(200, 33), K(200, 33), K(200, 33), IN(STATE, DENSE, 200), K(33)}, .roundings = 2},
     END};
 const struct sample samples_add_layer_norm_grad[] = {
     {"weighted", 0, .call = add_layer_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3), K(6)}, .roundings = 2},
     {"plain", 0, .call = add_layer_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3)}, .roundings = 2},
+    {"sums", LARGE, .call = add_layer_norm_grad_call, .in = {K(2, 300, 136), K(2, 300, 136), K(2, 300, 136), IN(STATE, DENSE, 2, 300), IN(STATE, DENSE, 2, 300), K(136)}, .n = {true}, .roundings = 2},
+    {"sums of long rows", LARGE, .call = add_layer_norm_grad_call, .in = {K(70, 1600), K(70, 1600), K(70, 1600), IN(STATE, DENSE, 70), IN(STATE, DENSE, 70), K(1600)}, .n = {true}, .roundings = 2},
+    {"sums of longer rows", LARGE, .call = add_layer_norm_grad_call, .in = {K(9, 4104), K(9, 4104), K(9, 4104), IN(STATE, DENSE, 9), IN(STATE, DENSE, 9), K(4104)}, .n = {true}, .roundings = 2},
+    {"sums of a few rows", 0, .call = add_layer_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3), K(6)}, .n = {true}, .roundings = 2},
     {"by way of backward", GRAD | VIA_BACKWARD, .call = add_layer_norm_call, .in = {F(2, 5), F(2, 5), F(5), F(5)}, .n = {1}, .roundings = 5},
     {"more rows than runs", LARGE, .call = add_layer_norm_grad_call, .in = {K(200, 33), K(200, 33), K(200, 33), IN(STATE, DENSE, 200), IN(STATE, DENSE, 200), K(33)}, .roundings = 2},
     END};

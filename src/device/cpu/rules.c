@@ -126,7 +126,7 @@ static uint64_t head_workspace(const tl_call *c, const struct target *target) {
 
 /* ---- The others ---- */
 
-/* Per-run sums of the weights' gradients. */
+/* Per-run sums of the weights' gradients, and of the columns of dx. */
 static uint64_t norm_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const tl_tensor *x = c->input[1];

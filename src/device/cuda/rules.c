@@ -116,12 +116,32 @@ static uint64_t attention_grad_workspace(const tl_call *c, const struct target *
 
 /* ---- The others ---- */
 
-/* Per-run sums of the weights' gradients. */
+/* Per-run sums of the weights' gradients, and of the columns of dx. */
 static uint64_t norm_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const tl_tensor *x = c->input[1];
     const int64_t length = x->rank ? x->shape[x->rank - 1] : 0;
     return (uint64_t)(c->n_outputs - 1) * NORM_RUNS * (uint64_t)length * sum_bytes(x->dtype);
+}
+
+/* Rows that teams of threads keep in registers while they sum the weights' gradients (norm.cu). */
+static bool norm_sums(const tl_call *c) {
+    const tl_tensor *x = c->input[1];
+    const int64_t length = x->rank ? x->shape[x->rank - 1] : 0;
+    return x->dtype != TL_F64 && length % 8 == 0 && length <= NORM_TEAM_LENGTH;
+}
+
+static bool sums(const tl_call *c, const struct target *target) {
+    (void)target;
+    switch (c->op->id) {
+    case OP_ID_layer_norm_grad:
+    case OP_ID_rms_norm_grad:
+    case OP_ID_add_layer_norm_grad:
+    case OP_ID_add_rms_norm_grad:
+        return norm_sums(c);
+    default:
+        return false;
+    }
 }
 
 /* All rows at once, except those that must be sorted: SORT_SLOTS at a time. */
@@ -177,4 +197,5 @@ const struct device_rules cuda_rules = {.workspace = workspace,
                                         .adds_bias = adds_bias,
                                         .activates = activates,
                                         .multiplies_f8 = multiplies_f8,
+                                        .sums = sums,
                                         .custom = custom};

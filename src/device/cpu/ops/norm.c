@@ -10,8 +10,8 @@
  * The variance is taken in a second pass over the row, from the differences to the mean: the one-pass formula
  * mean(x^2) - mean^2 loses everything when the mean is large.
  *
- * The add_ forms compute x = a + b row by row before they normalize it, and add the sum's own gradient to dx before
- * it is rounded.
+ * The add_ forms compute x = a + b row by row before they normalize it, and add the sum's own gradient to dx, rounded
+ * before and after. Sums of dx's columns, where they are wanted, are those of the rounded dx.
  */
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"
@@ -28,11 +28,12 @@
 /* Operands of one call; absent ones are NULL. */
 struct norm {
     const tl_operand *x, *g, *weight, *bias, *mean, *rstd; /* x, g (rows, C); weight, bias (C); mean, rstd (rows) */
-    const tl_operand *y, *dx, *dweight, *dbias;
+    const tl_operand *y, *dx, *dweight, *dbias, *dx_sums;
     int64_t n_rows, C;
     int64_t run; /* backward: rows per run of the weight gradients */
     int64_t n_runs;
-    void *sums; /* backward: (n_runs, C) of dweight, then, NORM_CHUNKS * C elements on, of dbias */
+    /* backward: (n_runs, C) of dweight; each NORM_CHUNKS * C elements on, of dbias and of dx_sums, if any */
+    void *sums;
     double eps;
     bool centered;
     const tl_operand *addend[2]; /* add_*_norm: x is their sum, computed on the way */
@@ -72,8 +73,9 @@ static bool norm_forward(const tl_kernel_args *args, bool centered) {
 }
 
 static bool norm_backward(const tl_kernel_args *args, bool centered, const tl_operand *g_sum) {
+    const struct attr_norm *attr = args->attr;
     const tl_operand *x = &args->in[1];
-    const int weight_at = centered ? 4 : 3;
+    const int weight_at = centered ? 4 : 3, n_gradients = args->n_out - attr->gives_sums;
     struct norm norm = {
         .g = &args->in[0],
         .x = x,
@@ -81,8 +83,9 @@ static bool norm_backward(const tl_kernel_args *args, bool centered, const tl_op
         .rstd = &args->in[centered ? 3 : 2],
         .weight = args->n_in > weight_at ? &args->in[weight_at] : NULL,
         .dx = &args->out[0],
-        .dweight = args->n_out > 1 ? &args->out[1] : NULL,
-        .dbias = args->n_out > 2 ? &args->out[2] : NULL,
+        .dweight = n_gradients > 1 ? &args->out[1] : NULL,
+        .dbias = n_gradients > 2 ? &args->out[2] : NULL,
+        .dx_sums = attr->gives_sums ? &args->out[n_gradients] : NULL,
         .n_rows = block_rows(x),
         .C = x->shape[x->rank - 1],
         .sums = args->workspace,
@@ -95,7 +98,7 @@ static bool norm_backward(const tl_kernel_args *args, bool centered, const tl_op
     const bool f64 = is_f64(x);
     parallel_for(norm.n_runs, (parallel_grain(norm.C) + norm.run - 1) / norm.run, args->n_threads,
                  f64 ? backward_runs_f64 : backward_runs_f32, &norm);
-    if (norm.dweight) {
+    if (args->n_out > 1) {
         parallel_for((norm.C + BLOCK - 1) / BLOCK, 1, args->n_threads, f64 ? add_runs_f64 : add_runs_f32, &norm);
     }
     return true;

@@ -129,9 +129,15 @@ VECTOR_INLINE void NAME(add_block)(struct NAME(block) * block, int64_t n, REAL *
     memcpy(gwx_sums, gwx_lane, sizeof gwx_lane);
 }
 
-/* dx of one row; on the way g * xhat and g are added to the run's sums. */
-static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweight, REAL *dbias,
+/* The sums of one run: of g * xhat, of g and of dx; NULL: not wanted. */
+struct NAME(run_sums) {
+    REAL *dweight, *dbias, *dx;
+};
+
+/* dx of one row; on the way it is added to the run's sums. */
+static void NAME(backward_row)(const struct norm *norm, int64_t row, const struct NAME(run_sums) * sums,
                                struct NAME(block) * block) {
+    REAL *const dweight = sums->dweight, *const dbias = sums->dbias;
     REAL gw_lane[BLOCK_LANES] = {0}, gwx_lane[BLOCK_LANES] = {0}, unused[BLOCK_LANES] = {0};
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
         const int64_t n = block_min(BLOCK, norm->C - c);
@@ -173,6 +179,11 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweig
             }
         }
         NAME(block_write)(dx, norm->dx->data, norm->dx->dtype, at, n);
+        if (sums->dx) {
+            const REAL *rounded = NAME(block_read)(block->other_buffer, norm->dx->data, norm->dx->dtype, at, n);
+            VECTOR_LOOP
+            for (int64_t i = 0; i < n; i++) sums->dx[c + i] += rounded[i];
+        }
     }
 }
 
@@ -180,18 +191,18 @@ static void NAME(backward_runs)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
     SCRATCH(struct NAME(block), block);
     for (int64_t run = first; run < last; run++) {
-        REAL *sums = norm->sums;
-        REAL *dweight = norm->dweight ? sums + run * norm->C : NULL;
-        REAL *dbias = norm->dbias ? sums + (NORM_CHUNKS + run) * norm->C : NULL;
-        if (dweight) {
-            memset(dweight, 0, (size_t)norm->C * sizeof(REAL));
+        const tl_operand *const out[3] = {norm->dweight, norm->dbias, norm->dx_sums};
+        REAL *place[3] = {NULL, NULL, NULL}, *next = (REAL *)norm->sums + run * norm->C;
+        for (int which = 0; which < 3; which++) {
+            if (!out[which]) continue;
+            place[which] = next;
+            next += NORM_CHUNKS * norm->C;
+            memset(place[which], 0, (size_t)norm->C * sizeof(REAL));
         }
-        if (dbias) {
-            memset(dbias, 0, (size_t)norm->C * sizeof(REAL));
-        }
+        const struct NAME(run_sums) sums = {place[0], place[1], place[2]};
         const int64_t end = block_min((run + 1) * norm->run, norm->n_rows);
         for (int64_t row = run * norm->run; row < end; row++) {
-            NAME(backward_row)(norm, row, dweight, dbias, block);
+            NAME(backward_row)(norm, row, &sums, block);
         }
     }
 }
@@ -199,18 +210,20 @@ static void NAME(backward_runs)(void *context, int64_t first, int64_t last) {
 /* Adds the runs' sums (n_runs, C) in order; items are blocks of columns. */
 static void NAME(add_runs)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
-    const tl_operand *out[2] = {norm->dweight, norm->dbias};
+    const tl_operand *out[3] = {norm->dweight, norm->dbias, norm->dx_sums};
     for (int64_t item = first; item < last; item++) {
         const int64_t c = item * BLOCK, n = block_min(BLOCK, norm->C - c);
-        for (int which = 0; which < 2 && out[which]; which++) {
+        for (int which = 0, at = 0; which < 3; which++) {
+            if (!out[which]) continue;
             REAL total[BLOCK] = {0};
             for (int64_t run = 0; run < norm->n_runs; run++) {
-                const REAL *sums = (const REAL *)norm->sums + (which * NORM_CHUNKS + run) * norm->C + c;
+                const REAL *sums = (const REAL *)norm->sums + (at * NORM_CHUNKS + run) * norm->C + c;
                 for (int64_t i = 0; i < n; i++) {
                     total[i] += sums[i];
                 }
             }
             NAME(block_write)(total, out[which]->data, out[which]->dtype, c, n);
+            at++;
         }
     }
 }

@@ -1,16 +1,18 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
- * Teams of warps process rows in whole packs of up to 8192 elements: they read a row once and keep it in registers,
- * forward four packs to a thread, backward as few as the row allows. Any other row is processed by a block, which reads
- * it again from the cache; backward it keeps rows of up to 8192 elements in registers, too.
+ * Teams of warps process rows in whole packs of up to NORM_TEAM_LENGTH elements: they read a row once, forward to
+ * registers, four packs to a thread, backward to shared memory, as few as the row allows. Any other row is processed by
+ * a block, which reads it again from the cache; backward it keeps rows of up to 8192 elements in registers.
  *
- * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums are
- * in args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them in
- * a fixed order. A team sums what it has in its registers anyway; if blocks process the rows, a separate pass gives
- * each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row lanes are added in order.
+ * Weight gradients are column sums over all rows, without atomics, and so are the sums of dx's columns: rows are cut
+ * into up to NORM_RUNS runs, whose sums are in args->workspace, (NORM_RUNS, C) for each such result, in the compute
+ * type; a second kernel adds them in a fixed order. A team sums what it has in its registers anyway; if blocks process
+ * the rows, a separate pass gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row
+ * lanes are added in order.
  */
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/limits.h"
+#include "device/cuda/shared/tensor_core.cuh"
 
 __device__ inline float rsqrt_of(float x) { return 1.0f / sqrtf(x); }
 __device__ inline double rsqrt_of(double x) { return 1.0 / sqrt(x); }
@@ -173,8 +175,9 @@ __global__ void __launch_bounds__(DX_THREADS) norm_dx_held(norm_backward_rows<T,
 
 enum { LANES = 8, AHEAD = 4 };
 
-/* dweight = sum over rows of g h, dbias = sum of g: the part of run blockIdx.y, for 32 units of columns. Block (32,
- * LANES): lane k takes rows k, k + LANES, ... of the run; AHEAD of them are loaded before the first is added. */
+/* dweight = sum over rows of g h, dbias = sum of g, each if wanted: the part of run blockIdx.y, for 32 units of
+ * columns. Block (32, LANES): lane k takes rows k, k + LANES, ... of the run; AHEAD of them are loaded before the
+ * first is added. */
 template <class T, bool RMS, int U>
 __global__ void __launch_bounds__(32 * LANES)
     norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *means,
@@ -216,31 +219,39 @@ __global__ void __launch_bounds__(32 * LANES)
             dweight[j] += parts[0][lane][threadIdx.x];
             dbias[j] += parts[1][lane][threadIdx.x];
         }
-        dweight_runs[blockIdx.y * n + column * U + j] = dweight[j];
+        if (dweight_runs) dweight_runs[blockIdx.y * n + column * U + j] = dweight[j];
         if (dbias_runs) dbias_runs[blockIdx.y * n + column * U + j] = dbias[j];
     }
 }
 
-/* The runs of 32 columns, by blocks of 32 x LANES threads: lane k adds runs k, k + LANES, ..., then the lanes are
- * added in order. blockIdx.y: dweight, then dbias. */
+/* The runs of 32 columns, by blocks of 32 x ADDERS threads: thread row k adds runs k, k + ADDERS, ..., all loaded
+ * before the first is added; then the rows are added in order. blockIdx.y: which of the results behind dx. */
+enum { ADDERS = 32, MAX_SUMS = 3 };
 template <class C> struct norm_sums {
-    const C *runs[2];
-    void *out[2];
-    tl_dtype dtype[2];
+    const C *runs; /* of the first; those of the others follow, NORM_RUNS n elements on */
+    void *out[MAX_SUMS];
+    tl_dtype dtype[MAX_SUMS];
     int64_t n;
+    int n_runs;
 };
-template <class C> __global__ void __launch_bounds__(32 * LANES) norm_runs_add(norm_sums<C> s) {
-    __shared__ C parts[LANES][32];
+template <class C> __global__ void __launch_bounds__(32 * ADDERS) norm_runs_add(norm_sums<C> s) {
+    const int EACH = (NORM_RUNS + ADDERS - 1) / ADDERS;
+    __shared__ C parts[ADDERS][32];
     const int which = blockIdx.y;
     const int64_t column = blockIdx.x * (int64_t)32 + threadIdx.x;
-    C sum = 0;
-    if (column < s.n)
-#pragma unroll 8
-        for (int run = threadIdx.y; run < NORM_RUNS; run += LANES) sum += s.runs[which][run * s.n + column];
+    const C *const runs = s.runs + which * NORM_RUNS * s.n + column;
+    C sum = 0, part[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const int run = threadIdx.y + k * ADDERS;
+        part[k] = column < s.n && run < s.n_runs ? runs[run * s.n] : C(0);
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) sum += part[k];
     parts[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y != 0 || column >= s.n) return;
-    for (int lane = 1; lane < LANES; lane++) sum += parts[lane][threadIdx.x];
+    for (int k = 1; k < ADDERS; k++) sum += parts[k][threadIdx.x];
     store_as<C>(s.out[which], column, s.dtype[which], sum);
 }
 
@@ -337,35 +348,46 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
     }
 }
 
-/* ---- Gradients of rows that teams keep in registers ------------------------------------------------------ */
+/* ---- Gradients of rows that teams share ------------------------------------------------------------------ */
 
-/* A team is as many warps as a row needs with OWN packs to a thread, a block as many teams as fit. The next row is
- * loaded while this one is computed. Two blocks share a multiprocessor, and both sums of a row cross the team at
- * once. */
-template <int OWN> struct norm_team { static const int THREADS = OWN == 1 ? 384 : 256; };
+/* A team is as many warps as a row needs with OWN packs to a thread, a block as many teams as fit, and two or three
+ * blocks share a multiprocessor. Memory is far away: rows come by way of shared memory, where each thread copies its
+ * own packs, STAGES rows ahead. So a row under way takes no registers, a thread waits for no other one to read it, and
+ * tens of kilobytes are on their way at any time. Both sums of a row cross the team at once. */
+template <int OWN> struct norm_team { static const int THREADS = OWN == 1 ? 384 : 512; };
 enum { MAX_TEAMS = 12 };
-
-template <class T, int OWN> struct norm_row {
-    row_pack<T> g[OWN], x[OWN], more[OWN];
-    typename compute_type<T>::type mean, rstd;
-};
 
 struct team {
     int lane, index, threads, n_packs; /* thread of the team, team of the block, threads of a team, packs of a row */
 };
 
-template <class T, class W, bool RMS, int OWN>
-__device__ inline void row_fetch(norm_row<T, OWN> &row, const norm_backward_rows<T, W> &r, int64_t at, const team &me) {
+enum { ROW_G, ROW_X, ROW_MORE, ROW_PARTS };
+
+/* This thread's pack k of a part of a row in shared memory. */
+template <class T, int OWN> __device__ inline row_pack<T> &staged(row_pack<T> *ring, int stage, int part, int k) {
+    return ring[((stage * ROW_PARTS + part) * OWN + k) * blockDim.x + threadIdx.x];
+}
+
+template <class T> __device__ inline void pack_fetch(row_pack<T> &to, const T *row, int pack) {
+    const row_pack<T> *const from = (const row_pack<T> *)row + pack;
+#if __CUDA_ARCH__ >= 800
+    for (int k = 0; k < (int)sizeof to; k += 16) copy_later<16>((char *)&to + k, (const char *)from + k, true);
+#else
+    to = *from;
+#endif
+}
+
+template <class T, class W, int OWN>
+__device__ inline void row_fetch(row_pack<T> *ring, int stage, const norm_backward_rows<T, W> &r, int64_t at,
+                                 const team &me) {
 #pragma unroll
     for (int k = 0; k < OWN; k++) {
         const int pack = me.lane + k * me.threads;
         if (pack >= me.n_packs) continue;
-        row.g[k] = row_load(r.g + at * r.n, pack);
-        row.x[k] = row_load(r.x + at * r.n, pack);
-        if (r.g_sum) row.more[k] = row_load(r.g_sum + at * r.n, pack);
+        pack_fetch(staged<T, OWN>(ring, stage, ROW_G, k), r.g + at * r.n, pack);
+        pack_fetch(staged<T, OWN>(ring, stage, ROW_X, k), r.x + at * r.n, pack);
+        if (r.g_sum) pack_fetch(staged<T, OWN>(ring, stage, ROW_MORE, k), r.g_sum + at * r.n, pack);
     }
-    row.mean = RMS ? 0 : r.mean[at];
-    row.rstd = r.rstd[at];
 }
 
 /* Both sums over a team, to all of its threads, warp by warp in order. The slots are used in turn: a slot is written
@@ -388,52 +410,67 @@ template <class C> __device__ inline void team_sums(C &a, C &b, C (*slots)[2], c
     }
 }
 
-/* The sums of one block, its teams' added in order, to its place among the runs. */
+/* Where the sums of runs go; NULL: not wanted. */
+template <class C> struct norm_runs { C *dweight, *dbias, *dx; };
+
+/* The sums of one block, its teams' added in order, to its place among the runs. The teams' meet in shared memory, of
+ * which the block has had its last use. */
 template <int OWN, class C>
 __device__ inline void block_sums_put(const C (&sums)[OWN][PACK], C *run, C *joint, int n_teams, const team &me) {
-    for (int t = 0; t < n_teams; t++) {
-        C *to = t == n_teams - 1 ? run : joint; /* the last team has the whole */
+    const int n = me.n_packs * PACK;
+    C *const to = n_teams == 1 ? run : joint + me.index * n;
 #pragma unroll
-        for (int k = 0; k < OWN; k++)
-            for (int j = 0; j < PACK && me.index == t && me.lane + k * me.threads < me.n_packs; j++) {
-                const int column = (me.lane + k * me.threads) * PACK + j;
-                to[column] = t ? joint[column] + sums[k][j] : sums[k][j];
-            }
-        __syncthreads();
+    for (int k = 0; k < OWN; k++)
+        for (int j = 0; j < PACK && me.lane + k * me.threads < me.n_packs; j++)
+            to[(me.lane + k * me.threads) * PACK + j] = sums[k][j];
+    if (n_teams == 1) return;
+    __syncthreads();
+    for (int column = threadIdx.x; column < n; column += blockDim.x) {
+        C sum = joint[column];
+        for (int t = 1; t < n_teams; t++) sum += joint[t * n + column];
+        run[column] = sum;
     }
+    __syncthreads(); /* before the next sums */
 }
 
-/* As norm_dx_rows, and the sums for dweight and dbias of run blockIdx.x where runs are wanted. */
-template <class T, class W, bool RMS, int OWN>
-__global__ void __launch_bounds__(norm_team<OWN>::THREADS, sizeof(T) == 2 ? 2 : 1)
-    norm_team_grads(norm_backward_rows<T, W> r, int team_threads, typename compute_type<T>::type *dweight_runs,
-                    typename compute_type<T>::type *dbias_runs) {
+/* As norm_dx_rows; SUMS: with the sums of dx's columns; and the sums of run blockIdx.x where they are wanted. */
+template <class T, class W, bool RMS, bool SUMS, int OWN, int STAGES>
+__global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
+    norm_team_grads(norm_backward_rows<T, W> r, int team_threads, norm_runs<typename compute_type<T>::type> runs) {
     typedef typename compute_type<T>::type C;
     __shared__ C slots[2][norm_team<OWN>::THREADS / 32][2];
     extern __shared__ double2 shared[];
-    C *const joint = (C *)shared;
+    row_pack<T> *const ring = (row_pack<T> *)shared;
     const team me = {(int)threadIdx.x % team_threads, (int)threadIdx.x / team_threads, team_threads, (int)(r.n / PACK)};
     const int n_teams = blockDim.x / team_threads;
-    const int64_t run_rows = (r.n_rows + NORM_RUNS - 1) / NORM_RUNS;
+    const int64_t run_rows = (r.n_rows + gridDim.x - 1) / gridDim.x;
     const int64_t first = min(r.n_rows, blockIdx.x * run_rows), last = min(r.n_rows, first + run_rows);
-    C dweight[OWN][PACK] = {}, dbias[OWN][PACK] = {}, w[OWN][PACK];
+    int64_t at = first + me.index, ahead = at;
+#pragma unroll
+    for (int stage = 0; stage < STAGES; stage++, ahead += n_teams) {
+        if (ahead < last) row_fetch<T, W, OWN>(ring, stage, r, ahead, me);
+        copies_commit();
+    }
+    C dweight[OWN][PACK] = {}, dbias[OWN][PACK] = {}, dx_sums[OWN][PACK] = {}, w[OWN][PACK];
 #pragma unroll
     for (int k = 0; k < OWN; k++) {
         for (int j = 0; j < PACK; j++) w[k][j] = 1;
         if (r.weight && me.lane + k * me.threads < me.n_packs) row_load(r.weight, me.lane + k * me.threads).widen(w[k]);
     }
-    norm_row<T, OWN> row, next;
-    int64_t at = first + me.index;
-    if (at < last) row_fetch<T, W, RMS, OWN>(row, r, at, me);
-    for (int turn = 0; at < last; at += n_teams, turn ^= 1) {
-        if (OWN < 4 && at + n_teams < last) row_fetch<T, W, RMS, OWN>(next, r, at + n_teams, me);
-        const C mean = row.mean, rstd = row.rstd;
+    C mean = 0, rstd = at < last ? r.rstd[at] : C(0), next_mean = 0, next_rstd = 0;
+    if (!RMS && at < last) mean = r.mean[at];
+    for (int turn = 0, stage = 0; at < last; at += n_teams, ahead += n_teams, turn ^= 1) {
+        if (at + n_teams < last) {
+            if (!RMS) next_mean = r.mean[at + n_teams];
+            next_rstd = r.rstd[at + n_teams];
+        }
+        copies_wait<STAGES - 1>();
         C sum_d = 0, sum_dh = 0, g[PACK], h[PACK];
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
             if (me.lane + k * me.threads >= me.n_packs) continue;
-            row.g[k].widen(g);
-            row.x[k].widen(h);
+            staged<T, OWN>(ring, stage, ROW_G, k).widen(g);
+            staged<T, OWN>(ring, stage, ROW_X, k).widen(h);
             for (int j = 0; j < PACK; j++) {
                 h[j] = (h[j] - mean) * rstd;
                 dweight[k][j] += g[j] * h[j];
@@ -448,24 +485,34 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, sizeof(T) == 2 ? 2 : 
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
             if (me.lane + k * me.threads >= me.n_packs) continue;
-            row.g[k].widen(g);
-            row.x[k].widen(h);
+            row_pack<T> dx;
+            staged<T, OWN>(ring, stage, ROW_G, k).widen(g);
+            staged<T, OWN>(ring, stage, ROW_X, k).widen(h);
             for (int j = 0; j < PACK; j++) g[j] = rstd * (g[j] * w[k][j] - avg_d - (h[j] - mean) * rstd * avg_dh);
-            row.g[k].narrow(g);
+            dx.narrow(g);
             if (r.g_sum) {
-                row.g[k].widen(g);
-                row.more[k].widen(h);
+                dx.widen(g);
+                staged<T, OWN>(ring, stage, ROW_MORE, k).widen(h);
                 for (int j = 0; j < PACK; j++) g[j] += h[j];
-                row.g[k].narrow(g);
+                dx.narrow(g);
             }
-            row_store(r.dx + at * r.n, me.lane + k * me.threads, row.g[k]);
+            row_store(r.dx + at * r.n, me.lane + k * me.threads, dx);
+            if (!SUMS) continue;
+            dx.widen(g);
+            for (int j = 0; j < PACK; j++) dx_sums[k][j] += g[j];
         }
-        if (OWN < 4) row = next;
-        else if (at + n_teams < last) row_fetch<T, W, RMS, OWN>(row, r, at + n_teams, me);
+        if (ahead < last) row_fetch<T, W, OWN>(ring, stage, r, ahead, me);
+        copies_commit();
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        mean = next_mean;
+        rstd = next_rstd;
     }
+    copies_wait<0>();
     __syncthreads();
-    if (dweight_runs) block_sums_put<OWN>(dweight, dweight_runs + blockIdx.x * r.n, joint, n_teams, me);
-    if (dbias_runs) block_sums_put<OWN>(dbias, dbias_runs + blockIdx.x * r.n, joint, n_teams, me);
+    C *const joint = (C *)shared;
+    if (runs.dweight) block_sums_put<OWN>(dweight, runs.dweight + blockIdx.x * r.n, joint, n_teams, me);
+    if (runs.dbias) block_sums_put<OWN>(dbias, runs.dbias + blockIdx.x * r.n, joint, n_teams, me);
+    if (SUMS) block_sums_put<OWN>(dx_sums, runs.dx + blockIdx.x * r.n, joint, n_teams, me);
 }
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
@@ -489,49 +536,53 @@ template <class T, class W, bool RMS> static bool team_forward(const norm_forwar
     return true;
 }
 
-template <class T, class W, bool RMS, int OWN, class C>
-static void team_backward_start(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs,
-                                cudaStream_t stream) {
+/* Returns the number of runs; 0: the device has less shared memory than this takes. */
+template <class T, class W, bool RMS, bool SUMS, int OWN, int STAGES, class C>
+static int team_backward_start(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
     const int team_threads = (int)(((r.n / PACK + OWN - 1) / OWN + 31) / 32 * 32);
-    const int n_teams = min(norm_team<OWN>::THREADS / team_threads, (int)MAX_TEAMS);
-    const size_t joint_bytes = n_teams > 1 ? (size_t)r.n * sizeof(C) : 0;
-    norm_team_grads<T, W, RMS, OWN>
-        <<<NORM_RUNS, team_threads * n_teams, joint_bytes, stream>>>(r, team_threads, dweight_runs, dbias_runs);
+    const bool are_three = OWN == 1 && team_threads > norm_team<OWN>::THREADS / 3; /* blocks of a multiprocessor */
+    const int n_teams = are_three || OWN > 1 ? 1 : min(norm_team<OWN>::THREADS / team_threads, (int)MAX_TEAMS);
+    const int n_runs = are_three ? NORM_RUNS : NORM_RUNS / 3 * 2, threads = team_threads * n_teams;
+    const size_t ring_bytes = (size_t)threads * STAGES * ROW_PARTS * OWN * sizeof(row_pack<T>);
+    static_assert(STAGES * ROW_PARTS * sizeof(row_pack<T>) >= PACK * sizeof(C), "teams' sums fit where rows were");
+    auto *const kernel = norm_team_grads<T, W, RMS, SUMS, OWN, STAGES>;
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring_bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    kernel<<<n_runs, threads, ring_bytes, stream>>>(r, team_threads, runs);
+    return n_runs;
 }
 
-template <class T, class W, bool RMS, class C>
-static bool team_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs, cudaStream_t stream) {
+/* A block's rows in shared memory are at most 96 KB. */
+template <class T, class W, bool RMS, bool SUMS, class C>
+static int team_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
     const int64_t n_packs = r.n / PACK;
-    const bool halves_fit = n_packs > norm_team<1>::THREADS / 2 && n_packs <= norm_team<2>::THREADS;
-    if (n_packs <= norm_team<1>::THREADS && !halves_fit) /* two teams of half as many threads keep more in flight */
-        team_backward_start<T, W, RMS, 1>(r, dweight_runs, dbias_runs, stream);
-    else if (n_packs <= 2 * norm_team<2>::THREADS)
-        team_backward_start<T, W, RMS, 2>(r, dweight_runs, dbias_runs, stream);
-    else if (n_packs <= 4 * norm_team<4>::THREADS)
-        team_backward_start<T, W, RMS, 4>(r, dweight_runs, dbias_runs, stream);
-    else return false;
-    return true;
+    if (n_packs > NORM_TEAM_LENGTH / PACK) return 0;
+    if (n_packs <= 256) return team_backward_start < T, W, RMS, SUMS, 1, sizeof(T) == 2 ? 4 : 2 > (r, runs, stream);
+    if constexpr (sizeof(T) > 2)
+        if (n_packs > 512) return team_backward_start<T, W, RMS, SUMS, 2, 1>(r, runs, stream);
+    return team_backward_start<T, W, RMS, SUMS, 2, 2>(r, runs, stream);
 }
 
-/* dx by one block per row, and the weights' runs by a separate pass. */
+/* dx by one block per row, and the runs by a separate pass, or two. Returns the number of runs. */
 template <class T, class W, bool RMS, class C>
-static void block_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs, bool packs,
-                           cudaStream_t stream) {
+static int block_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, bool packs,
+                          cudaStream_t stream) {
     if (r.n_rows > 0 && packs)
         norm_dx_rows<T, W, RMS, PACK><<<capped(r.n_rows), threads_for_row(r.n / 2), 0, stream>>>(r);
     else if (r.n_rows > 0 && r.n <= DX_HELD * DX_THREADS)
         norm_dx_held<T, W, RMS>
             <<<capped(r.n_rows), (unsigned)((r.n + 32 * DX_HELD - 1) / (32 * DX_HELD) * 32), 0, stream>>>(r);
     else if (r.n_rows > 0) norm_dx_rows<T, W, RMS, 1><<<capped(r.n_rows), threads_for_row(r.n), 0, stream>>>(r);
-    if (!dweight_runs) return;
     const int64_t n_units = packs ? r.n / PACK : r.n;
     const dim3 grid((unsigned)((n_units + 31) / 32), NORM_RUNS), block(32, LANES);
-    if (packs)
-        norm_weight_runs<T, RMS, PACK>
-            <<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, r.n_rows, r.n);
-    else
-        norm_weight_runs<T, RMS, 1>
-            <<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, r.n_rows, r.n);
+    auto *const sum = packs ? norm_weight_runs<T, RMS, PACK> : norm_weight_runs<T, RMS, 1>;
+    C *const none = nullptr;
+    if (runs.dweight)
+        sum<<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, runs.dweight, runs.dbias, r.n_rows, r.n);
+    if (runs.dx) sum<<<grid, block, 0, stream>>>(r.dx, r.dx, r.mean, r.rstd, none, runs.dx, r.n_rows, r.n);
+    return NORM_RUNS;
 }
 
 /* Operands before and after the row's own: with a residual, x comes with it, sum before y, and g_sum after g. */
@@ -586,19 +637,27 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
                                         s.n};
     const cudaStream_t stream = stream_of(args);
     const void *const addresses[] = {r.g, r.g_sum, r.x, r.weight, r.dx};
-    const bool packs = rows_are_packs(s.n, 5, addresses), sums = args->n_out > 1 && s.n > 0;
-    if (sums && !workspace_has(args, (size_t)NORM_RUNS * s.n * sizeof(C) * (args->n_out - 1))) return false;
-    C *dweight_runs = sums ? (C *)args->workspace : nullptr;
-    C *dbias_runs = sums && args->n_out > 2 ? dweight_runs + NORM_RUNS * s.n : nullptr;
-    bool is_done = false;
+    const bool packs = rows_are_packs(s.n, 5, addresses);
+    const bool gives_sums = s.n > 0 && ((const struct attr_norm *)args->attr)->gives_sums;
+    const int n_sums = s.n > 0 ? args->n_out - 1 : 0;
+    const int64_t each = NORM_RUNS * s.n;
+    if (!workspace_has(args, (size_t)(n_sums * each) * sizeof(C))) return false;
+    C *const first = (C *)args->workspace;
+    const norm_runs<C> runs = {n_sums > gives_sums ? first : nullptr, n_sums - gives_sums > 1 ? first + each : nullptr,
+                               gives_sums ? first + (n_sums - 1) * each : nullptr};
+    int n_runs = 0;
     if constexpr (sizeof(T) < 8)
-        is_done = packs && s.n > 0 && team_backward<T, W, RMS>(r, dweight_runs, dbias_runs, stream);
-    if (!is_done) block_backward<T, W, RMS>(r, dweight_runs, dbias_runs, packs, stream);
-    if (!sums) return true;
-    const tl_operand *first = &args->out[1], *last = &args->out[args->n_out - 1];
-    const norm_sums<C> join = {{dweight_runs, dbias_runs}, {first->data, last->data}, {first->dtype, last->dtype}, s.n};
-    norm_runs_add<C>
-        <<<dim3((unsigned)((s.n + 31) / 32), (unsigned)args->n_out - 1), dim3(32, LANES), 0, stream>>>(join);
+        if (packs && s.n > 0)
+            n_runs = gives_sums ? team_backward<T, W, RMS, true>(r, runs, stream)
+                                : team_backward<T, W, RMS, false>(r, runs, stream);
+    if (!n_runs) n_runs = block_backward<T, W, RMS>(r, runs, packs, stream);
+    if (!n_sums) return true;
+    norm_sums<C> join = {first, {}, {}, s.n, n_runs};
+    for (int j = 0; j < n_sums; j++) {
+        join.out[j] = args->out[j + 1].data;
+        join.dtype[j] = args->out[j + 1].dtype;
+    }
+    norm_runs_add<C><<<dim3((unsigned)((s.n + 31) / 32), (unsigned)n_sums), dim3(32, ADDERS), 0, stream>>>(join);
     return true;
 }
 

@@ -2,8 +2,11 @@
 #ifndef DEVICE_CUDA_LIMITS_H
 #define DEVICE_CUDA_LIMITS_H
 
-/* Norms: runs of rows whose weight gradients are summed apart, two for each multiprocessor of the largest Hopper. */
-#define NORM_RUNS 264
+/* Norms: the most runs of rows whose weight gradients are summed apart, three for each multiprocessor of the largest
+ * Hopper. */
+#define NORM_RUNS 396
+/* Norms: the longest rows that a team of threads keeps in registers. */
+#define NORM_TEAM_LENGTH 8192
 /* linear_cross_entropy: elements of a row of logits are a multiple of this. */
 #define HEAD_ALIGN 64
 /* narrow: room for the largest magnitude. */
