@@ -454,6 +454,19 @@ static void attention_bills_its_recomputed_product_to_recompute(void **state) {
     /* q k^T again: the same call, so no call and no bytes of its own */
     ROW("attention_grad", TL_RECOMPUTE, 0, gemm, 0, 0);
     end();
+    /* packed, with the sums over the rows: an addition for each element */
+    struct attr_attention a;
+    memset(&a, 0, sizeof a);
+    a.causal = a.is_packed = a.gives_sums = true;
+    tl_tensor *q = f32(TL_SHAPE(2, 5, 4, 8)), *k = f32(TL_SHAPE(2, 5, 2, 8)), *rows = f32(TL_SHAPE(2, 4, 5));
+    tl_tensor *in[] = {f32(TL_SHAPE(2, 5, 4, 8)), q, k, f32(TL_SHAPE(2, 5, 2, 8)), f32(TL_SHAPE(2, 5, 4, 8)), rows};
+    tl_call c;
+    call_begin(&c, &op_attention_grad, in, 6, ATTR(a));
+    begin();
+    op_apply(&c);
+    ROW("attention_grad", TL_FORWARD, 1, 4 * gemm + 2 * 5 * 8 * 8, 3 * q_bytes + 2 * k_bytes + lse,
+        q_bytes + 2 * k_bytes + 8 * 8 * 4);
+    end();
 }
 
 /* The peak workspace of attention and its gradient on a target. FLOPs are those of the definition. */

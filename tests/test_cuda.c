@@ -694,6 +694,61 @@ static void joined_layers_are_as_exact_as_their_parts(void **state) {
         }
 }
 
+/* ---- Biases whose gradients are summed where the gradient is computed: 192 heads, more than a card has
+ * multiprocessors, in rows that are no whole number of tiles ---- */
+
+static void bias_gradients(bool has_sums, struct results *r, uint64_t *n_sums) {
+    static struct device_rules rules;
+    static struct target target;
+    const struct target *own = cuda->target;
+    rules = *own->rules;
+    if (!has_sums) rules.sums = NULL;
+    target = *own;
+    target.rules = &rules;
+    cuda->target = &target;
+    tl_model_config c;
+    assert_true(tl_model_preset("tiny-gpt2", &c));
+    c.n_layers = 2, c.n_heads = c.n_kv_heads = 12, c.channels = 768, c.head_size = 64;
+    c.ff = 3072, c.vocabulary = 64, c.context = 384, c.dropout = 0;
+    tl_scope scope = tl_scope_begin();
+    tl_seed(79);
+    tl_module *m = tl_model_new(&c, TL_BF16, cuda);
+    tl_tensor *tokens = tl_to(tl_integers(TL_SHAPE(16, 360), 0, 64, TL_I64, cpu), cuda);
+    tl_ledger *l = tl_ledger_begin("step");
+    assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
+    tl_ledger_end(l);
+    *n_sums = tl_ledger_total(l, TL_BACKWARD, "sum").calls;
+    tl_ledger_free(l);
+    int n = 0;
+    const tl_named_tensor *list = tl_module_list(m, &n);
+    for (int i = 0; i < n; i++)
+        if (strstr(list[i].name, "c_attn.bias") || strstr(list[i].name, "c_proj.bias"))
+            result_add(r, tl_grad_of(list[i].tensor));
+    tl_module_free(m);
+    tl_scope_end(scope);
+    cuda->target = own;
+}
+
+static void biases_get_the_sums_of_their_gradients(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    struct results apart_from = {0}, joined = {0}, again = {0};
+    uint64_t n_apart, n_joined;
+    bias_gradients(false, &apart_from, &n_apart);
+    bias_gradients(true, &joined, &n_joined);
+    bias_gradients(true, &again, &n_joined);
+    print_message("    sums: %llu, of these beside other gradients %llu\n", (unsigned long long)n_apart,
+                  (unsigned long long)(n_apart - n_joined));
+    assert_true(n_joined < n_apart && joined.n == 6);
+    for (int k = 0; k < joined.n; k++) {
+        double off = distance(&joined, &apart_from, k);
+        print_message("    bias %d: %.2g from that of a sum apart\n", k, off);
+        assert_true(off <= 0x1p-8); /* both are rounded once */
+        assert_true(apart(&joined, &again, k) == 0);
+    }
+    results_free(&apart_from), results_free(&joined), results_free(&again);
+}
+
 /* ---- Attention of any length ---- */
 
 struct attention_case {
@@ -1344,6 +1399,7 @@ int main(void) {
         cmocka_unit_test(losses_in_chunks_are_those_of_the_cpu),
         cmocka_unit_test(the_head_is_as_exact_as_its_parts),
         cmocka_unit_test(joined_layers_are_as_exact_as_their_parts),
+        cmocka_unit_test(biases_get_the_sums_of_their_gradients),
         cmocka_unit_test(attention_of_any_length_is_right_and_at_its_price),
         cmocka_unit_test(large_sizes_equal_those_of_the_cpu),
         cmocka_unit_test(timed_products_are_right),

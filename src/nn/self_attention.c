@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "autograd/function.h"
 #include "base/error.h"
 #include "engine/scope.h"
 #include "nn/architecture.h"
@@ -295,7 +296,7 @@ static bool split_parts(tl_tensor *qkv, tl_tensor **part) {
     bool grad = tl_set_grad_mode(false);
     for (int j = 0; j < 3; j++) part[j] = tl_select(qkv, 2, j);
     tl_set_grad_mode(grad);
-    return part[0] && part[1] && part[2] && tl_function(join_parts, NULL, NULL, &qkv, 1, part, 3);
+    return part[0] && part[1] && part[2] && function_passing(join_parts, NULL, qkv, part, 3);
 }
 
 /* Groups of heads in a packed product, and how many of q, k and v are in each. */

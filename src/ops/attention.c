@@ -88,8 +88,10 @@ static bool attention_grad_shape(tl_call *c) {
     const tl_tensor *q = c->input[1], *k = c->input[2];
     if (a->is_packed) {
         const int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2] + 2 * k->shape[2], q->shape[3]};
-        c->n_outputs = 1;
-        return call_output(c, 0, q->dtype, 4, shape);
+        const int64_t width = shape[2] * shape[3];
+        c->n_outputs = a->gives_sums ? 2 : 1;
+        return call_output(c, 0, q->dtype, 4, shape) &&
+               (!a->gives_sums || call_output(c, 1, statistics_dtype(q->dtype), 1, &width));
     }
     c->n_outputs = a->has_mask_grad ? 4 : 3;
     for (int j = 0; j < 3; j++) call_output_like(c, j, j + 1);
@@ -98,7 +100,7 @@ static bool attention_grad_shape(tl_call *c) {
 static void attention_grad_cost(const tl_call *c, struct cost *cost) {
     const struct attr_attention *a = c->attr;
     count gemm = gemm_flops(c->input[1], c->input[2], a);
-    cost_traffic(c, cost, 4 * gemm);
+    cost_traffic(c, cost, 4 * gemm + (a->gives_sums ? (count)c->output[0]->numel : 0));
     cost->part[cost->n_parts++] = (struct cost_part){.phase = TL_RECOMPUTE, .flops = gemm};
 }
 
@@ -119,6 +121,18 @@ static bool is_packed(const tl_tensor *q, const tl_tensor *k, const tl_tensor *v
 static void packed_results(tl_gradient *g, tl_tensor *packed, int64_t H, int64_t H_kv) {
     const int64_t heads[3] = {H, H_kv, H_kv};
     tl_split(packed, 2, heads, 3, g->result);
+}
+
+/* Whether a bias of the product that q, k and v are the parts of gets the sums of the packed gradient's columns, and
+ * the device has them on the way. */
+static bool sums_are_due(const tl_gradient *g, const tl_call *c) {
+    const tl_tensor *q = c->input[1], *k = c->input[2];
+    const struct edge *e = g->node->edges;
+    const struct target *t = q->storage->device->target;
+    const int64_t width = (q->shape[2] + 2 * k->shape[2]) * q->shape[3];
+    if (!t->rules->sums || !t->rules->sums(c, t)) return false;
+    if (e[0].node != e[1].node || e[0].node != e[2].node) return false;
+    return gradient_wants_sums(g, 0, q->shape[0] * q->shape[1] * width, width);
 }
 
 /* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds.
@@ -142,7 +156,9 @@ static void attention_backward(tl_gradient *g) {
     a.is_packed = !a.has_mask_grad && input[1] && input[2] && input[3] && is_packed(input[1], input[2], input[3]);
     tl_call c;
     call_begin(&c, &op_attention_grad, input, n, ATTR(a));
+    a.gives_sums = a.is_packed && sums_are_due(g, &c);
     if (!op_apply(&c)) return;
+    if (a.gives_sums) storage_set_sums(c.output[0]->storage, c.output[1]);
     if (a.is_packed) packed_results(g, c.output[0], input[1]->shape[2], input[2]->shape[2]);
     else
         for (int j = 0; j < c.n_outputs; j++) g->result[j] = c.output[j];
@@ -161,9 +177,9 @@ const tl_op op_attention = {
     .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_INPUT(4) | TL_OUTPUT(0) | TL_OUTPUT(1)};
 const tl_op op_attention_grad = {
     RECORD(KERNEL, attention_grad, 4),
-    .shapes = "g, q, k, v, out, lse [, mask] [, first_key] [, g_lse]: dq, dk, dv like q, k, v (or packed) [, dmask]",
+    .shapes = "g, q, k, v, out, lse [, mask] [, first_key] [, g_lse]: dq, dk, dv (or packed [, sums]) [, dmask]",
     .dtypes = "floats; mask bool or float; first_key i64, i32; lse f32 (f64 for f64)",
-    .flops = "8BHD per visible pair of query and key; in phase recompute 2BHD",
+    .flops = "8BHD per visible pair of query and key, sums n; in phase recompute 2BHD",
     .shape = attention_grad_shape,
     .cost = attention_grad_cost,
     .backward = gradient_missing};

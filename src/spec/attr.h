@@ -221,7 +221,8 @@ struct attr_rope {
  * in gradients. dropout > 0: after the softmax a weight becomes 0 with this probability, or grows by 1/(1 -
  * dropout); spec/dropout.h says which. lse is that of the softmax. attention_grad gets the same generator, and with
  * it the same mask. is_packed: attention_grad has one output in place of three, dense (B,T,H+2Hkv,D): the heads of dq,
- * then those of dk, then those of dv (spec/attention_pack.h); T = S, and no dmask. */
+ * then those of dk, then those of dv (spec/attention_pack.h); T = S, and no dmask. gives_sums: then there is a second
+ * output, the sums over B and T of the first one as it is, rounded: dense ((H+2Hkv) D), of lse's dtype. */
 struct attr_attention {
     double scale, soft_cap;
     bool causal;
@@ -229,6 +230,7 @@ struct attr_attention {
     bool has_mask, has_first_key, has_lse_grad, has_mask_grad;
     bool is_fast;   /* attention_grad: need not repeat its bits (tl_set_fast) */
     bool is_packed; /* attention_grad: dq, dk and dv side by side in one output */
+    bool gives_sums;
     double dropout;
     tl_generator generator; /* of dropout */
 };

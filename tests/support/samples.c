@@ -1861,6 +1861,7 @@ CALL(attention_grad_call) {
     if (!op_apply(&c)) return 0;
     tl_tensor *input[6] = {tl_contiguous(in[3]), in[0], in[1], in[2], c.output[0], c.output[1]};
     a.is_packed = s->n[1];
+    a.gives_sums = s->n[2];
     call_begin(&c, &op_attention_grad, input, 6, ATTR(a));
     if (!op_apply(&c)) return 0;
     for (int j = 0; j < c.n_outputs; j++) out[j] = c.output[j];
@@ -1869,6 +1870,9 @@ CALL(attention_grad_call) {
 const struct sample samples_attention_grad[] = {
     {"packed", GEOMETRY, .call = attention_grad_call, .in = {K(2, 4, 2, 3), K(2, 4, 1, 3), K(2, 4, 1, 3), K(2, 4, 2, 3)}, .n = {true, true}, .roundings = 4},
     {"large, packed", LARGE | GEOMETRY, .call = attention_grad_call, .in = {K(2, 130, 4, 32), K(2, 130, 2, 32), K(2, 130, 2, 32), K(2, 130, 4, 32)}, .n = {true, true}, .roundings = 4},
+    {"packed, with sums", GEOMETRY, .call = attention_grad_call, .in = {K(2, 4, 2, 3), K(2, 4, 1, 3), K(2, 4, 1, 3), K(2, 4, 2, 3)}, .n = {true, true, true}, .roundings = 6},
+    {"large, with sums", LARGE | GEOMETRY, .call = attention_grad_call, .in = {K(2, 130, 4, 32), K(2, 130, 2, 32), K(2, 130, 2, 32), K(2, 130, 4, 32)}, .n = {true, true, true}, .roundings = 6},
+    {"long heads, with sums", LARGE | GEOMETRY, .call = attention_grad_call, .in = {K(1, 200, 2, 104), K(1, 200, 2, 104), K(1, 200, 2, 104), K(1, 200, 2, 104)}, .n = {true, true, true}, .roundings = 6},
     {"causal", GEOMETRY, .call = attention_grad_call, .in = {K(2, 4, 2, 3), K(2, 4, 2, 3), K(2, 4, 2, 3), K(2, 4, 2, 3)}, .n = {true}, .roundings = 4},
     {"grouped heads", GEOMETRY, .call = attention_grad_call, .in = {K(1, 3, 4, 2), K(1, 5, 2, 2), K(1, 5, 2, 2), K(1, 3, 4, 2)}, .roundings = 4},
     {"no batch", GEOMETRY, .call = attention_grad_call, .in = {K(0, 4, 2, 3), K(0, 4, 2, 3), K(0, 4, 2, 3), K(0, 4, 2, 3)}, .n = {true}},

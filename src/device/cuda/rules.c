@@ -108,7 +108,7 @@ static uint64_t attention_grad_workspace(const tl_call *c, const struct target *
     const uint64_t rows = (uint64_t)(q->shape[0] * q->shape[1] * q->shape[2]);
     const bool by_cudnn = is_done_by_cudnn(q, k, a, target, &s);
     if (attention_fits_hopper(&s, dtype_info(q->dtype)->bits == 16, a, target->capability))
-        return attention_hopper_bytes(&s);
+        return attention_hopper_bytes(&s) + (a->gives_sums ? attention_sums_bytes(&s) : 0);
     const uint64_t delta = round_up(rows * sum_bytes(q->dtype), target->align_bytes);
     if (!by_cudnn) return delta;
     return delta + attention_scratch_bytes(&s, a->is_fast) + attention_lengths_bytes(s.S, s.B) + ATTENTION_PLAN_BYTES;
@@ -131,14 +131,26 @@ static bool norm_sums(const tl_call *c) {
     return x->dtype != TL_F64 && length % 8 == 0 && length <= NORM_TEAM_LENGTH;
 }
 
+/* Tiles of the packed gradient are in registers before they are written (attention_hopper.cu); with dropout there is no
+ * room for more. */
+static bool attention_sums(const tl_call *c, const struct target *target) {
+    const struct attr_attention *a = c->attr;
+    const tl_tensor *q = c->input[1];
+    struct attention_sizes s;
+    is_done_by_cudnn(q, c->input[2], a, target, &s);
+    return a->is_packed && !(a->dropout > 0) &&
+           attention_fits_hopper(&s, dtype_info(q->dtype)->bits == 16, a, target->capability);
+}
+
 static bool sums(const tl_call *c, const struct target *target) {
-    (void)target;
     switch (c->op->id) {
     case OP_ID_layer_norm_grad:
     case OP_ID_rms_norm_grad:
     case OP_ID_add_layer_norm_grad:
     case OP_ID_add_rms_norm_grad:
         return norm_sums(c);
+    case OP_ID_attention_grad:
+        return attention_sums(c, target);
     default:
         return false;
     }

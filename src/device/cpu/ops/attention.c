@@ -319,6 +319,19 @@ static void backward(struct attention *attention, int n_threads) {
     parallel_for(n_queries, 1, n_threads, way->backward_query_blocks, attention);
 }
 
+/* The sums of the packed result over B and T. */
+static bool packed_sums(const tl_kernel_args *args) {
+    const struct attr_reduce over = {.axes = 3};
+    tl_kernel_args sum = *args;
+    sum.attr = &over;
+    sum.in = &args->out[0];
+    sum.out = &args->out[1];
+    sum.n_in = sum.n_out = 1;
+    sum.workspace = NULL;
+    sum.workspace_bytes = 0;
+    return cpu_sum(&sum);
+}
+
 bool cpu_attention_grad(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
     const tl_operand *q = &args->in[1], *d = args->out; /* dq, dk, dv */
@@ -354,5 +367,5 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
         attention.dq_sums.stride = dense;
     }
     backward(&attention, args->n_threads > 1 ? args->n_threads : 1);
-    return true;
+    return !attr->gives_sums || packed_sums(args);
 }

@@ -561,6 +561,46 @@ bool cuda_attention(const tl_kernel_args *args) {
     return attention_own_forward(args, &call);
 }
 
+/* By cuDNN, or by kernels for any card. */
+static bool backward_elsewhere(const tl_kernel_args *args, const struct attention_call *call) {
+    bool is_done = false;
+    const bool has_any = call->B > 0 && call->T > 0 && call->S > 0 && call->H > 0 && call->D > 0;
+    if (has_any && !try_cudnn(args, call, true, &is_done)) return false;
+    if (is_done) return true;
+    const size_t need = attention_own_workspace(call);
+    if (args->workspace_bytes < need) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s needs %zu bytes of workspace, has %zu", args->op, need,
+                 args->workspace_bytes);
+        return false;
+    }
+    if (!is_small(call) && attention_tiles_fit(call, cuda_state_of(args->stream)->capability))
+        return attention_own_delta(args, call) && attention_tiles_backward(args, call);
+    return attention_own_backward(args, call);
+}
+
+/* x over its first axes, to the second result. */
+static bool sum_over(const tl_kernel_args *args, const tl_operand *x, uint32_t axes) {
+    const struct attr_reduce over = {.axes = axes};
+    tl_kernel_args sum = *args;
+    sum.attr = &over;
+    sum.in = x;
+    sum.out = &args->out[1];
+    sum.n_in = sum.n_out = 1;
+    sum.workspace = NULL;
+    sum.workspace_bytes = 0;
+    return cuda_sum(&sum);
+}
+static bool packed_sum(const tl_kernel_args *args) { return sum_over(args, &args->out[0], 3); }
+
+/* The sums of tiles of rows, as attention_hopper.cu leaves them. */
+static bool tiles_sum(const tl_kernel_args *args, const struct attention_call *call) {
+    const struct attention_sizes sizes = sizes_of(call);
+    const int64_t width = (call->H + 2 * call->H_kv) * call->D;
+    const int64_t shape[2] = {attention_sum_tiles(&sizes), width}, stride[2] = {width, 1};
+    const tl_operand tiles = {.data = call->sums, .dtype = TL_F32, .rank = 2, .shape = shape, .stride = stride};
+    return sum_over(args, &tiles, 1);
+}
+
 bool cuda_attention_grad(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
     /* g, q, k, v, out, lse [, mask] [, first_key] [, g_lse] -> dq, dk, dv [, dmask], or the three packed */
@@ -584,18 +624,12 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
     call.dq = rows_of(list[5]);
     call.dk = rows_of(list[6]);
     call.dv = rows_of(list[7]);
-    if (call_fits_hopper(&call, args)) return attention_hopper_backward(args, &call);
-    bool is_done = false;
-    if (call.B > 0 && call.T > 0 && call.S > 0 && call.H > 0 && call.D > 0 && !try_cudnn(args, &call, true, &is_done))
-        return false;
-    if (is_done) return true;
-    const size_t need = attention_own_workspace(&call);
-    if (args->workspace_bytes < need) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s needs %zu bytes of workspace, has %zu", args->op, need,
-                 args->workspace_bytes);
-        return false;
+    if (call_fits_hopper(&call, args)) {
+        const struct attention_sizes sizes = sizes_of(&call);
+        if (attr->gives_sums && !(attr->dropout > 0))
+            call.sums = (char *)args->workspace + attention_hopper_bytes(&sizes);
+        if (!attention_hopper_backward(args, &call)) return false;
+        return call.sums ? tiles_sum(args, &call) : !attr->gives_sums || packed_sum(args);
     }
-    if (!is_small(&call) && attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
-        return attention_own_delta(args, &call) && attention_tiles_backward(args, &call);
-    return attention_own_backward(args, &call);
+    return backward_elsewhere(args, &call) && (!attr->gives_sums || packed_sum(args));
 }

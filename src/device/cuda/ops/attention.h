@@ -34,6 +34,7 @@ struct attention_call {
     int64_t first_key_stride[2];
     const void *g_lse; /* backward: (B,H,T) */
     void *dmask;       /* backward: dense (B,H,T,S) of mask_dtype */
+    void *sums;        /* backward on Hopper: of every HOPPER_SUM_ROWS rows of the packed gradient */
     double dropout;    /* 0: none; see spec/dropout.h */
     tl_generator generator;
 };
@@ -55,7 +56,7 @@ bool attention_tiles_backward(const tl_kernel_args *args, const struct attention
 bool attention_few_forward(const tl_kernel_args *args, const struct attention_call *call);
 
 /* The gradient on Hopper's warpgroup tensor cores, where attention_fits_hopper says so. The workspace is as
- * attention_rule.h cuts it: delta, then slabs. */
+ * attention_rule.h cuts it: delta, then slabs, then, if wanted, sums. */
 bool attention_hopper_backward(const tl_kernel_args *args, const struct attention_call *call);
 /* Forward, there: no mask, heads of up to 256 that are a multiple of 8, a positive scale, rows aligned to 16 bytes. */
 bool attention_hopper_forward(const tl_kernel_args *args, const struct attention_call *call);

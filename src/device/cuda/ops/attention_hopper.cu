@@ -17,6 +17,9 @@
  * and a slab of its own for every query head. A second kernel sums the parts of dq in order. attention_rule.h has the
  * sizes, which depend on the shapes alone.
  *
+ * Sums. A bias of q, k and v gets the sums of the packed gradient over all rows. Each 64 x 64 that is written leaves
+ * the sums of its columns, as rounded, at its own place in the workspace; their sum is another kernel's.
+ *
  * Roles. Warpgroup 0 fetches: one warp by TMA (tiles beyond T, S or D are filled with zeros), one warp lse and delta.
  * Warpgroups 1 and 2 have 64 keys each and compute transposed scores (keys, queries): rounded, those are the register
  * operands of dv and dk as they are. Only ds goes through shared memory, for dq.
@@ -47,6 +50,8 @@ struct hopper_call {
     int64_t slab_floats;  /* whole heads: of a block; parts: of a unit */
     int first_head;       /* the key heads (b H_kv + h) of this launch begin here */
     int n_units, n_parts; /* a unit is a key head, or a part of one */
+    int sum_tiles;        /* of a batch entry: tiles of rows whose sums are wanted */
+    int64_t sum_width;    /* elements of a packed row */
 };
 
 #if HAS_WARPGROUPS || !defined __CUDA_ARCH__
@@ -230,6 +235,66 @@ template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, c
     }
 }
 
+/* ---- Sums of columns ---------------------------------------------------------------------------------- */
+
+enum { SUM_FLOATS = 4 * 64 }; /* of a tile: a row of 64 from each warp */
+
+/* Where a tile's go: rows from `first` on of batch entry b, elements from d0 on of head h of dq, dk and dv together. */
+__device__ inline float *sums_at(const hopper_call &c, int b, int first, int h, int d0) {
+    return (float *)c.a.sums + (b * c.sum_tiles + first / HOPPER_SUM_ROWS) * c.sum_width + h * (int)c.a.D + d0;
+}
+
+/* The first part: the sums of a warp's own 16 rows of the tile that block_write has left in `staging`, for the columns
+ * of each of its lanes; rows from n_rows on do not count. All lanes of a warp call it. */
+template <class T>
+__device__ inline void warp_sums(const lane_place &me, const void *staging, float *slots, int n_rows) {
+    const int lane = me.lane % 32, warp = me.lane / 32, part = lane % 8;
+    float sum[8] = {};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const int row = warp * 16 + 4 * k + lane / 8;
+        const uint4 eight = *(const uint4 *)((const char *)staging + row * ROW_BYTES + ((part ^ row % 8) << 4));
+        const uint32_t twos[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 two = unpack(T(), twos[i]);
+            if (row < n_rows) sum[2 * i] += two.x, sum[2 * i + 1] += two.y;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 8);
+        sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 16);
+    }
+    if (lane >= 8) return;
+    float4 *const to = (float4 *)(slots + warp * 64 + 8 * part);
+    to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+    to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
+}
+
+/* The second part, after a barrier: the warps in order. */
+__device__ inline void tile_sums(const lane_place &me, const float *slots, float *to, int n_rows, int n_columns) {
+    if (me.lane >= 64 || me.lane >= n_columns || n_rows <= 0) return;
+    float sum = slots[me.lane];
+    for (int warp = 1; warp < 4; warp++) sum += slots[warp * 64 + me.lane];
+    to[me.lane] = sum;
+}
+
+/* Both, for a consumer whose tile is at the beginning of its `dq` in shared memory; behind the tile there is room
+ * for two slots. A slot may be used again after another barrier. The thread's place is read anew: kept from tile to
+ * tile, it and what follows from it would take registers that the products need. */
+template <class T, int CONSUMER>
+__device__ inline void consumer_sums(const hopper_call &c, float *tile, int slot, int b, int first, int h, int end,
+                                     int d0) {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    const lane_place me = {thread % WARPGROUP};
+    float *const slots = tile + TILE_FLOATS / 2 + slot * SUM_FLOATS;
+    warp_sums<T>(me, tile, slots, end - first);
+    warpgroup_sync<CONSUMER>();
+    tile_sums(me, slots, sums_at(c, b, first, h, d0), end - first, (int)c.a.D - d0);
+}
+
 /* ---- Computing ---------------------------------------------------------------------------------------- */
 
 /* A result in a slab: thread by thread, so that a warp reads whole lines. Past the L1 cache, which TMA's additions do
@@ -326,7 +391,7 @@ __device__ inline void scores_of(const lane_place &me, float (&dp)[QUERIES / 2],
     }
 }
 
-template <class T, int DP, bool DROPS, int CONSUMER>
+template <class T, int DP, bool DROPS, bool SUMS, int CONSUMER>
 __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) {
     typedef hopper_shape<DP> shape;
     enum { QUERIES = shape::QUERIES, PARTS = shape::PARTS };
@@ -452,11 +517,13 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             if (me.lane == 0) barrier_arrive(&shared.ds_empty);
             ds_phase ^= 1;
             if (job.is_last && !job.is_first) slab_add(dq, rest, me.lane);
-            if (job.is_last)
-                rows_write<T>(me, dq, (float)a.scale, own_dq, a.dq, shared.key[kv.slot].b,
-                              job.tile * QUERIES + (PARTS == 1 ? CONSUMER * 64 : 0), shared.key[kv.slot].h, (int)a.T,
-                              PARTS == 2 ? CONSUMER * PART : 0, (int)a.D);
-            else {
+            if (job.is_last) {
+                const int first = job.tile * QUERIES + (PARTS == 1 ? CONSUMER * 64 : 0),
+                          d0 = PARTS == 2 ? CONSUMER * PART : 0;
+                const int b = shared.key[kv.slot].b, h = shared.key[kv.slot].h;
+                rows_write<T>(me, dq, (float)a.scale, own_dq, a.dq, b, first, h, (int)a.T, d0, (int)a.D);
+                if (SUMS) consumer_sums<T, CONSUMER>(c, own_dq, 0, b, first, h, (int)a.T, d0);
+            } else {
                 slab_write(dq, own_dq, me.lane);
                 shared_publish();
                 warpgroup_sync<CONSUMER>();
@@ -479,15 +546,20 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             const int first = job.tile * KEYS + CONSUMER * 64;
             rows_write<T>(me, dk + 32 * part, (float)a.scale, own_dq, a.dk, job.b, first, job.h_kv, (int)a.S,
                           part * PART, (int)a.D);
+            if (SUMS)
+                consumer_sums<T, CONSUMER>(c, own_dq, 0, job.b, first, (int)a.H + job.h_kv, (int)a.S, part * PART);
             rows_write<T>(me, dv + 32 * part, DROPS ? c.mask.growth : 1, own_dq, a.dv, job.b, first, job.h_kv, (int)a.S,
                           part * PART, (int)a.D);
+            if (SUMS)
+                consumer_sums<T, CONSUMER>(c, own_dq, 1, job.b, first, (int)(a.H + a.H_kv) + job.h_kv, (int)a.S,
+                                           part * PART);
         }
     }
     if (me.lane == 0) slab_wait();
 }
 #endif
 
-template <class T, int DP, bool DROPS>
+template <class T, int DP, bool DROPS, bool SUMS>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     hopper_backward(const __grid_constant__ hopper_maps maps, const __grid_constant__ hopper_call c) {
 #if HAS_WARPGROUPS
@@ -514,8 +586,8 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
         else if (threadIdx.x / 32 == 1) fetch_rows<DP>(shared, c);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        if (role == 1) compute<T, DP, DROPS, 0>(shared, c);
-        else compute<T, DP, DROPS, 1>(shared, c);
+        if (role == 1) compute<T, DP, DROPS, SUMS, 0>(shared, c);
+        else compute<T, DP, DROPS, SUMS, 1>(shared, c);
     }
 #endif
 }
@@ -526,6 +598,7 @@ template <class T, int DP> __global__ void __launch_bounds__(WARPGROUP) hopper_g
 #if HAS_WARPGROUPS
     typedef hopper_shape<DP> shape;
     __shared__ __align__(1024) uint16_t staging[64 * PART];
+    __shared__ __align__(16) float slots[SUM_FLOATS];
     const attention_call &a = c.a;
     const int n_tiles = tiles_over(a.T, shape::QUERIES), group = (int)(a.H / a.H_kv);
     const int consumer = (int)blockIdx.x % 2, i = (int)blockIdx.x / 2 % n_tiles;
@@ -543,9 +616,13 @@ template <class T, int DP> __global__ void __launch_bounds__(WARPGROUP) hopper_g
                             ((h * n_tiles + i) * 2 + consumer) * (int64_t)TILE_FLOATS;
         slab_add(dq, slab, me.lane);
     }
-    rows_write<T>(me, dq, (float)a.scale, staging, a.dq, head / (int)a.H_kv,
-                  i * shape::QUERIES + (DP == 64 ? consumer * 64 : 0), h_kv * group + h, (int)a.T,
-                  DP == 64 ? 0 : consumer * PART, (int)a.D);
+    const int b = head / (int)a.H_kv, first = i * shape::QUERIES + (DP == 64 ? consumer * 64 : 0);
+    const int d0 = DP == 64 ? 0 : consumer * PART;
+    rows_write<T>(me, dq, (float)a.scale, staging, a.dq, b, first, h_kv * group + h, (int)a.T, d0, (int)a.D);
+    if (!a.sums) return;
+    warp_sums<T>(me, staging, slots, (int)a.T - first);
+    __syncthreads();
+    tile_sums(me, slots, sums_at(c, b, first, h_kv * group + h, d0), (int)a.T - first, (int)a.D - d0);
 #endif
 }
 
@@ -589,7 +666,7 @@ template <class T> __global__ void __launch_bounds__(DELTA_THREADS) hopper_delta
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
-template <class T, int DP, bool DROPS>
+template <class T, int DP, bool DROPS, bool SUMS>
 static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
     typedef hopper_shape<DP> shape;
     const attention_sizes sizes = {a.B, a.T, a.S, a.H, a.H_kv, a.D};
@@ -601,20 +678,29 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
         !map_make(args, &maps.k, a, a.k, a.S, a.H_kv, KEYS) || !map_make(args, &maps.v, a, a.v, a.S, a.H_kv, KEYS))
         return false;
     const size_t shared_bytes = sizeof(hopper_shared<DP>);
-    if (!shared_memory_allow(args, hopper_backward<T, DP, DROPS>, shared_bytes)) return false;
+    if (!shared_memory_allow(args, hopper_backward<T, DP, DROPS, SUMS>, shared_bytes)) return false;
     const int64_t block_rows = DELTA_THREADS / 8 * DELTA_ROWS, delta_blocks = tiles_over(a.B * a.T * a.H, block_rows);
     hopper_delta<T><<<capped(delta_blocks), DELTA_THREADS, 0, stream_of(args)>>>(a, delta);
-    hopper_call c = {a, mask_of(a), delta, (float *)((char *)args->workspace + attention_delta_bytes(&sizes)),
-                     0, 0,          0,     1};
+    hopper_call c = {a,
+                     mask_of(a),
+                     delta,
+                     (float *)((char *)args->workspace + attention_delta_bytes(&sizes)),
+                     0,
+                     0,
+                     0,
+                     1,
+                     tiles_over(a.T, HOPPER_SUM_ROWS),
+                     (a.H + 2 * a.H_kv) * a.D};
     if (cut.n_whole) {
         c.slab_floats = attention_hopper_slab(&sizes), c.n_units = (int)cut.n_whole;
         const unsigned n_blocks = (unsigned)attention_hopper_blocks(&cut);
-        hopper_backward<T, DP, DROPS><<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+        hopper_backward<T, DP, DROPS, SUMS><<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
     }
     if (cut.n_cut) {
         c.slab_floats = attention_hopper_part_slab(&sizes), c.n_parts = cut.n_parts;
         c.first_head = (int)cut.n_whole, c.n_units = (int)cut.n_cut * cut.n_parts;
-        hopper_backward<T, DP, DROPS><<<(unsigned)c.n_units, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+        hopper_backward<T, DP, DROPS, SUMS>
+            <<<(unsigned)c.n_units, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
         const int64_t n_tiles = tiles_over(a.T, shape::QUERIES) * cut.n_cut * (a.H / a.H_kv);
         hopper_gather<T, DP><<<(unsigned)(2 * n_tiles), WARPGROUP, 0, stream_of(args)>>>(c);
     }
@@ -622,15 +708,18 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
 }
 
 extern "C" bool attention_hopper_runs(const tl_kernel_args *args) {
-    return runs_warpgroups(args, hopper_backward<bf16, 64, false>);
+    return runs_warpgroups(args, hopper_backward<bf16, 64, false, false>);
 }
 
-template <class T, bool DROPS> static bool backward(const tl_kernel_args *args, const attention_call &a) {
-    return a.D <= 64 ? backward_launch<T, 64, DROPS>(args, a) : backward_launch<T, 128, DROPS>(args, a);
+template <class T, bool DROPS, bool SUMS> static bool backward(const tl_kernel_args *args, const attention_call &a) {
+    return a.D <= 64 ? backward_launch<T, 64, DROPS, SUMS>(args, a) : backward_launch<T, 128, DROPS, SUMS>(args, a);
+}
+/* No sums with dropout. */
+template <class T> static bool backward_of(const tl_kernel_args *args, const attention_call &a) {
+    if (a.dropout > 0) return backward<T, true, false>(args, a);
+    return a.sums ? backward<T, false, true>(args, a) : backward<T, false, false>(args, a);
 }
 
 extern "C" bool attention_hopper_backward(const tl_kernel_args *args, const attention_call *call) {
-    if (call->dtype == TL_BF16)
-        return call->dropout > 0 ? backward<bf16, true>(args, *call) : backward<bf16, false>(args, *call);
-    return call->dropout > 0 ? backward<f16, true>(args, *call) : backward<f16, false>(args, *call);
+    return call->dtype == TL_BF16 ? backward_of<bf16>(args, *call) : backward_of<f16>(args, *call);
 }

@@ -184,6 +184,15 @@ static inline uint64_t attention_hopper_bytes(const struct attention_sizes *s) {
     return attention_delta_bytes(s) + sizeof(float) * (whole > parts ? whole : parts);
 }
 
+/* Behind that, where a bias gets the sums of the packed gradient over all rows: those of every 64 rows, f32. */
+enum { HOPPER_SUM_ROWS = 64 };
+static inline int64_t attention_sum_tiles(const struct attention_sizes *s) {
+    return s->B * ((s->T + HOPPER_SUM_ROWS - 1) / HOPPER_SUM_ROWS);
+}
+static inline uint64_t attention_sums_bytes(const struct attention_sizes *s) {
+    return (uint64_t)(attention_sum_tiles(s) * (s->H + 2 * s->H_kv) * s->D) * sizeof(float);
+}
+
 /* ---- cuDNN's backward ---- */
 
 /* Besides the row sums. The fast form keeps dq in f32 there, of grouped heads also dk and dv. The repeatable form
