@@ -390,11 +390,14 @@ static void the_head_never_holds_the_logits(void **state) {
     assert_true(between_composite >= logits);
     /* Fused: dx and dweight, the loss; at the peak a chunk of bf16 logits (as few chunks as 512 MiB allow, of one
      * size, a multiple of 256 rows), f32 sums of dweight, a longer weight, one loss per row and the GEMM's
-     * workspace. Vocabularies are rounded up to 64. */
+     * workspace. Vocabularies are rounded up to 64. For Hopper's exponentials, of a chunk: four numbers per row, one
+     * per row and 128 columns, its rows of x, and the numbers of pairs of tiles. */
     const uint64_t even = (V + 63) / 64 * 64, most = (512 << 20) / (2 * even) / 256 * 256, n = (N + most - 1) / most;
     const uint64_t rows = ((N + n - 1) / n + 255) / 256 * 256, chunk = 2 * rows * even;
+    const uint64_t pairs = ((1 + rows / 256) * 4 + 63) / 64 * 64;
+    const uint64_t exponentials = 16 * rows + (even + 127) / 128 * rows * 4 + 2 * rows * C + pairs;
     assert_int_equal(between_fused, dx + dw + 4);
-    assert_int_equal(fused, dx + dw + 4 + chunk + 4 * N + (4 + 2) * even * C + (32 << 20));
+    assert_int_equal(fused, dx + dw + 4 + chunk + 4 * N + (4 + 2) * even * C + exponentials + (32 << 20));
     assert_true(fused < logits / 2);
 }
 
