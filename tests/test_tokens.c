@@ -182,14 +182,15 @@ static void bits_per_byte_compare_tokenizers(void **state) {
     assert_true(source_open(&source, &s, SIZE, false));
     int32_t ids[16];
     size_t bytes;
-    assert_true(tl_token_file_read(source.held_out.file, ids, source.held_out.first + 1, 16)); /* the 16 targets */
+    /* the 16 targets */
+    assert_true(tl_token_file_read(source.held_out[0].file, ids, source.held_out[0].first + 1, 16));
     char *text = tl_tokenizer_decode(source.tokenizer, ids, 16, true, &bytes);
     expect_near(summary.bits_per_byte, summary.held_out * 16 / (double)bytes / log(2), 1e-12);
     expect_true(bytes > 16);
     free(text);
-    int64_t all, targets = source.held_out.last - source.held_out.first - 1, epoch = targets / 16 * 16, twice;
-    assert_true(source_bytes(&source, &source.held_out, 16, epoch, &all));
-    assert_true(source_bytes(&source, &source.held_out, 16, 2 * epoch + 16, &twice)); /* windows begin again */
+    int64_t all, targets = source.held_out[0].last - source.held_out[0].first - 1, epoch = targets / 16 * 16, twice;
+    assert_true(source_bytes(&source, &source.held_out[0], 16, epoch, &all));
+    assert_true(source_bytes(&source, &source.held_out[0], 16, 2 * epoch + 16, &twice)); /* windows begin again */
     expect_equal(twice, 2 * all + (int64_t)bytes);
     source_close(&source);
     struct settings plain = small_run(TL_LLAMA, 3000);

@@ -301,10 +301,12 @@ static bool blocks_make(tl_module *m, tl_format format) {
     struct linear *l = m->state;
     tl_tensor *weight = tl_module_tensor(m, WEIGHT);
     if (l->in % tl_format_block(format))
-        return error_set(TL_ERROR_USE, "model: rows of %lld numbers are not whole blocks of %s (need a multiple of %d)",
+        return error_set(TL_ERROR_USE,
+                         "lora_base: rows of %lld numbers are not whole blocks of %s (need a multiple of %d)",
                          (long long)l->in, tl_format_name(format), tl_format_block(format));
     if (l->leaves || l->copies || m->slots[WEIGHT].shard)
-        return error_set(TL_ERROR_USE, "model: weights in %s cannot be divided (need tp 1)", tl_format_name(format));
+        return error_set(TL_ERROR_USE, "lora_base: weights in %s cannot be divided (need tp 1)",
+                         tl_format_name(format));
     tl_module *blocks = tl_module_add(m, "weight_blocks", tl_module_new(&blocks_kind));
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;

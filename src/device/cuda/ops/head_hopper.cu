@@ -226,8 +226,9 @@ __global__ void __launch_bounds__(BLOCK) head_factors(const __grid_constant__ he
 /* ---- A chunk ------------------------------------------------------------------------------------------- */
 
 bool head_runs_on_hopper(const tl_kernel_args *args) {
-    return (uintptr_t)args->in[0].data % 16 == 0 && (uintptr_t)args->in[1].data % 16 == 0 &&
-           args->in[1].shape[0] < INT_MAX && runs_warpgroups(args, hopper_product<exponentials_use<bf16>, false>);
+    for (int i = 0; i < 2; i++)
+        if (!rows_fit_map(args->in[i].data, args->in[i].shape[0], args->in[i].shape[1])) return false;
+    return runs_warpgroups(args, hopper_product<exponentials_use<bf16>, false>);
 }
 
 bool head_exponentials(const tl_kernel_args *args, const struct head_chunk *c, const bf16 *x, int64_t first,
