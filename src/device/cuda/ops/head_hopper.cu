@@ -32,7 +32,7 @@ struct head_parts {
 
 #if HAS_WARPGROUPS || !defined __CUDA_ARCH__
 
-/* f(half, which of the thread's two rows there, column, sum) for all sums of a thread. */
+/* each(half, which of the thread's two rows there, column, sum) for all sums of a thread. */
 template <class EACH> __device__ inline void each_sum(product_tile t, tile_sum &sum, EACH each) {
     const lane_place me = {(int)threadIdx.x % WARPGROUP};
 #pragma unroll
