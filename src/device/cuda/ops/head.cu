@@ -341,7 +341,7 @@ template <class T> static bool logits_run(const head_call<T> *c, int64_t row, in
 
 /* The same, their dx, and their part of dweight's sums. */
 template <class T> static bool chunk_run(const head_call<T> *c, int64_t row, int64_t n) {
-    T *const x = (T *)c->args->in[0].data + row * c->width, *factor = x;
+    T *const x = (T *)c->args->in[0].data + row * c->width, *of_dweight = x;
     rows of_x, table, logits, dx, sums;
     if (!logits_run(c, row, n, x)) return false;
     rows_set(&table, c->table, c->dtype, c->columns, c->width);
@@ -351,11 +351,11 @@ template <class T> static bool chunk_run(const head_call<T> *c, int64_t row, int
         if (!multiply(c->args, c->product_bytes, &dx, &logits, false, &table, false, false)) return false;
     }
     if constexpr (std::is_same<T, bf16>::value) {
-        if (c->has_exponentials) factor = c->chunk.scaled;
+        if (c->has_exponentials) of_dweight = c->chunk.scaled;
         if (c->has_exponentials && c->attr->gives_dx) head_apply_factors(c->args, &c->chunk, c->dx + row * c->width, n);
     }
     if (!c->attr->gives_dweight) return true;
-    rows_set(&of_x, factor, c->dtype, n, c->width);
+    rows_set(&of_x, of_dweight, c->dtype, n, c->width);
     rows_set(&sums, c->sums, c->wide, c->columns, c->width);
     return multiply(c->args, c->product_bytes, &sums, &logits, true, &of_x, false, row > 0);
 }

@@ -99,16 +99,8 @@ __device__ inline void tops(const product &p, const head_parts &u, tile_sum &sum
 
 #endif
 
-template <class TYPE> struct head_use {
-    typedef TYPE T;
-    typedef head_parts parts;
-    enum { COLUMNS = TILE_COLUMNS, N_FETCHES = 0 };
-#if HAS_WARPGROUPS
-    static __device__ inline void begin(const product &, const head_parts &, product_tile, tile_sum &sum) {
-        sums_clear(sum);
-    }
-#endif
-};
+template <class TYPE> using head_use = product_use<TYPE, head_parts, TILE_COLUMNS, 0>;
+
 template <class TYPE> struct exponentials_use : head_use<TYPE> {
 #if HAS_WARPGROUPS
     static __device__ inline void finish(product_shared &shared, const product &p, const head_parts &u, tile_sum &sum,
@@ -130,6 +122,15 @@ template <class TYPE> struct tops_use : head_use<TYPE> {
 
 #define OVERFLOW 0x1p57f /* about e^40 */
 #define NO_ROW 1e30f     /* a shift with which all exponentials are 0: the row does not count */
+
+__device__ inline row_pack<bf16> pack_times(row_pack<bf16> p, float factor) {
+    float a[PACK];
+    p.widen(a);
+#pragma unroll
+    for (int j = 0; j < PACK; j++) a[j] *= factor;
+    p.narrow(a);
+    return p;
+}
 
 /* A warp for each row: the logit of its target. */
 __global__ void __launch_bounds__(BLOCK)
@@ -198,29 +199,14 @@ __global__ void __launch_bounds__(BLOCK)
             c.factor[i] = factor;
             if (counts) c.e[i * c.h.pitch + target] = conversion<bf16>::from(expf(above) - total);
         }
-        for (int64_t k = lane; c.scaled && k < c.width / PACK; k += 32) {
-            float a[PACK];
-            row_pack<bf16> p = row_load(x + i * c.width, k);
-            p.widen(a);
-#pragma unroll
-            for (int j = 0; j < PACK; j++) a[j] *= factor;
-            p.narrow(a);
-            row_store(c.scaled + i * c.width, k, p);
-        }
+        for (int64_t k = lane; c.scaled && k < c.width / PACK; k += 32)
+            row_store(c.scaled + i * c.width, k, pack_times(row_load(x + i * c.width, k), factor));
     }
 }
 
 __global__ void __launch_bounds__(BLOCK) head_factors(const __grid_constant__ head_chunk c, bf16 *dx, int64_t n) {
-    FOR_EACH(k, n * (c.width / PACK)) {
-        float a[PACK];
-        row_pack<bf16> p = row_load(dx, k);
-        const float factor = c.factor[k / (c.width / PACK)];
-        p.widen(a);
-#pragma unroll
-        for (int j = 0; j < PACK; j++) a[j] *= factor;
-        p.narrow(a);
-        row_store(dx, k, p);
-    }
+    const int64_t n_packs = c.width / PACK;
+    FOR_EACH(k, n * n_packs) row_store(dx, k, pack_times(row_load(dx, k), c.factor[k / n_packs]));
 }
 
 /* ---- A chunk ------------------------------------------------------------------------------------------- */

@@ -177,16 +177,8 @@ __device__ inline void swiglu_backward(product_shared &shared, const mlp_parts &
 
 /* ---- Uses ---------------------------------------------------------------------------------------------- */
 
-template <class TYPE, int WIDTH, int FETCHES> struct mlp_use {
-    typedef TYPE T;
-    typedef mlp_parts parts;
-    enum { COLUMNS = WIDTH, N_FETCHES = FETCHES };
-#if HAS_WARPGROUPS
-    static __device__ inline void begin(const product &, const mlp_parts &, product_tile, tile_sum &sum) {
-        sums_clear(sum);
-    }
-#endif
-};
+template <class TYPE, int WIDTH, int FETCHES> using mlp_use = product_use<TYPE, mlp_parts, WIDTH, FETCHES>;
+
 template <class TYPE> struct gelu_use : mlp_use<TYPE, TILE_COLUMNS, 0> {
 #if HAS_WARPGROUPS
     static __device__ inline void begin(const product &p, const mlp_parts &u, product_tile t, tile_sum &sum) {

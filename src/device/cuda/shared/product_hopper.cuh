@@ -256,9 +256,6 @@ __device__ inline void panels_take(int consumer) {
     consumer_sync(consumer);
 }
 
-/* The sums begin with nothing. */
-__device__ inline void sums_clear(tile_sum &sum) { memset(sum, 0, sizeof sum); }
-
 /* Rounds the first COLUMNS of the sums, in their place, and writes them to the panels if they are wanted there. */
 template <class T, int COLUMNS>
 __device__ inline void sums_round(product_shared &shared, tile_sum &sum, int consumer, bool is_wanted) {
@@ -337,6 +334,18 @@ __global__ void __cluster_dims__(TILE_CLUSTER, 1, 1) __launch_bounds__(HOPPER_TH
     cluster_sync(); /* a block must not leave while another still writes to its shared memory */
 #endif
 }
+
+/* What most uses have in common: sums begin with nothing. */
+template <class TYPE, class PARTS, int WIDTH, int FETCHES> struct product_use {
+    typedef TYPE T;
+    typedef PARTS parts;
+    enum { COLUMNS = WIDTH, N_FETCHES = FETCHES };
+#if HAS_WARPGROUPS
+    static __device__ inline void begin(const product &, const PARTS &, product_tile, tile_sum &sum) {
+        memset(sum, 0, sizeof sum);
+    }
+#endif
+};
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
