@@ -196,6 +196,7 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     if (one_in(3))
         set_number(&s, "accum", draw(2, 5)), set(&s, "noise_scale", base_ranks() == 1 && one_in(2) ? "true" : "false");
     set_number(&s, "steps", draw(1, m->steps));
+    if (s.accum > 1 && s.steps > 1 && one_in(2)) set_number(&s, "batch_warmup", draw(1, s.steps - 1));
     set(&s, "warmup", "0");
     set_number(&s, "eval_every", one_in(3) ? 0 : draw(1, m->steps));
     set_number(&s, "sample_every", one_in(2) ? 0 : draw(1, m->steps));
@@ -248,6 +249,7 @@ static void ranks_draw(struct settings *s) {
     s->cp = divisor_draw(left), left /= s->cp;
     if (s->pp > 1 || s->cp > 1) s->router_aux_loss = s->router_z_loss = 0;
     s->dp = left;
+    if (s->pp > 1) s->batch_warmup = 0;
     s->sp = s->tp > 1 && one_in(2);
     SET_ONE_OF(s, "shard", "none", "zero1", "zero2", "zero3");
     bool is_muon = !strcmp(settings_choice(s, "optimizer"), "muon"); /* which needs whole matrices */
@@ -357,8 +359,8 @@ static char *receipt_on_meta(const struct settings *s, tl_device *device, char *
     struct trainer *t = ok ? trainer_new(s, &source, device, NULL) : NULL;
     ok = t != NULL;
     for (int64_t done = 1; ok && done <= s->steps; done++) {
-        ok = walk_kind(t, KIND_STEP, done - 1, &walker);
-        for (int kind = KIND_EVAL; ok && kind < KIND_COUNT; kind++)
+        ok = walk_kind(t, kind_of_step(s, done - 1), done - 1, &walker);
+        for (int kind = KIND_EVAL; ok && kind <= KIND_SAVE; kind++)
             if (walk_is_due(t, (enum step_kind)kind, done)) ok = walk_kind(t, (enum step_kind)kind, 0, &walker);
     }
     snprintf(difference, size, "%s", kinds.difference);

@@ -19,6 +19,7 @@
 #include "train/checkpoint.h"
 #include "train/measure.h"
 #include "train/open.h"
+#include "step/ramp.h"
 #include "step/rounds.h"
 #include "step/price.h"
 #include "train/run.h"
@@ -81,6 +82,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
     if (has_experts) set(&whole, "router_aux_loss", "0.01"), set(&whole, "router_z_loss", "0.001");
     set(&whole, "label_smoothing", "0.1"), set(&whole, "z_loss", "0.001");
     set(&whole, "accum", "2");
+    if (!strcmp(recipe, "fp32")) set(&whole, "accum", "3"), set(&whole, "batch_warmup", "5");
     set(&whole, "ema", "0.75"), set(&whole, "noise_scale", "true");
     set(&whole, "dropout", "0.1");
     set(&whole, "checkpointing", "sqrt");
@@ -170,6 +172,45 @@ static void the_noise_scale_is_that_of_two_gradients(void **state) {
     const double expected = (g - G) / (1 / b - 1 / B) / ((B * G - b * g) / (B - b));
     expect_true(expected > 0);
     expect_true(fabs(summary.noise_scale / expected - 1) < 1e-5);
+    base_end();
+}
+
+/* Two steps of one micro-batch, two of two, two of three: in the order of a run that has one in every step. */
+static void batch_warmup_begins_with_few_micro_batches(void **state) {
+    (void)state;
+    static const int64_t tokens[] = {1, 2, 4, 6, 9, 12}, accum[] = {1, 1, 2, 2, 3, 3};
+    struct run_summary summary;
+    double curve[2][6];
+    base_begin();
+    struct settings one = small_run(TL_LLAMA, 600), many;
+    set(&one, "steps", "6"), set(&one, "warmup", "0"), set(&one, "schedule", "constant");
+    many = one;
+    set(&many, "accum", "3"), set(&many, "batch_warmup", "4");
+    for (int i = 0; i < 2; i++) {
+        struct settings *s = i ? &many : &one;
+        set_path(s, "out", i ? "many" : "one");
+        expect_equal(train_until(s, 0, &summary), RUN_DONE);
+        expect_equal(summary.differences, 0);
+        char *log = log_text(s), *at = log;
+        for (int k = 0; k < 6; k++, at++) {
+            at = strstr(at, "\"tokens\": ");
+            assert_non_null(at);
+            expect_equal(atoi(at + strlen("\"tokens\": ")), (i ? tokens[k] : k + 1) * s->batch * s->seq);
+            curve[i][k] = number_parse(strstr(at, "\"loss\": ") + strlen("\"loss\": "), NULL);
+        }
+        free(log);
+    }
+    expect_true(curve[0][0] == curve[1][0] && curve[0][1] == curve[1][1]);
+    expect_true(curve[0][2] != curve[1][2]);
+    for (int k = 0; k < 6; k++) expect_equal(ramp_accum(&many, k), accum[k]);
+    for (int k = 0; k <= 6; k++) expect_equal(ramp_batches(&many, k), k ? tokens[k - 1] : 0);
+    expect_equal((int64_t)ramp_steps_for(&many, 12), 6);
+    expect_equal((int64_t)ramp_steps_for(&many, 5), 4);
+    expect_equal(summary.tokens, 12 * many.batch * many.seq);
+    set(&many, "accum", "64"), set(&many, "batch_warmup", "700"); /* 1, 10, 19, 28, 37, 46, 55 in 100 steps each */
+    expect_equal(ramp_accum(&many, 99), 1);
+    expect_equal(ramp_accum(&many, 600), 55);
+    expect_equal(ramp_batches(&many, 701), 100 * (1 + 10 + 19 + 28 + 37 + 46 + 55) + 64);
     base_end();
 }
 
@@ -1374,6 +1415,7 @@ int main(void) {
         TEST(rolling_back_repeats_nothing),
         TEST(a_run_ends_early_when_it_does_not_improve),
         TEST(the_noise_scale_is_that_of_two_gradients),
+        TEST(batch_warmup_begins_with_few_micro_batches),
         TEST(sets_of_held_out_data_have_their_own_losses),
         TEST(a_run_that_never_began_may_be_given_other_settings),
         TEST(a_folder_has_one_run_at_a_time),

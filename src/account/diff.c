@@ -86,7 +86,8 @@ static bool ledger_check(const json_t *root, const char *which) {
 
 static bool is_run(const json_t *root) { return !strcmp(text_of(root, "schema"), "tally.run/1"); }
 
-/* A run has one ledger for each kind of step, and how often it came. */
+/* A run has one ledger for each kind of step, and how often it came. The ledger is null if the kind was over when the
+ * run was resumed, and the rest was priced again. */
 static bool run_check(const json_t *root, const char *which) {
     json_t *kinds = json_object_get(root, "kinds"), *kind;
     const char *name;
@@ -94,7 +95,8 @@ static bool run_check(const json_t *root, const char *which) {
     json_object_foreach(kinds, name, kind) {
         if (bad_field(kind, NULL, (const char *const[]){"count", NULL}))
             return error_set(TL_ERROR_USE, "the %s: kind \"%.100s\" has no valid \"count\"", which, name);
-        if (!ledger_check(json_object_get(kind, "ledger"), which)) return false;
+        const json_t *ledger = json_object_get(kind, "ledger");
+        if (!json_is_null(ledger) && !ledger_check(ledger, which)) return false;
     }
     return true;
 }
@@ -312,9 +314,16 @@ static bool runs_compare(struct report *r, const json_t *price, const json_t *re
         const json_t *other = json_object_get(kinds_b, name);
         snprintf(what, sizeof what, "steps of kind %s", text_show(shown, sizeof shown, name));
         compare(r, what, kind, other, counts, false);
-        if (!other) continue;
+        const json_t *ledger_a = json_object_get(kind, "ledger"), *ledger_b = json_object_get(other, "ledger");
+        const bool lacks_a = !json_is_object(ledger_a), lacks_b = !json_is_object(ledger_b);
+        if (!other || (lacks_a && lacks_b)) continue;
+        if (lacks_a || lacks_b) {
+            report_add(r, "%s: only the %s has a ledger\n", what, lacks_a ? "receipt" : "price");
+            r->n_differences++;
+            continue;
+        }
         int before = r->n_differences;
-        if (!ledgers_compare(r, json_object_get(kind, "ledger"), json_object_get(other, "ledger"))) return false;
+        if (!ledgers_compare(r, ledger_a, ledger_b)) return false;
         if (r->n_differences > before)
             report_add(r, "%d of these in each step of kind %s\n", r->n_differences - before,
                        text_show(shown, sizeof shown, name));

@@ -16,6 +16,7 @@
 #include "plan/expect.h"
 #include "plan/ladder.h"
 #include "step/price.h"
+#include "step/ramp.h"
 #include "train/run.h"
 
 const char help_sweep[] =
@@ -70,13 +71,16 @@ static bool price_one(struct sweep *w, int i) {
     struct plan_target target;
     bool ok = p && hardware_load_default() && plan_target_find(&target, s->device);
     if (ok && (ok = price_sketch(p, s, target.device, 0))) {
-        const tl_totals step = tl_ledger_total(p->kind[KIND_STEP].ledger, TL_ALL, NULL);
-        w->price[i].flops = tl_count_value(step.flops) * (double)s->steps;
+        for (int kind = 0; kind < KIND_COUNT; kind++) {
+            if (!kind_is_step((enum step_kind)kind) || !p->kind[kind].ledger) continue;
+            const tl_totals step = tl_ledger_total(p->kind[kind].ledger, TL_ALL, NULL);
+            w->price[i].flops += tl_count_value(step.flops) * (double)p->kind[kind].count;
+        }
         w->price[i].bytes = (double)p->reserved_bytes;
         price_free(p);
     }
     memory_free(p);
-    if (ok) w->price[i].seconds = expect_of(s).step_s * (double)s->steps;
+    if (ok) w->price[i].seconds = expect_of(s).step_s * (double)ramp_batches(s, s->steps) / (double)s->accum;
     return ok;
 }
 

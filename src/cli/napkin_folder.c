@@ -26,7 +26,7 @@ static bool run_add(struct gathering *g, double first, double second, double los
 /* Every evaluation of a log. */
 static bool curve_add(struct gathering *g, const struct file_folder *run, const struct past *p, double parameters) {
     const size_t most_bytes = (size_t)1 << 28;
-    const double each = (double)p->settings.batch * (double)p->settings.seq * (double)p->settings.accum;
+    const double each = (double)p->settings.batch * (double)p->settings.seq; /* tokens of a micro-batch */
     size_t bytes;
     char *text = file_get_at(file_in(run, LOG_LINES), most_bytes, &bytes);
     bool ok = text != NULL;
@@ -34,9 +34,9 @@ static bool curve_add(struct gathering *g, const struct file_folder *run, const 
         *end = 0;
         json_t *line = strstr(at, "\"held_out\"") ? json_parse(at, NULL) : NULL;
         const double loss = json_number_value(json_object_get(line, "held_out"));
-        const double step = (double)json_integer_value(json_object_get(line, "step"));
+        const int64_t step = json_integer_value(json_object_get(line, "step"));
         json_decref(line);
-        if (loss > 0 && step > 0) ok = run_add(g, parameters, step * each, loss);
+        if (loss > 0 && step > 0) ok = run_add(g, parameters, (double)ramp_batches(&p->settings, step) * each, loss);
     }
     memory_free(text);
     return ok;

@@ -54,7 +54,7 @@ static void bill_rows(struct sheet *s, const struct plan *plan, double bound_s) 
     const struct plan_expectation *e = &plan->expected;
     const struct plan_options *o = &plan->options;
     const struct bill *b = &e->bill, *low = &e->least, *high = &e->most;
-    const double days = plan->run.steps * bound_s / DAY_S, hours = 24 * days * (double)o->n_devices;
+    const double days = plan->run.whole_steps * bound_s / DAY_S, hours = 24 * days * (double)o->n_devices;
     const double share = hours > 0 && b->device_hours > 0 ? hours / b->device_hours : 0;
     const bool is_asked = o->terms.carbon > 0 || o->terms.pue > 0 || o->terms.host_watts > 0;
     bill_row(s, "days", "training", SHEET_DAYS, (double[]){b->days, low->days, high->days, days}, e);

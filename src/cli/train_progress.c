@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "step/ramp.h"
 
 double train_step_mean(const struct train_progress *p) { return p->n_seen ? p->seen_s / (double)p->n_seen : NAN; }
 double train_drift(const struct train_progress *p) {
@@ -135,9 +136,10 @@ static void data_print(FILE *to, const struct opening *o) {
 
 static void batch_print(FILE *to, const struct opening *o) {
     const struct settings *s = o->settings;
-    double tokens = (double)s->steps * (double)o->step_tokens, n_epochs = tokens / (double)o->n_train;
-    char a[32], b[32], c[32], accum[32] = "", epochs[32] = "";
-    if (s->accum > 1) snprintf(accum, sizeof accum, "%" PRId64 " x ", s->accum);
+    double tokens = o->n_steps * (double)o->step_tokens, n_epochs = tokens / (double)o->n_train;
+    char a[32], b[32], c[32], accum[48] = "", epochs[32] = "";
+    if (s->batch_warmup) snprintf(accum, sizeof accum, "1 to %" PRId64 " x ", s->accum);
+    else if (s->accum > 1) snprintf(accum, sizeof accum, "%" PRId64 " x ", s->accum);
     const char *pairs = settings_has_preference(s) ? " pairs x 2" : "";
     if (o->n_train > 0 && !o->are_bytes)
         number_print(epochs, sizeof epochs, n_epochs < 100 ? ", %.3g epochs" : ", %.0f epochs", n_epochs);
@@ -170,7 +172,7 @@ static const char *clock_text(double in_s, char *text, size_t size) {
 
 static void time_print(FILE *to, const struct opening *o, double predicted_s) {
     const struct settings *s = o->settings;
-    double rest_s = predicted_s * (double)(s->steps - o->first_step);
+    double rest_s = predicted_s * (o->n_steps - (double)ramp_batches(s, o->first_step) / (double)s->accum);
     char a[32], b[32];
     if (rest_s > 0 && rest_s < 1e10)
         row(to, "time", "%s predicted, until %s (%.4g ms a step)", eta_text(rest_s, a, sizeof a),

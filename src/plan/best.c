@@ -98,7 +98,7 @@ static bool one_try(struct search *h, struct best_row *row) {
     struct layout layout = row->layout;
     layout.micro = row->accum;
     s->batch = row->batch, s->accum = row->accum > 1 ? 2 : 1; /* more of them are alike */
-    s->steps = 1, s->warmup = s->sample_tokens = 0, s->val_share = 0;
+    s->steps = 1, s->warmup = s->batch_warmup = s->sample_tokens = 0, s->val_share = 0;
     told(h);
     if (!settings_check(s) || !price_sketch(price, s, h->target.device, 0)) return refused(h);
     h->is_priced = true;

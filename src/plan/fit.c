@@ -83,7 +83,7 @@ __attribute__((noinline)) static void tried_settings(const struct fit_question *
     }
     if (q->options.n_devices > 1) {
         s->steps = 1;
-        s->warmup = 0;
+        s->warmup = s->batch_warmup = 0;
         s->val_share = 0;
     }
 }
@@ -140,6 +140,7 @@ static bool try_price(const struct fit_question *q, int64_t size, bool only_step
                       struct fit_point *point) {
     if (!price_one(q, size, only_steps, price)) return false;
     price->settings.steps = q->settings.steps;
+    price->settings.batch_warmup = q->settings.batch_warmup;
     bool ok = point_make(q, size, price, point);
     price_free(price);
     return ok;

@@ -26,7 +26,8 @@ bool plan_options_complete(struct plan_options *o, const struct settings *s, con
 /* Seconds, money, energy of a whole training. 0: not known. */
 struct plan_run {
     double tokens, steps, step_s, days, device_hours, energy_kwh, money;
-    double least_s; /* of a step, of which step_s is the expectation; on several devices */
+    double whole_steps; /* that take as long: those of batch-size warm-up take a part of step_s */
+    double least_s;     /* of a step, of which step_s is the expectation; on several devices */
 };
 /* `e`: on several devices; on one, NULL. */
 struct plan_run plan_run_of(const struct price *price, const struct plan_target *target,

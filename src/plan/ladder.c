@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "step/ramp.h"
 #include "step/trainer.h"
 
 /* Widths are multiples of this: of a head, or of as many as share keys and values. Narrow models have smaller heads, so
@@ -56,9 +57,9 @@ static bool rung_find(struct ladder_rung *r, const struct settings *base, struct
 /* Steps for its tokens, and a folder of its own. */
 static bool rung_finish(struct ladder_rung *r, const struct settings *base, const char *name, double tokens_per_param) {
     struct settings *s = &r->settings;
-    const double step = (double)s->batch * (double)s->seq * (double)s->accum;
-    s->steps = (int64_t)fmax(round(tokens_per_param * r->parameters / step), 1);
-    r->tokens = (double)s->steps * step;
+    const double batch = (double)s->batch * (double)s->seq, half = (double)s->accum / 2; /* to the nearest step */
+    s->steps = (int64_t)fmax(ramp_steps_for(s, fmax(tokens_per_param * r->parameters / batch - half, 0)), 1);
+    r->tokens = (double)ramp_batches(s, s->steps) * batch;
     r->flops = 6 * r->parameters * r->tokens;
     const int length = snprintf(s->out, sizeof s->out, "%s/%s", base->out, name);
     return (size_t)length < sizeof s->out || error_set(TL_ERROR_USE, "out: the name of the folder is too long");

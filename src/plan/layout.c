@@ -100,6 +100,9 @@ const char *layout_refusal(const struct layout *l, const tl_model_config *c, con
         snprintf(buffer, 160, "an MLP of %" PRId64 " cannot be divided among --tp %" PRId64, c->ff, l->tp);
     else if (l->cp > 1 && seq % (2 * l->cp))
         snprintf(buffer, 160, "sequences of %" PRId64 " cannot be cut into 2 x %" PRId64 " parts for --cp", seq, l->cp);
+    else if (s->batch_warmup && l->pp > 1)
+        snprintf(buffer, 160,
+                 "--batch-warmup has fewer micro-batches in a step than the stages of --pp %" PRId64 " take", l->pp);
     else if (l->pp > c->n_layers)
         snprintf(buffer, 160, "%" PRId64 " layers are fewer than --pp %" PRId64, c->n_layers, l->pp);
     else if (l->chunks > 1 && c->n_layers < chunk_layers)
@@ -175,7 +178,7 @@ static bool passing_price(const struct price *p, int64_t layers, int64_t seq, ui
     s.layers = layers;
     s.seq = seq;
     s.steps = s.accum = 1;
-    s.warmup = s.sample_tokens = 0;
+    s.warmup = s.batch_warmup = s.sample_tokens = 0;
     s.val_share = 0;
     ok = ok && price_sketch(small, &s, p->device, 0);
     if (ok) *bytes = price_window(small, KIND_STEP)->peak_passing_bytes;

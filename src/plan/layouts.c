@@ -36,7 +36,7 @@ static struct priced *price_of(struct hunt *h, int which, bool is_several) {
     s.batch = (int64_t)1 << which;
     s.accum = is_several ? 2 : 1;
     s.steps = 1;
-    s.warmup = s.sample_tokens = 0;
+    s.warmup = s.batch_warmup = s.sample_tokens = 0;
     s.val_share = 0;
     p->is_priced = price_sketch(&p->price, &s, h->target.device, 0);
     return p->is_priced ? p : NULL;
@@ -66,7 +66,7 @@ static bool exact_try(struct hunt *h, struct layouts_row *row) {
         s->batch = row->batch * l->dp, s->accum = l->micro;
         s->tp = l->tp, s->cp = l->cp, s->pp = l->pp, s->sp = l->sp, s->shard = (int)l->shard;
         s->shard_group = l->shard_group;
-        s->steps = 1, s->warmup = s->sample_tokens = 0, s->val_share = 0;
+        s->steps = 1, s->warmup = s->batch_warmup = s->sample_tokens = 0, s->val_share = 0;
         if (!layout_refine(&row->estimate, s, &h->target, l)) return false;
         row->fits = !limit || row->estimate.total_bytes <= limit;
         if (row->fits || !row->estimate.is_exact || row->batch == 1) return true;

@@ -13,6 +13,7 @@
 #include "nn/architecture.h"
 #include "tensor/dtype.h"
 #include "plan/mfu.h"
+#include "step/ramp.h"
 #include "step/recipe.h"
 #include "step/trainer.h"
 #include "step/tuning.h"
@@ -79,23 +80,44 @@ bool plan_options_complete(struct plan_options *o, const struct settings *s, con
                      (int64_t)o->n_devices);
 }
 
+/* How many whole steps batch-size warm-up takes less time than: in each stage, a step takes the share of a whole one
+ * that its own ledger says; of its micro-batches, where speeds are not known. */
+static double warmup_saves(const struct price *p, const struct plan_target *target, double steps) {
+    const struct settings *s = &p->settings;
+    const struct plan_time whole = plan_time_of(p, KIND_STEP, &target->speed);
+    double saved = 0;
+    for (int stage = 0; stage < ramp_stages(s); stage++) {
+        const enum step_kind kind = (enum step_kind)(KIND_WARMUP + stage);
+        const struct plan_time time = plan_time_of(p, kind, &target->speed);
+        const bool is_known = plan_step_s(&whole) > 0 && plan_step_s(&time) > 0;
+        const double share =
+            is_known ? plan_step_s(&time) / plan_step_s(&whole) : (double)ramp_stage_accum(s, stage) / (double)s->accum;
+        const double begin = (double)ramp_stage_begin(s, stage), end = (double)ramp_stage_begin(s, stage + 1);
+        saved += fmax(fmin(end, steps) - begin, 0) * (1 - share);
+    }
+    return saved;
+}
+
 struct plan_run plan_run_of(const struct price *p, const struct plan_target *target, const struct plan_options *o,
                             const struct layout_estimate *e) {
     struct plan_run run = {0};
     double n = (double)o->n_devices, step_tokens = (double)o->layout.dp * (double)p->n_tokens;
     double watts = target->chip ? hardware_value(target->chip, HARDWARE_POWER) : 0;
-    run.steps = o->tokens > 0 ? ceil(o->tokens / step_tokens) : (double)p->settings.steps;
-    run.tokens = o->tokens > 0 ? o->tokens : run.steps * step_tokens;
+    const struct settings *s = &p->settings;
+    const double batch_tokens = step_tokens / (double)s->accum; /* of a micro-batch */
+    run.steps = o->tokens > 0 ? ramp_steps_for(s, o->tokens / batch_tokens) : (double)s->steps;
+    run.tokens = o->tokens > 0 ? o->tokens : (double)ramp_batches(s, s->steps) * batch_tokens;
     if (e) {
         run.step_s = e->expected_s;
         run.least_s = e->bound_s;
     } else {
-        struct plan_time time = plan_time_of(p, &target->speed);
+        struct plan_time time = plan_time_of(p, KIND_STEP, &target->speed);
         run.step_s = plan_step_s(&time);
     }
+    run.whole_steps = run.steps - warmup_saves(p, target, run.steps);
     if (run.step_s == 0) return run;
-    run.days = run.steps * run.step_s / DAY_S;
-    run.device_hours = n * run.steps * run.step_s / HOUR_S;
+    run.days = run.whole_steps * run.step_s / DAY_S;
+    run.device_hours = n * run.whole_steps * run.step_s / HOUR_S;
     run.energy_kwh = run.device_hours * watts / 1000;
     run.money = run.device_hours * o->price_per_hour;
     return run;
@@ -121,7 +143,8 @@ static void expected_find(struct plan *plan) {
     if (plan->time.peak > 0) e->mfu = (double)plan->convention[PLAN_PALM] / parts / e->step_s / plan->time.peak;
     e->has_range = !(o->terms.mfu > 0) && !(plan->time.predicted_s > 0);
     if (e->has_range) e->row = mfu_find(plan->target.chip, (double)plan->price.n_active);
-    const double s = plan->run.steps * e->step_s, bounded = fmax(BILL_SHORTEST * s, plan->run.steps * least);
+    const double n_steps = plan->run.whole_steps;
+    const double s = n_steps * e->step_s, bounded = fmax(BILL_SHORTEST * s, n_steps * least);
     e->bill = bill_of(&o->terms, o->price_per_hour, watts, n, s);
     e->least = bill_of(&o->terms, o->price_per_hour, watts, n, bounded);
     e->most = bill_of(&o->terms, o->price_per_hour, watts, n, BILL_LONGEST * s);
@@ -320,7 +343,7 @@ static bool derive(struct plan *plan) {
         !layout_refine(&plan->layout, &plan->settings, &plan->target, &o->layout))
         return false;
     plan->run = plan_run_of(p, &plan->target, o, o->n_devices > 1 ? &plan->layout : NULL);
-    plan->time = plan_time_of(p, &plan->target.speed);
+    plan->time = plan_time_of(p, KIND_STEP, &plan->target.speed);
     expected_find(plan);
     return groups_by_module(&plan->modules, p, KIND_STEP) && groups_by_op(&plan->ops, p, KIND_STEP);
 }

@@ -30,7 +30,7 @@ struct plan_bound {
 };
 struct plan_bound plan_bound_of(const struct plan_group *op, const struct predict_machine *m);
 
-/* Seconds of one step on one device. 0: not known. */
+/* Seconds of one step of a kind on one device. 0: not known. */
 struct plan_time {
     double bound_s;    /* no step can be shorter (predict.h) */
     double roofline_s; /* every op at the peak or at the memory's bandwidth, whichever is slower, one after the other */
@@ -38,7 +38,7 @@ struct plan_time {
     double compute_s;   /* FLOPs alone, those of each dtype at its own peak */
     double peak;        /* FLOP/s of the products, each dtype at its own peak */
 };
-struct plan_time plan_time_of(const struct price *price, const struct predict_machine *machine);
+struct plan_time plan_time_of(const struct price *price, enum step_kind kind, const struct predict_machine *machine);
 /* The best known time: the prediction, or the roofline. */
 double plan_step_s(const struct plan_time *time);
 

@@ -15,10 +15,10 @@ struct plan_bound plan_bound_of(const struct plan_group *op, const struct predic
 }
 
 /* A dtype with an unknown peak makes the roofline unknown. */
-struct plan_time plan_time_of(const struct price *p, const struct predict_machine *m) {
+struct plan_time plan_time_of(const struct price *p, enum step_kind kind, const struct predict_machine *m) {
     struct plan_time time = {0};
-    const tl_ledger *l = p->kind[KIND_STEP].ledger;
-    bool is_known = m->bandwidth > 0;
+    const tl_ledger *l = p->kind[kind].ledger;
+    bool is_known = l && m->bandwidth > 0;
     for (size_t i = 0; is_known && i < l->n_rows; i++) {
         const struct ledger_row *row = &l->rows[i];
         is_known = predict_knows(m, row);

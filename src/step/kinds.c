@@ -9,8 +9,35 @@
 #include "base/error.h"
 #include "base/json.h"
 
-static const char *const names[KIND_COUNT] = {"step", "eval", "sample", "save"};
+static const char *const names[KIND_COUNT] = {"step",     "eval",     "sample",   "save",     "warmup-1", "warmup-2",
+                                              "warmup-3", "warmup-4", "warmup-5", "warmup-6", "warmup-7"};
 const char *kind_name(enum step_kind kind) { return names[kind]; }
+
+enum step_kind kind_of_step(const struct settings *s, int64_t step) {
+    int stage = ramp_stage(s, step);
+    return stage < ramp_stages(s) ? (enum step_kind)(KIND_WARMUP + stage) : KIND_STEP;
+}
+
+static int64_t n_every(int64_t every, int64_t from, int64_t steps) {
+    if (from >= steps) return 0;
+    return every > 0 ? steps / every - from / every + (steps % every != 0) : 1;
+}
+
+/* The steps of a stage that come after `from`. */
+static int64_t n_in_stage(const struct settings *s, int stage, int64_t from, int64_t steps) {
+    int64_t begin = ramp_stage_begin(s, stage), end = stage < ramp_stages(s) ? ramp_stage_begin(s, stage + 1) : steps;
+    if (begin < from) begin = from;
+    if (end > steps) end = steps;
+    return end > begin ? end - begin : 0;
+}
+
+int64_t kind_n_due(const struct settings *s, enum step_kind kind, int64_t from, int64_t steps) {
+    const int64_t every[] = {[KIND_EVAL] = s->eval_every, [KIND_SAMPLE] = s->sample_every, [KIND_SAVE] = s->save_every};
+    if (kind == KIND_STEP) return n_in_stage(s, ramp_stages(s), from, steps);
+    if (!kind_is_step(kind)) return n_every(every[kind], from, steps);
+    const int stage = (int)kind - KIND_WARMUP;
+    return stage < ramp_stages(s) ? n_in_stage(s, stage, from, steps) : 0;
+}
 
 /* memset first: sums are compared as bytes. */
 static void sum_make(struct kind_sum *sum, const tl_ledger *ledger, const tl_device *device) {
@@ -103,9 +130,16 @@ void kinds_time(struct kinds *k, enum step_kind kind, double seconds) {
     k->kind[kind].n_timed++;
 }
 
-void kinds_pairs(struct kinds *k, int64_t pairs, int64_t causal_pairs) {
-    k->kind[KIND_STEP].pairs += pairs;
-    k->kind[KIND_STEP].causal_pairs += causal_pairs;
+void kinds_pairs(struct kinds *k, enum step_kind kind, int64_t pairs, int64_t causal_pairs) {
+    k->kind[kind].pairs += pairs;
+    k->kind[kind].causal_pairs += causal_pairs;
+}
+
+enum step_kind kinds_largest(const struct kinds *k) {
+    int kind = KIND_STEP;
+    if (!k->kind[KIND_STEP].count) kind = KIND_COUNT - 1;
+    while (kind >= KIND_WARMUP && !k->kind[kind].count) kind--;
+    return kind < KIND_WARMUP ? KIND_STEP : (enum step_kind)kind;
 }
 
 void kinds_forget(struct kinds *k) {

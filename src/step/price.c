@@ -130,10 +130,9 @@ static char *text_of(const struct settings *s, const struct kinds *before, int64
     struct walk walk = {.from = walked, .rank = rank};
     char *text = NULL;
     if (device && walk_run(&walk, s, device, settings_memory_limit(s), &(struct walker){walk_bill_kinds, &kinds})) {
-        const int64_t every[KIND_COUNT] = {1, s->eval_every, s->sample_every, s->save_every};
         for (int i = 0; i < KIND_COUNT; i++) {
             int64_t behind = before ? before->kind[i].count : 0;
-            kinds.kind[i].count = behind + (walk.counts[i] ? walk_n_due(every[i], from, s->steps) : 0);
+            kinds.kind[i].count = behind + (walk.counts[i] ? kind_n_due(s, (enum step_kind)i, from, s->steps) : 0);
         }
         text = kinds_text(&kinds, s);
     }

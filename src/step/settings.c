@@ -369,6 +369,21 @@ uint64_t settings_memory_limit(const struct settings *s) {
     return *s->memory_limit && text_size(s->memory_limit, &bytes) ? bytes : 0;
 }
 
+static bool batch_warmup_refuse(const struct settings *s) {
+    if (s->accum < 2)
+        return error_set(TL_ERROR_USE,
+                         "batch_warmup: a step has one micro-batch from the start (need --accum 2 or more)");
+    if (s->pp > 1)
+        return error_set(TL_ERROR_USE,
+                         "batch_warmup: the stages of a pipeline take all --accum %" PRId64
+                         " micro-batches in every step (need --pp 1)",
+                         s->accum);
+    return error_set(TL_ERROR_USE,
+                     "batch_warmup: %" PRId64 " steps of warm-up leave none of the run's %" PRId64
+                     " for whole batches (need fewer than --steps)",
+                     s->batch_warmup, s->steps);
+}
+
 /* What is measured in the run, and ends it. */
 static bool measuring_check(const struct settings *s) {
     struct sets sets;
@@ -382,6 +397,7 @@ static bool measuring_check(const struct settings *s) {
     if (is_free && (s->ema > 0 || s->beta1 == 0))
         return error_set(TL_ERROR_USE, "%s: the optimizer schedule-free %s", s->ema > 0 ? "ema" : "beta1",
                          s->ema > 0 ? "has an average of its own (need --ema 0)" : "needs --beta1 above 0");
+    if (s->batch_warmup && (s->accum < 2 || s->pp > 1 || s->batch_warmup >= s->steps)) return batch_warmup_refuse(s);
     if (s->noise_scale && s->accum < 2)
         return error_set(TL_ERROR_USE,
                          "noise_scale: compares one micro-batch with all of a step, which has %" PRId64

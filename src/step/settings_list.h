@@ -44,6 +44,7 @@ INTEGER(steps, LENGTH, 1900, 1, 1000000000000, "optimizer steps in total; a resu
 INTEGER(batch, IDENTITY, 2, 1, 1000000000, "sequences in a micro-batch, over all processes")
 INTEGER(seq, IDENTITY, 512, 1, 1000000000, "tokens in a sequence")
 INTEGER(accum, IDENTITY, 1, 1, 1000000, "micro-batches in a step; their gradients are averaged")
+INTEGER(batch_warmup, IDENTITY, 0, 0, 1000000000000, "batch-size warm-up: steps in which the micro-batches of a step grow from 1 to accum, in at most 7 equal stages. accum must be 2 or more; 0: none")
 
 GROUP("Optimizer")
 CHOICE(optimizer, IDENTITY, "adamw", "adamw|adam|sgd|adagrad|rmsprop|lion|muon|schedule-free", "update rule, as PyTorch defines it; lion: the sign of the momentum; muon: orthogonalized momentum for the matrices of the layers, AdamW for embeddings, head and vectors; schedule-free: AdamW without a schedule, whose model is an average of the weights (beta1 is then 0.9 unless it is given)")

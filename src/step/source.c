@@ -14,6 +14,7 @@
 #include "data/corpus.h"
 #include "data/token_file.h"
 #include "step/preference.h"
+#include "step/ramp.h"
 #include "step/tokens.h"
 
 struct source_part *source_part_at(struct source *source, int i) {
@@ -33,7 +34,7 @@ const char *source_tokens_name(int i) {
 int64_t source_stories(const struct settings *s) {
     if (s->stories) return s->stories;
     double row = (double)settings_window(s);
-    double tokens = (double)s->steps * (double)s->accum * (double)s->batch * row / (1 - s->val_share) + 4096;
+    double tokens = (double)ramp_batches(s, s->steps) * (double)s->batch * row / (1 - s->val_share) + 4096;
     return tokens < (double)LEAST_TEXT ? LEAST_TEXT : tokens > (double)MOST_TEXT ? MOST_TEXT : (int64_t)tokens;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "step/ramp.h"
 #include "step/tokens.h"
 #include "step/trainer_inner.h"
 
@@ -148,18 +149,22 @@ void trainer_free(struct trainer *t) {
     memory_free(t);
 }
 
-int64_t trainer_step_tokens(const struct trainer *t) {
-    return t->settings.accum * t->settings.batch * settings_window(&t->settings);
+int64_t trainer_step_tokens(const struct trainer *t, int64_t step) {
+    return ramp_accum(&t->settings, step) * t->settings.batch * settings_window(&t->settings);
+}
+
+int64_t trainer_tokens(const struct trainer *t, int64_t steps) {
+    return ramp_batches(&t->settings, steps) * t->settings.batch * settings_window(&t->settings);
 }
 
 int64_t trainer_step_pairs(const struct trainer *t, int64_t step) {
     if (!trainer_counts_rows(t)) return 0;
-    return settings_has_documents(&t->settings) ? t->step_pairs[step % 2] : trainer_causal_pairs(t);
+    return settings_has_documents(&t->settings) ? t->step_pairs[step % 2] : trainer_causal_pairs(t, step);
 }
 
-int64_t trainer_causal_pairs(const struct trainer *t) {
+int64_t trainer_causal_pairs(const struct trainer *t, int64_t step) {
     const struct settings *s = &t->settings;
-    return s->accum * mesh_batch(&t->mesh, s) * (settings_window(s) / s->seq) * (s->seq * (s->seq + 1) / 2);
+    return ramp_accum(s, step) * mesh_batch(&t->mesh, s) * (settings_window(s) / s->seq) * (s->seq * (s->seq + 1) / 2);
 }
 
 double trainer_lr(const struct trainer *t, int64_t step) {

@@ -65,7 +65,8 @@ struct trainer {
     struct trainer_rewards {     /* preference: of the step, or the evaluation, that was read last; otherwise NAN */
         double margin, accuracy; /* the mean margin, and the share of pairs that have one above 0 */
     } rewards;
-    int64_t data_shift;          /* batches that were skipped */
+    int64_t accum;               /* micro-batches of the step that is made */
+    int64_t data_shift;          /* steps whose batches were skipped */
     struct device_repeat repeat; /* of the steps so far: their calls, and how many were queued together */
     int64_t step_pairs[2];       /* document_mask: pairs of query and key, of an even step, of an odd step */
     /* 1: leave a step between two micro-batches, and an evaluation between two batches. NULL: never. */
@@ -93,7 +94,7 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
                             const struct mesh *mesh);
 void trainer_free(struct trainer *t); /* NULL allowed */
 
-/* One optimizer step: `accum` micro-batches, the gradient's norm, the update. Steps are counted from 0. */
+/* One optimizer step: ramp_accum micro-batches, the gradient's norm, the update. Steps are counted from 0. */
 bool trainer_step(struct trainer *t, int64_t step);
 /* Loss and gradient norm of a step, which must be one of the last two. Waits for that step, not for the one after
  * it. */
@@ -101,11 +102,12 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm);
 double trainer_lr(const struct trainer *t, int64_t step);
 /* Why the optimizer's steps need whole parameters, which --tp and --shard divide, in words; NULL: they do not. */
 const char *trainer_whole_steps(const struct settings *s);
-int64_t trainer_step_tokens(const struct trainer *t); /* of all ranks */
+int64_t trainer_step_tokens(const struct trainer *t, int64_t step); /* of all ranks */
+int64_t trainer_tokens(const struct trainer *t, int64_t steps);     /* of the first `steps` steps */
 /* Pairs of a query and a key, for each layer and head, that attention uses in a step, one of the last two; and those of
  * the whole causal rows, which are billed. The same without document_mask. Of this rank's rows. */
 int64_t trainer_step_pairs(const struct trainer *t, int64_t step);
-int64_t trainer_causal_pairs(const struct trainer *t);
+int64_t trainer_causal_pairs(const struct trainer *t, int64_t step);
 
 /* The sum over ranks of a vector of f32, in place and with the same bits on all. */
 bool trainer_sum(const struct trainer *t, tl_tensor *values);

@@ -8,13 +8,14 @@
 #include "base/memory.h"
 #include "ops/draw.h"
 #include "step/preference.h"
+#include "step/ramp.h"
 #include "step/rounds.h"
 #include "step/stages.h"
 #include "step/trainer_inner.h"
 #include "tensor/pool.h"
 
 /* Of the mean over micro-batches, and over ranks with equal parts of each. */
-static int64_t loss_parts(const struct trainer *t) { return t->settings.accum * t->dp.size; }
+static int64_t loss_parts(const struct trainer *t) { return t->accum * t->dp.size; }
 
 /* Of a micro-batch's loss in the gradients. */
 static double loss_weight(const struct trainer *t) {
@@ -143,7 +144,7 @@ static bool micro_batch(struct trainer *t, int64_t k, void *context) {
 /* All micro-batches of a step through the stages of pp. */
 static bool stages_step(struct trainer *t, const struct micro_batches *m) {
     tl_dtype before = tl_set_autocast(t->recipe->autocast);
-    tl_tensor *sum = stages_run(t, t->loader, m->position, t->settings.accum, loss_weight(t), m->pairs);
+    tl_tensor *sum = stages_run(t, t->loader, m->position, t->accum, loss_weight(t), m->pairs);
     tl_set_autocast(before);
     bool grad = tl_set_grad_mode(false), ok = sum && tl_copy_(m->total, sum);
     tl_set_grad_mode(grad);
@@ -158,13 +159,13 @@ static bool gradients_sum(struct trainer *t) {
 
 /* The last micro-batch is not like the others: gradients are sent. */
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
-    int64_t accum = t->settings.accum, last = accum - 1;
-    struct micro_batches batches = {.position = (step + t->data_shift) * accum,
+    int64_t accum = t->accum, last = accum - 1;
+    struct micro_batches batches = {.position = ramp_batches(&t->settings, step + t->data_shift),
                                     .total = total,
                                     .rewards = trainer_rewards_at(t, step % 2),
                                     .pairs = &t->step_pairs[step % 2]};
     *batches.pairs = 0;
-    if (t->settings.noise_scale && !(batches.first = tl_select(t->results, 0, 5 + step % 2))) return false;
+    if (t->settings.noise_scale && accum > 1 && !(batches.first = tl_select(t->results, 0, 5 + step % 2))) return false;
     bool is_piped = stages_are_several(t);
     buckets_expect(&t->buckets, false);
     bool ok = is_piped ? stages_step(t, &batches) : rounds_run(t, last, micro_batch, &batches);
@@ -269,6 +270,7 @@ static bool repeat_end(struct trainer *t, bool has_begun, int64_t step) {
 
 bool trainer_step(struct trainer *t, int64_t step) {
     pool_order(t->device->pool);
+    t->accum = ramp_accum(&t->settings, step);
     bool is_repeated = repeat_begin(t);
     tl_generator before = tl_generator_get();
     tl_generator_set(t->noise);
@@ -291,9 +293,10 @@ bool trainer_step(struct trainer *t, int64_t step) {
 }
 
 /* The gradient of the first micro-batch has its weight of the mean over micro-batches. */
-static void noise_read(struct trainer *t, double first_square, double norm, double scale) {
-    const double accum = (double)t->settings.accum,
+static void noise_read(struct trainer *t, int64_t step, double first_square, double norm, double scale) {
+    const double accum = (double)ramp_accum(&t->settings, step),
                  tokens = (double)(t->settings.batch * settings_window(&t->settings));
+    if (accum < 2) return; /* nothing to compare with, in batch-size warm-up */
     noise_add(&t->noise_scale, first_square * accum * accum / (scale * scale), norm * norm, tokens, accum * tokens);
 }
 
@@ -303,7 +306,7 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
     *loss = (double)values[step % 2 * 2];
     *norm = (double)values[step % 2 * 2 + 1] / t->scale_used[step % 2];
     trainer_rewards_take(t, values, step % 2);
-    if (t->settings.noise_scale) noise_read(t, (double)values[5 + step % 2], *norm, t->scale_used[step % 2]);
+    if (t->settings.noise_scale) noise_read(t, step, (double)values[5 + step % 2], *norm, t->scale_used[step % 2]);
     if (t->recipe->has_scaler) tl_scaler_update(&t->scaler, *norm, t->scale_used[step % 2]);
     return true;
 }

@@ -15,8 +15,7 @@ enum { MOST_STEPS = 48, MOST_EVENTS = 16 };
 
 static int64_t every_of(const struct trainer *t, enum step_kind kind) {
     const struct settings *s = &t->settings;
-    const int64_t every[KIND_COUNT] = {1, s->eval_every, s->sample_every, s->save_every};
-    return every[kind];
+    return kind == KIND_EVAL ? s->eval_every : kind == KIND_SAMPLE ? s->sample_every : s->save_every;
 }
 
 static bool has_kind(const struct trainer *t, enum step_kind kind) {
@@ -28,11 +27,6 @@ bool walk_is_due(const struct trainer *t, enum step_kind kind, int64_t done) {
     return has_kind(t, kind) && (done == t->settings.steps || (every > 0 && done % every == 0));
 }
 
-int64_t walk_n_due(int64_t every, int64_t from, int64_t steps) {
-    if (from >= steps) return 0;
-    return every > 0 ? steps / every - from / every + (steps % every != 0) : 1;
-}
-
 /* The first number of steps above `done` at which a kind is due; the total if it never is. */
 static int64_t next_due(const struct trainer *t, enum step_kind kind, int64_t done) {
     int64_t every = every_of(t, kind), steps = t->settings.steps;
@@ -42,16 +36,26 @@ static int64_t next_due(const struct trainer *t, enum step_kind kind, int64_t do
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* The same for the end of a stage of batch-size warm-up. */
+static int64_t next_stage(const struct trainer *t, int64_t done) {
+    const struct settings *s = &t->settings;
+    int stage = ramp_stage(s, done);
+    return stage < ramp_stages(s) ? least(ramp_stage_begin(s, stage + 1), s->steps) : s->steps;
+}
+
 /* ---- One billed stretch ---- */
 
 static bool kind_run(struct trainer *t, enum step_kind kind, int64_t step) {
-    return kind == KIND_STEP     ? trainer_step(t, step)
+    return kind_is_step(kind)    ? trainer_step(t, step)
            : kind == KIND_EVAL   ? trainer_evaluate(t)
            : kind == KIND_SAMPLE ? trainer_sample(t)
                                  : trainer_bill_save(t);
 }
 
 bool walk_kind(struct trainer *t, enum step_kind kind, int64_t step, const struct walker *w) {
+    const bool begins_stage =
+        kind_is_step(kind) && step && ramp_stage(&t->settings, step) != ramp_stage(&t->settings, step - 1);
+    if (begins_stage) tl_pool_trim(t->device);
     tl_ledger *ledger = tl_ledger_begin(kind_name(kind));
     if (!ledger) return false;
     bool ok = kind_run(t, kind, step);
@@ -85,7 +89,7 @@ static bool state_copy(struct state *to, const struct state *from) {
            error_memory(from->layout.n * sizeof *from->layout.words, "the layout of a pool");
 }
 static bool is_same(const struct state *a, const struct state *b, enum step_kind kind) {
-    return kind == KIND_STEP ? cycle_is_same(&a->blocks, &b->blocks) : cycle_is_same(&a->layout, &b->layout);
+    return kind_is_step(kind) ? cycle_is_same(&a->blocks, &b->blocks) : cycle_is_same(&a->layout, &b->layout);
 }
 static void state_free(struct state *s) {
     memory_free(s->layout.words);
@@ -101,7 +105,10 @@ struct tour {
     struct state at, pool;                              /* where the tour is; where the pool is */
     struct state before[KIND_COUNT], after[KIND_COUNT]; /* of the newest stretch of each kind that was run */
     int64_t n_run[KIND_COUNT];
-    enum step_kind behind[MOST_BEHIND]; /* that lead from the pool to the tour */
+    struct {
+        enum step_kind kind;
+        int64_t step;
+    } behind[MOST_BEHIND]; /* that lead from the pool to the tour */
     int n_behind;
 };
 
@@ -111,8 +118,8 @@ static void tour_free(struct tour *r) {
     for (int kind = 0; kind < KIND_COUNT; kind++) state_free(&r->before[kind]), state_free(&r->after[kind]);
 }
 
-static bool stretch_run(struct tour *r, enum step_kind kind) {
-    bool ok = state_copy(&r->before[kind], &r->pool) && walk_kind(r->t, kind, kind == KIND_STEP ? r->done : 0, r->w) &&
+static bool stretch_run(struct tour *r, enum step_kind kind, int64_t step) {
+    bool ok = state_copy(&r->before[kind], &r->pool) && walk_kind(r->t, kind, step, r->w) &&
               state_read(&r->pool, r->t) && state_copy(&r->after[kind], &r->pool);
     r->n_run[kind]++;
     return ok;
@@ -120,21 +127,21 @@ static bool stretch_run(struct tour *r, enum step_kind kind) {
 
 static bool catch_up(struct tour *r) {
     bool ok = true;
-    for (int i = 0; ok && i < r->n_behind; i++) ok = stretch_run(r, r->behind[i]);
+    for (int i = 0; ok && i < r->n_behind; i++) ok = stretch_run(r, r->behind[i].kind, r->behind[i].step);
     r->n_behind = 0;
     return ok;
 }
 
-/* The first two steps are always run: a bill has the second. */
+/* The first two steps of a kind are always run: a bill has the second. */
 static bool is_known(const struct tour *r, enum step_kind kind) {
-    return r->n_run[kind] > (kind == KIND_STEP) && is_same(&r->before[kind], &r->at, kind);
+    return r->n_run[kind] > kind_is_step(kind) && is_same(&r->before[kind], &r->at, kind);
 }
 
 static bool stretch(struct tour *r, enum step_kind kind) {
     if (!is_known(r, kind) || r->n_behind == MOST_BEHIND)
-        return catch_up(r) && stretch_run(r, kind) && state_copy(&r->at, &r->pool);
+        return catch_up(r) && stretch_run(r, kind, r->done) && state_copy(&r->at, &r->pool);
     const bool stays = cycle_is_same(&r->after[kind].layout, &r->at.layout);
-    if (!stays) r->behind[r->n_behind++] = kind;
+    if (!stays) r->behind[r->n_behind].kind = kind, r->behind[r->n_behind++].step = r->done;
     if (!stays && !state_copy(&r->at, &r->after[kind])) return false;
     if (cycle_is_same(&r->at.layout, &r->pool.layout)) r->n_behind = 0;
     return true;
@@ -142,12 +149,12 @@ static bool stretch(struct tour *r, enum step_kind kind) {
 
 /* ---- The walk ---- */
 
-/* Runs steps until `until` are done, except whole cycles of them. If no cycle is found, the walk jumps. */
+/* Runs steps of one kind until `until` are done, except whole cycles of them. If no cycle is found, the walk jumps. */
 static bool steps_to(struct tour *r, int64_t until) {
     struct cycle cycle = {0};
     bool ok = true, is_watched = true;
     for (int n = 1; ok && r->done < until; n++) {
-        ok = stretch(r, KIND_STEP);
+        ok = stretch(r, kind_of_step(&r->t->settings, r->done));
         r->done++;
         enum cycle_news news = ok && is_watched ? cycle_look(&cycle, &r->at.layout) : CYCLE_NONE;
         if (news == CYCLE_FAILED) ok = false;
@@ -168,7 +175,7 @@ static bool steps_to(struct tour *r, int64_t until) {
 static bool event(struct tour *r, bool *is_first) {
     bool ok = true;
     *is_first = false;
-    for (int kind = KIND_EVAL; ok && kind < KIND_COUNT; kind++) {
+    for (int kind = KIND_EVAL; ok && kind <= KIND_SAVE; kind++) {
         if (!walk_is_due(r->t, (enum step_kind)kind, r->done) || (kind == KIND_SAVE && r->has_seen[kind])) continue;
         *is_first = *is_first || !r->has_seen[kind];
         r->has_seen[kind] = true;
@@ -177,9 +184,10 @@ static bool event(struct tour *r, bool *is_first) {
     return ok;
 }
 
-/* The next number of steps at which something other than a step may change the pool, or the first save comes. */
+/* The next number of steps at which something other than such a step may change the pool, or the first save comes. */
 static int64_t next_event(const struct tour *r) {
     int64_t next = least(next_due(r->t, KIND_EVAL, r->done), next_due(r->t, KIND_SAMPLE, r->done));
+    next = least(next, next_stage(r->t, r->done));
     return r->has_seen[KIND_SAVE] ? next : least(next, next_due(r->t, KIND_SAVE, r->done));
 }
 
@@ -189,15 +197,15 @@ static int64_t n_equal(const struct tour *r, int64_t *apart) {
     bool is_eval = walk_is_due(r->t, KIND_EVAL, r->done), is_sample = walk_is_due(r->t, KIND_SAMPLE, r->done);
     if (is_eval == is_sample) return 0;
     *apart = every_of(r->t, is_eval ? KIND_EVAL : KIND_SAMPLE);
-    int64_t other = next_due(r->t, is_eval ? KIND_SAMPLE : KIND_EVAL, r->done);
+    int64_t other = least(next_due(r->t, is_eval ? KIND_SAMPLE : KIND_EVAL, r->done), next_stage(r->t, r->done));
     if (!r->has_seen[KIND_SAVE]) other = least(other, next_due(r->t, KIND_SAVE, r->done));
     return *apart > 0 ? (other - 1 - r->done) / *apart : 0;
 }
 
 static bool has_seen_all(const struct tour *r) {
-    for (int kind = KIND_EVAL; kind < KIND_COUNT; kind++)
+    for (int kind = KIND_EVAL; kind <= KIND_SAVE; kind++)
         if (has_kind(r->t, (enum step_kind)kind) && !r->has_seen[kind]) return false;
-    return true;
+    return r->done >= r->t->settings.batch_warmup;
 }
 
 /* Until every kind has come, and then until steps show what they reserve after it. */
@@ -225,8 +233,9 @@ static bool walk_trainer(struct walk *walk, struct trainer *t, const struct walk
     struct tour tour = {.t = t, .w = w, .done = walk->from, .is_settled = true};
     t->is_sketch = walk->is_sketch;
     for (int kind = 0; kind < KIND_COUNT; kind++)
-        walk->counts[kind] =
-            has_kind(t, (enum step_kind)kind) ? walk_n_due(every_of(t, (enum step_kind)kind), 0, t->settings.steps) : 0;
+        walk->counts[kind] = has_kind(t, (enum step_kind)kind)
+                                 ? kind_n_due(&t->settings, (enum step_kind)kind, 0, t->settings.steps)
+                                 : 0;
     bool ok = state_read(&tour.pool, t) && state_copy(&tour.at, &tour.pool) && tour_run(&tour);
     walk->is_settled = tour.is_settled;
     tour_free(&tour);

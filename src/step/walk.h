@@ -22,10 +22,9 @@ struct walker {
 
 /* Whether a kind is due after `done` steps; a step always is. */
 bool walk_is_due(const struct trainer *t, enum step_kind kind, int64_t done);
-/* How often something comes that is due every `every` steps (0: only at the end), after `from` of `steps`. */
-int64_t walk_n_due(int64_t every, int64_t from, int64_t steps);
 
-/* Runs one stretch and bills it. `step`: of a step, counted from 0. False: recorded. */
+/* Runs one stretch and bills it. `step`: of a step, counted from 0. A stage of batch-size warm-up begins with a pool
+ * that has nothing unused, so that what it reserves does not depend on where the process began. False: recorded. */
 bool walk_kind(struct trainer *t, enum step_kind kind, int64_t step, const struct walker *w);
 /* A walker's bill that adds to a struct kinds, its context. */
 bool walk_bill_kinds(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device);

@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "step/groups.h"
 #include "step/price.h"
+#include "step/ramp.h"
 #include "step/tuning.h"
 
 static double number_of(const json_t *object, const char *name) {
@@ -23,12 +24,10 @@ static void most(uint64_t *so_far, double value) {
 static void ledgers_add(struct opening *o, const json_t *kinds, const json_t *counts, double n) {
     const char *name;
     json_t *kind;
-    bool is_step = true; /* the first kind */
     json_object_foreach((json_t *)(uintptr_t)kinds, name, kind) {
         const json_t *ledger = json_object_get(kind, "ledger"), *memory = json_object_get(ledger, "memory");
         double flops = number_of(json_object_get(ledger, "totals"), "flops") * n;
-        if (is_step) o->step_flops += flops;
-        is_step = false;
+        if (!strcmp(name, kind_name(KIND_STEP))) o->step_flops += flops;
         o->flops += flops * (double)json_integer_value(json_object_get(json_object_get(counts, name), "count"));
         most(&o->held_bytes, number_of(memory, "peak_bytes"));
         most(&o->reserved_bytes, number_of(memory, "peak_reserved_bytes"));
@@ -58,6 +57,7 @@ bool opening_make(struct opening *o, const struct settings *s, const tl_model_co
     o->n_ranks = (int)((s->dp ? s->dp : 1) * s->tp * s->cp * s->pp);
     if (__builtin_mul_overflow(s->accum * s->batch, settings_window(s), &o->step_tokens))
         return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");
+    o->n_steps = (double)ramp_batches(s, s->steps) / (double)s->accum;
     o->n_train = source->train.last - source->train.first;
     o->n_sets = source->n_held_out;
     for (int i = 0; i < o->n_sets; i++) o->n_held_out += source->held_out[i].last - source->held_out[i].first;

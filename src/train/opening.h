@@ -15,6 +15,7 @@ struct opening {
     int64_t n_muon; /* of the trained ones, those that Muon updates; others have AdamW */
     int n_ranks;
     int64_t step_tokens;         /* of all ranks */
+    double n_steps;              /* of the run, in whole steps: those of batch-size warm-up count for their part */
     int64_t n_train, n_held_out; /* tokens */
     int n_sets;                  /* of held-out data */
     bool are_bytes;              /* they are bytes of a text that is not tokenized yet */

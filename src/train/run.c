@@ -123,7 +123,7 @@ static void lists_end(struct run *r) {
 /* The step whose ledger is the receipt's, with the list of its allocations. A run does not fail for the lack of it. */
 static bool listed_step(struct run *r) {
     tl_ledger *around = tl_ledger_begin("memory");
-    bool ok = around && run_kind(r, KIND_STEP), has_ended = around && tl_ledger_end(around);
+    bool ok = around && run_kind(r, kind_of_step(&r->settings, r->step)), has_ended = around && tl_ledger_end(around);
     tl_policy policy = tl_set_error_policy(TL_RETURN);
     double before = now_s();
     if (ok && has_ended && !folder_put(&r->folder, RUN_MEMORY, tl_ledger_memory_json(around, r->trainer->device)))
@@ -145,7 +145,8 @@ static bool timed_step(struct run *r) {
     if (!around) return false;
     double before = now_s();
     int64_t from = device_mark(device);
-    bool was_on = tl_set_profiling(true), ok = is_listed(r) ? listed_step(r) : run_kind(r, KIND_STEP);
+    bool was_on = tl_set_profiling(true),
+         ok = is_listed(r) ? listed_step(r) : run_kind(r, kind_of_step(&r->settings, r->step));
     tl_set_profiling(was_on);
     if (trace_has(r->trace, r->step + 1)) trace_step(r->trace, r->step + 1, before);
     double seconds = device_mark_seconds(device, from, device_mark(device));
@@ -162,10 +163,11 @@ static bool step_left(struct run *r, enum run_end *end) {
     return false;
 }
 
-/* The run's evaluations up to here that have not improved on the best one are early_stop. */
+/* The run's evaluations up to here that have not improved on the best one are early_stop. Batch-size warm-up is over
+ * first: price and settings are those of a run that has whole steps. */
 static bool is_over(const struct run *r) {
     const struct settings *s = &r->settings;
-    return s->early_stop && r->best_step >= 0 && r->step < s->steps &&
+    return s->early_stop && r->best_step >= 0 && r->step < s->steps && r->step > s->batch_warmup &&
            (r->step - r->best_step) / s->eval_every >= s->early_stop;
 }
 
@@ -209,7 +211,8 @@ static bool pairs_note(struct run *r) {
     if (!settings_has_documents(&r->settings)) return true;
     if (!run_ranks_sum(r, &pairs)) return false;
     r->step_pairs[r->step % 2] = pairs;
-    kinds_pairs(&r->kinds, pairs, trainer_causal_pairs(r->trainer) * r->mesh.axis[MESH_DP].size);
+    kinds_pairs(&r->kinds, kind_of_step(&r->settings, r->step), pairs,
+                trainer_causal_pairs(r->trainer, r->step) * r->mesh.axis[MESH_DP].size);
     return true;
 }
 
@@ -241,9 +244,11 @@ static bool step_and_rest(struct run *r, enum run_end *end) {
     run_ranks_patience(r, PHASE_STEP);
     span->from = r->last_mark ? r->last_mark : device_mark(t->device);
     /* from the start of one step to the start of the next, so that work still on the device is included */
-    if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
+    if (r->step_began_s > 0) kinds_time(&r->kinds, kind_of_step(&r->settings, r->step - 1), before - r->step_began_s);
     r->step_began_s = 0;
-    if (!(has_timers ? timed_step(r) : is_listed(r) ? listed_step(r) : run_kind(r, KIND_STEP)))
+    if (!(has_timers     ? timed_step(r)
+          : is_listed(r) ? listed_step(r)
+                         : run_kind(r, kind_of_step(&r->settings, r->step))))
         return step_left(r, end);
     if (!pairs_note(r)) return *end = RUN_FAILED, false;
     span->to = r->last_mark = device_mark(t->device);

@@ -54,7 +54,9 @@ struct run {
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s, health_s;         /* health_s: when the device's health was last read */
     struct device_health health;
-    double step_s, step_flops;                     /* of the last step that was read */
+    double step_s;                                 /* of the last step that was read */
+    double step_flops;                             /* of a whole step; in batch-size warm-up from the steps so far */
+    double flops;                                  /* of all steps so far */
     double priced_flops;                           /* of a step, by the price: until the first receipt */
     struct comm_times step_comm, first_comm, comm; /* of that step, of the first two, of the others */
     int64_t step_pairs[2];                         /* as the trainer's, of all ranks */
@@ -62,15 +64,16 @@ struct run {
         int64_t from, to; /* marks of the device (tensor/device.h) */
         double asked_s;   /* that this thread took to launch it */
         struct comm_times comm;
-    } span[2];               /* of the steps that are not read yet, by their number */
-    int64_t n_timed;         /* steps of this process that were read; also those that were rolled back */
-    int64_t last_mark;       /* the end of the step before, if nothing came between; 0: something did */
-    double step_began_s;     /* if nothing else ran beside it; 0: something did */
-    double palm_flops;       /* of a token, by PaLM's rule */
-    int64_t n_trained;       /* parameters, of all ranks */
-    bool is_new_best;        /* the last evaluation was */
-    bool owes_evaluation;    /* the one due after the last step was left when the run was stopped */
-    double wait_s, waited_s; /* for data: in the last step, and in all of this process */
+    } span[2];                    /* of the steps that are not read yet, by their number */
+    int64_t n_timed;              /* steps of this process that were read; also those that were rolled back */
+    int64_t first_tokens, tokens; /* of the first two of them, of the others */
+    int64_t last_mark;            /* the end of the step before, if nothing came between; 0: something did */
+    double step_began_s;          /* if nothing else ran beside it; 0: something did */
+    double palm_flops;            /* of a token, by PaLM's rule */
+    int64_t n_trained;            /* parameters, of all ranks */
+    bool is_new_best;             /* the last evaluation was */
+    bool owes_evaluation;         /* the one due after the last step was left when the run was stopped */
+    double wait_s, waited_s;      /* for data: in the last step, and in all of this process */
     struct folder folder;
     struct checkpoint *found; /* the newest whole one, until it is resumed from */
     json_t *state;            /* its state; NULL: there is none */

@@ -112,15 +112,16 @@ bool run_price_repair(struct run *r) {
 /* How often each kind comes: less what was to come, and what is due at the end of a run, if it was not due anyway. */
 static bool counts_shorten(const struct run *r, json_t *price, int64_t before) {
     const struct settings *s = &r->settings;
-    const int64_t every[KIND_COUNT] = {1, s->eval_every, s->sample_every, s->save_every};
+    json_t *kinds = json_object_get(price, "kinds");
     bool ok = true;
     for (int i = 0; ok && i < KIND_COUNT; i++) {
-        json_t *kind = json_object_get(json_object_get(price, "kinds"), kind_name((enum step_kind)i));
+        const enum step_kind which = (enum step_kind)i;
+        json_t *kind = json_object_get(kinds, kind_name(which));
         if (!kind) continue;
-        int64_t is_extra = !every[i] || r->step % every[i] != 0;
-        int64_t planned = json_integer_value(json_object_get(kind, "count"));
-        ok = json_object_set_new(kind, "count",
-                                 json_integer(planned - walk_n_due(every[i], r->step, before) + is_extra)) == 0;
+        const int64_t rest = kind_n_due(s, which, r->step, before), so_far = kind_n_due(s, which, 0, before) - rest;
+        const int64_t at_end = kind_n_due(s, which, 0, r->step) - so_far; /* 1: it is due there for the end alone */
+        const int64_t now = json_integer_value(json_object_get(kind, "count")) - rest + at_end;
+        ok = json_object_set_new(kind, "count", json_integer(now)) == 0;
     }
     return ok && json_object_set_new(json_object_get(price, "settings"), "steps", json_integer(s->steps)) == 0;
 }

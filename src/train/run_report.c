@@ -20,9 +20,12 @@ static double share_of_peak(const struct run *r, double flops_per_s) {
 
 void run_tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text) {
     if (!r->listener || !r->listener->tell || !run_is_first(r)) return;
-    double done_here = (double)(r->step - r->summary->first_step), here_s = now_s() - r->began_s;
-    double tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s;
-    double flops_per_s = (r->step_flops > 0 ? r->step_flops : r->priced_flops) / r->step_s;
+    const struct settings *s = &r->settings;
+    int64_t before = ramp_batches(s, r->summary->first_step), now = ramp_batches(s, r->step);
+    double done_here = (double)(now - before), here_s = now_s() - r->began_s;
+    double tokens_per_s = (double)trainer_step_tokens(r->trainer, done - 1) / r->step_s;
+    double share = (double)ramp_accum(s, done - 1) / (double)s->accum; /* of a whole step */
+    double flops_per_s = share * (r->step_flops > 0 ? r->step_flops : r->priced_flops) / r->step_s;
     struct run_news news = {
         .step = done,
         .steps = r->settings.steps,
@@ -35,7 +38,7 @@ void run_tell(struct run *r, int64_t done, double loss, double norm, double held
         .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
         .hfu = share_of_peak(r, flops_per_s),
         .wait_share = here_s > 0 ? tl_loader_wait_s(r->trainer->loader) / here_s : 0,
-        .eta_s = done_here > 0 ? here_s / done_here * (double)(r->settings.steps - r->step) : NAN,
+        .eta_s = done_here > 0 ? here_s / done_here * (double)(ramp_batches(s, s->steps) - now) : NAN,
         .peak_bytes = tl_device_memory(r->trainer->device).peak_bytes,
         .held_out = held_out,
         .margin = text ? NAN : r->trainer->rewards.margin,
@@ -94,10 +97,9 @@ static const struct device_health *health_of(struct run *r) {
 
 bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
     if (!run_is_first(r) || (done % r->settings.log_every != 0 && done != r->settings.steps)) return true;
-    int64_t tokens = trainer_step_tokens(r->trainer);
-    double tokens_per_s = (double)tokens / r->step_s;
+    double tokens_per_s = (double)trainer_step_tokens(r->trainer, done - 1) / r->step_s;
     const struct log_step line = {.step = done,
-                                  .tokens = done * tokens,
+                                  .tokens = trainer_tokens(r->trainer, done),
                                   .loss = loss,
                                   .norm = norm,
                                   .lr = trainer_lr(r->trainer, done - 1),
@@ -128,25 +130,49 @@ void run_step_time(struct run *r, int64_t at) {
     bool is_first = r->n_timed++ < RUN_FIRST_STEPS;
     struct comm_times *comm = is_first ? &r->first_comm : &r->comm;
     *(is_first ? &t->first_steps_s : &t->steps_s) += r->step_s;
+    *(is_first ? &r->first_tokens : &r->tokens) += trainer_step_tokens(r->trainer, at);
     r->step_comm = span->comm;
     comm->busy_s += span->comm.busy_s;
     comm->exposed_s += span->comm.exposed_s;
 }
 
+static double total_of(const struct run *r, int kind, const char *name) {
+    const json_t *totals = json_object_get(r->kinds.kind[kind].ledger, "totals");
+    const char *text = json_string_value(json_object_get(totals, name));
+    return text ? number_parse(text, NULL) : 0;
+}
+
+static double share_of_step(const struct settings *s, int kind) {
+    const int stage = kind == KIND_STEP ? ramp_stages(s) : kind - KIND_WARMUP;
+    return (double)ramp_stage_accum(s, stage) / (double)s->accum;
+}
+
+/* Ranks that resumed have no ledgers of stages that were over: there a step costs its share of a whole one. */
 void run_flops_find(struct run *r) {
-    const json_t *totals = json_object_get(r->kinds.kind[KIND_STEP].ledger, "totals");
-    const char *flops = json_string_value(json_object_get(totals, "flops"));
-    const char *sent = json_string_value(json_object_get(totals, "sent_bytes"));
-    r->summary->sent_bytes = sent ? number_parse(sent, NULL) : 0;
-    r->step_flops = flops ? number_parse(flops, NULL) : 0;
+    const struct settings *s = &r->settings;
+    const int largest = kinds_largest(&r->kinds);
+    r->summary->sent_bytes = total_of(r, largest, "sent_bytes");
+    r->step_flops = total_of(r, largest, "flops") / share_of_step(s, largest);
+    r->flops = 0;
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        const struct kind *own = &r->kinds.kind[kind];
+        if (!kind_is_step((enum step_kind)kind) || !own->count) continue;
+        const double each = own->ledger ? total_of(r, kind, "flops") : r->step_flops * share_of_step(s, kind);
+        r->flops += (double)own->count * each;
+    }
+    run_ranks_cost(r, &r->flops, &r->summary->sent_bytes);
     run_ranks_cost(r, &r->step_flops, &r->summary->sent_bytes);
 }
 
-/* The steps that count for speed: all but the first two of a process, if there are more. */
-static int64_t steps_timed(struct run *r) {
+/* The tokens of the steps that count for speed: all but the first two of a process, if there are more. */
+static int64_t tokens_timed(struct run *r) {
     struct run_times *t = &r->summary->times;
-    if (t->steps_s == 0) t->steps_s = t->first_steps_s, t->first_steps_s = 0, r->comm = r->first_comm;
-    return r->n_timed - (t->first_steps_s > 0 ? RUN_FIRST_STEPS : 0);
+    if (t->steps_s == 0) {
+        t->steps_s = t->first_steps_s, t->first_steps_s = 0;
+        r->comm = r->first_comm;
+        r->tokens = r->first_tokens;
+    }
+    return r->tokens;
 }
 
 static void graphs_summarise(struct run_summary *m, const struct trainer *t) {
@@ -156,20 +182,23 @@ static void graphs_summarise(struct run_summary *m, const struct trainer *t) {
 
 void run_summarise(struct run *r, enum run_end end) {
     struct run_summary *m = r->summary;
-    double here = now_s() - r->began_s, n_timed = (double)steps_timed(r), steps_s = m->times.steps_s;
+    double here = now_s() - r->began_s, n_tokens = (double)tokens_timed(r), steps_s = m->times.steps_s;
     run_flops_find(r);
     m->steps = r->step;
-    m->tokens = r->step * trainer_step_tokens(r->trainer);
+    m->tokens = trainer_tokens(r->trainer, r->step);
     m->seconds = r->elapsed_s + here;
-    m->tokens_per_s = steps_s > 0 ? n_timed * (double)trainer_step_tokens(r->trainer) / steps_s : 0;
-    m->flops = r->step_flops * (double)r->step;
+    m->tokens_per_s = steps_s > 0 ? n_tokens / steps_s : 0;
+    m->flops = r->flops;
     m->mfu = share_of_peak(r, r->palm_flops * m->tokens_per_s);
-    m->flops_per_s = steps_s > 0 ? r->step_flops * n_timed / steps_s : 0;
+    m->flops_per_s =
+        m->tokens_per_s * r->step_flops / (double)trainer_step_tokens(r->trainer, r->settings.batch_warmup);
     m->hfu = share_of_peak(r, m->flops_per_s);
     double all_steps_s = steps_s + m->times.first_steps_s;
     m->wait_share = all_steps_s > 0 ? tl_loader_wait_s(r->trainer->loader) / all_steps_s : 0;
-    m->pairs = r->kinds.kind[KIND_STEP].pairs;
-    m->causal_pairs = r->kinds.kind[KIND_STEP].causal_pairs;
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        m->pairs += r->kinds.kind[kind].pairs;
+        m->causal_pairs += r->kinds.kind[kind].causal_pairs;
+    }
     m->noise_scale = noise_scale(&r->trainer->noise_scale);
     m->early_of = r->early_of;
     m->best = r->best;
@@ -177,7 +206,7 @@ void run_summarise(struct run *r, enum run_end end) {
     m->n_parameters = tl_model_config_parameters(tl_model_config_of(r->trainer->model)); /* of all ranks */
     m->n_trained = r->n_trained;
     m->floor = r->source.is_builtin ? tl_corpus_floor() * r->bytes_per_token : NAN;
-    const json_t *memory = json_object_get(r->kinds.kind[KIND_STEP].ledger, "memory");
+    const json_t *memory = json_object_get(r->kinds.kind[kinds_largest(&r->kinds)].ledger, "memory");
     const json_t *by = json_object_get(memory, "peak_by_purpose");
     const char *peak = json_string_value(json_object_get(memory, "peak_bytes"));
     m->peak_bytes = peak ? strtoull(peak, NULL, 10) : 0;
