@@ -14,13 +14,11 @@ ARG CUDA=0
 RUN apt-get update
 WORKDIR /src
 COPY scripts/install-deps scripts/
-RUN scripts/install-deps && apt-get install -y --no-install-recommends python3-dev
+RUN scripts/install-deps && apt-get install -y --no-install-recommends python3-dev python3-numpy
 COPY . .
 RUN make -j"$(nproc)" CUDA=${CUDA} && make CUDA=${CUDA} DESTDIR=/staged PREFIX=/usr/local install && \
-    make CUDA=${CUDA} python && install -d /staged/usr/local/lib/python3/dist-packages && \
-    cp -r python/tally /staged/usr/local/lib/python3/dist-packages/ && \
-    install -m 755 build/python/_native.abi3.so /staged/usr/local/lib/python3/dist-packages/tally/ && \
-    install -m 644 include/tally.h /staged/usr/local/lib/python3/dist-packages/tally/
+    make CUDA=${CUDA} python && \
+    python3 tools/python_wheel.py --install /staged/usr/local/lib/python3/dist-packages build
 
 FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends \

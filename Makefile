@@ -43,6 +43,9 @@
 #:                       shows any: the default) or all (7.5 to 12.x, for a build that travels; one takes a seventh of
 #:                       the time). `make install` and later builds keep the choice, in build/cuda.mk
 #: NVCC=, CUDA_HOME=     where CUDA is (default: nvcc on PATH, else /usr/local/cuda); CUDNN_HOME= if cuDNN is elsewhere
+#: RPATH=0               no run paths in what is linked, for a distribution: the loader finds every library by itself
+#: PLUGINDIR=            where plugins are installed (default: LIBDIR)
+#: MPIS="openmpi"        the MPI libraries to make plugins for (default: those that are installed)
 #: CFLAGS=, LDFLAGS=     your own compiler and linker options; PKG_CONFIG_PATH is respected
 #: V=1                   show whole commands
 #
@@ -65,6 +68,8 @@ BUILD      ?= build
 PREFIX     ?= /usr/local
 BINDIR     ?= $(PREFIX)/bin
 LIBDIR     ?= $(PREFIX)/lib
+PLUGINDIR  ?= $(LIBDIR)
+RPATH      ?= 1
 INCLUDEDIR ?= $(PREFIX)/include
 DOCDIR     ?= $(PREFIX)/share/doc/tally
 MANDIR     ?= $(PREFIX)/share/man
@@ -257,7 +262,7 @@ endif
 BLAS_CFLAGS += -DTALLY_BLAS_$(if $(filter blis,$(BLAS)),BLIS,OPENBLAS)=1
 NEEDED      := jansson libpcre2-8 zlib libzstd
 LIBS        := $(shell $(pkg) --libs $(NEEDED)) $(BLAS_LIBS)
-rpaths       = $(sort $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(1))))
+rpaths       = $(if $(call on,RPATH),$(sort $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(1)))))
 LINK_LIBS   := $(LIBS) $(call rpaths,$(LIBS)) -fopenmp -lm -ldl -lpthread
 ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,$(NEEDED)) \
                $(BLAS_CFLAGS)
@@ -272,7 +277,9 @@ CMOCKA_LIBS = $(or $(shell $(pkg) --libs cmocka 2>/dev/null),$(error The library
 endif
 
 # The plugin is opened by name; $ORIGIN lets the loader find it beside the library, the program, or one folder up.
-ORIGIN     = -Wl,-rpath,'$$ORIGIN$(1)'
+ORIGIN     = $(if $(call on,RPATH),-Wl$(comma)-rpath$(comma)'$$ORIGIN$(1)')
+# A folder of their own is named, since the loader does not search it otherwise.
+PLUGINS    = $(if $(filter-out $(LIBDIR),$(PLUGINDIR)),-Wl$(comma)-rpath$(comma)$(PLUGINDIR))
 
 # ---------------------------------------------------------------------------------------------------------------- CUDA
 
@@ -382,7 +389,7 @@ $(BUILD)/tally.o: $(BUILD)/core.o $(call objects,$(filter-out $(CORE_SRC),$(LIB_
 	$(call say,JOIN,$@)$(CC) -r -nostdlib -o $@ $^
 
 $(BUILD)/libtally.so.$(VERSION): $(BUILD)/tally.o
-	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,$(SONAME) $(LINKSAFE) $(call ORIGIN,) -o $@ $< \
+	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,$(SONAME) $(LINKSAFE) $(call ORIGIN,) $(PLUGINS) -o $@ $< \
 	    $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
 
 $(BUILD)/libtally.so: $(BUILD)/libtally.so.$(VERSION)
@@ -392,8 +399,8 @@ $(BUILD)/libtally.a: $(BUILD)/tally.o
 	$(call say,AR,$@)$(OBJCOPY) --localize-hidden $< $(BUILD)/libtally.o && rm -f $@ && $(AR) rcs $@ $(BUILD)/libtally.o
 
 $(BUILD)/tally: $(call objects,$(CLI_SRC)) $(BUILD)/tally.o
-	$(call say,LINK,$@)$(CC) $(LINKSAFE) $(call ORIGIN,) $(call ORIGIN,/../lib) -o $@ $^ $(SANLINK) $(LDFLAGS) \
-	    $(LINK_LIBS) $(WATCH_LIBS)
+	$(call say,LINK,$@)$(CC) $(LINKSAFE) $(call ORIGIN,) $(call ORIGIN,/../lib) $(PLUGINS) -o $@ $^ $(SANLINK) \
+	    $(LDFLAGS) $(LINK_LIBS) $(WATCH_LIBS)
 
 $(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.c.o $(call objects,$(SUPPORT_SRC)) $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) \
@@ -417,7 +424,7 @@ mpi: $(MPIS:%=$(BUILD)/libtally_%.so)
 $(MPIS:%=$(BUILD)/libtally_%.so): $(BUILD)/libtally_%.so: \
   $(MPI_SRC) src/comm/comm.h src/tensor/device.h include/tally.h $(BUILD)/flags
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) -shared $(ALL_CFLAGS) -Wno-unknown-warning-option \
-	    -Wno-stringop-overflow $(call cflags,$(MPI_$*)) -o $@ $< $(SANLINK) \
+	    -Wno-stringop-overflow $(call cflags,$(MPI_$*)) $(LINKSAFE) -o $@ $< $(SANLINK) $(LDFLAGS) \
 	    $(shell $(pkg) --libs $(MPI_$*))
 
 # One C function per function of tally.h, for Python's stable interface: the same file serves every Python from 3.10 on.
@@ -638,8 +645,8 @@ $(BUILD)/tally-config.cmake: FORCE
 CMAKEDIR  = $(LIBDIR)/cmake/tally
 DOCS     := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/pictures/*)
 INSTALLED = $(BINDIR)/tally $(INCLUDEDIR)/tally.h $(LIBDIR)/libtally.so $(LIBDIR)/$(SONAME) \
-            $(LIBDIR)/libtally.so.$(VERSION) $(LIBDIR)/libtally.a $(LIBDIR)/libtally_cuda.so \
-            $(LIBDIR)/libtally_openmpi.so $(LIBDIR)/libtally_mpich.so $(LIBDIR)/pkgconfig/tally.pc \
+            $(LIBDIR)/libtally.so.$(VERSION) $(LIBDIR)/libtally.a $(PLUGINDIR)/libtally_cuda.so \
+            $(PLUGINDIR)/libtally_openmpi.so $(PLUGINDIR)/libtally_mpich.so $(LIBDIR)/pkgconfig/tally.pc \
             $(CMAKEDIR)/tally-config.cmake $(CMAKEDIR)/tally-config-version.cmake \
             $(DOCDIR)/planner.html $(DOCS:%=$(DOCDIR)/%) $(BASHDIR)/tally $(ZSHDIR)/_tally $(FISHDIR)/tally.fish
 
@@ -650,7 +657,8 @@ $(BUILD)/man/tally.1: $(BUILD)/tally
 	    for shell in bash zsh fish; do $< completion $$shell >$(BUILD)/man/completion.$$shell || exit 1; done
 
 install: all $(BUILD)/tally-config.cmake $(if $(CLI_SRC),$(BUILD)/man/tally.1)
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) $(DOCDIR)/docs/pictures)
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig $(PLUGINDIR) $(CMAKEDIR) \
+	    $(DOCDIR)/docs/pictures)
 	$(INSTALL) -m 644 include/tally.h $(DESTDIR)$(INCLUDEDIR)/
 	$(INSTALL) -m 755 $(BUILD)/libtally.so.$(VERSION) $(DESTDIR)$(LIBDIR)/
 	ln -sf libtally.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -664,8 +672,8 @@ install: all $(BUILD)/tally-config.cmake $(if $(CLI_SRC),$(BUILD)/man/tally.1)
 	$(if $(CLI_SRC),$(INSTALL) -D -m 644 $(BUILD)/man/completion.bash $(DESTDIR)$(BASHDIR)/tally)
 	$(if $(CLI_SRC),$(INSTALL) -D -m 644 $(BUILD)/man/completion.zsh $(DESTDIR)$(ZSHDIR)/_tally)
 	$(if $(CLI_SRC),$(INSTALL) -D -m 644 $(BUILD)/man/completion.fish $(DESTDIR)$(FISHDIR)/tally.fish)
-	$(if $(NO_CUDA),,$(INSTALL) -m 755 $(BUILD)/libtally_cuda.so $(DESTDIR)$(LIBDIR)/)
-	$(if $(MPIS),$(INSTALL) -m 755 $(MPIS:%=$(BUILD)/libtally_%.so) $(DESTDIR)$(LIBDIR)/)
+	$(if $(NO_CUDA),,$(INSTALL) -m 755 $(BUILD)/libtally_cuda.so $(DESTDIR)$(PLUGINDIR)/)
+	$(if $(MPIS),$(INSTALL) -m 755 $(MPIS:%=$(BUILD)/libtally_%.so) $(DESTDIR)$(PLUGINDIR)/)
 	$(if $(wildcard $(BUILD)/planner.html),$(INSTALL) -D -m 644 $(BUILD)/planner.html $(DESTDIR)$(DOCDIR)/planner.html)
 	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig 2>/dev/null || true
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Packs the Python package: what `pip install .` and `make wheel` call (PEP 517; PEP 660 for `pip install -e .`).
 
-    python3 tools/python_wheel.py FOLDER        a wheel in FOLDER
+    python3 tools/python_wheel.py FOLDER                 a wheel in FOLDER
+    python3 tools/python_wheel.py --install FOLDER BUILD the package alone, for a system whose library is installed,
+                                                         into FOLDER, with the binding that `make python` built in BUILD
 
-make builds the library and the compiled binding in their own folder, build/wheel. The wheel holds the package, tally.h,
-the library and every shared library that it needs except those of the C library, so that it runs without a compiler and
--dev packages. Without Python.h the binding is left out; the package then uses ctypes.
+make builds the library, the program and the compiled binding in their own folder, build/wheel. The wheel holds the
+package, tally.h, the library, the program and every shared library that they need except those of the C library, so
+that it runs without a compiler and -dev packages. Without Python.h the binding is left out; the package then uses
+ctypes.
 
 Settings, given to pip as -C name=value: cuda=1 (the plugin too; it needs CUDA's own libraries where it runs),
 blas=openblas|blis, jobs=4. CC, CFLAGS and LDFLAGS are taken from the environment. The wheel is reproducible: the same
@@ -33,8 +36,8 @@ BUILD = "build/wheel"
 # Part of every Linux with glibc, and closely tied to it: these must be the system's own.
 SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux.*|libc|libm|libdl|libpthread|librt|libutil|libresolv|libgcc_s|"
                     r"libstdc\+\+)\.so")
-SOURCES = ["LICENSE", "Makefile", "README.md", "pyproject.toml", "bench", "docs", "examples", "include", "python",
-           "scripts", "src", "tests", "tools"]
+SOURCES = ["CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "bench", "debian", "docs", "examples",
+           "include", "python", "scripts", "src", "tests", "tools", "wasm"]
 LEFT_OUT = {"__pycache__", ".pytest_cache"}
 
 
@@ -78,18 +81,19 @@ def travelling():
             "LDFLAGS": os.environ.get("LDFLAGS", "") + " -Wl,--disable-new-dtags"}
 
 
-def needed_libraries(library):
-    """Path of each shared library that has to travel with `library`, by the name it is asked for."""
+def needed_libraries(*files):
+    """Path of each shared library that has to travel with `files`, by the name it is asked for."""
     found = {}
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    text = subprocess.run(["ldd", str(library)], check=True, capture_output=True, text=True, env=environment).stdout
-    for line in text.splitlines():
-        name, arrow, rest = line.strip().partition(" => ")
-        if not arrow or SYSTEM.match(Path(name).name):
-            continue
-        if rest.startswith("not found"):
-            raise SystemExit(f"{library} needs {name}, which is not here")
-        found[name] = Path(rest.rpartition(" (")[0]).resolve()
+    for file in files:
+        text = subprocess.run(["ldd", str(file)], check=True, capture_output=True, text=True, env=environment).stdout
+        for line in text.splitlines():
+            name, arrow, rest = line.strip().partition(" => ")
+            if not arrow or SYSTEM.match(Path(name).name):
+                continue
+            if rest.startswith("not found"):
+                raise SystemExit(f"{file} needs {name}, which is not here")
+            found[name] = Path(rest.rpartition(" (")[0]).resolve()
     return dict(sorted(found.items()))
 
 
@@ -144,7 +148,8 @@ class Wheel:
 def info_files(tag):
     pure = "true" if tag == "py3-none-any" else "false"
     wheel = f"Wheel-Version: 1.0\nGenerator: tally\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
-    return {"METADATA": metadata(), "WHEEL": wheel.encode(), "licenses/LICENSE": (ROOT / "LICENSE").read_bytes()}
+    return {"METADATA": metadata(), "WHEEL": wheel.encode(), "licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
+            "entry_points.txt": b"[console_scripts]\ntally = tally.__main__:main\n"}
 
 
 def tag():
@@ -177,8 +182,9 @@ def wanted(settings, name):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     settings = config_settings or {}
     plugin = wanted(settings, "cuda")
-    library, binding = "libtally.so", "python/_native.abi3.so"
-    make(BUILD, settings, [library, *[binding] * has_python_headers(), *["libtally_cuda.so"] * plugin], travelling())
+    library, program, binding = "libtally.so", "tally", "python/_native.abi3.so"
+    made = [library, program, *[binding] * has_python_headers(), *["libtally_cuda.so"] * plugin]
+    make(BUILD, settings, made, travelling())
     built = ROOT / BUILD
     wheel = Wheel(wheel_directory, tag())
     for name, path in package_files():
@@ -188,10 +194,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     wheel.add("tally/tally.h", (ROOT / "include/tally.h").read_bytes())
     if has_python_headers():
         wheel.add("tally/_native.abi3.so", (built / binding).read_bytes(), 0o755)
+    wheel.add("tally/bin/tally", (built / program).read_bytes(), 0o755)
     wheel.add("tally/lib/libtally.so", (built / library).read_bytes(), 0o755)  # under one name: wheels have no links
     if plugin:
         wheel.add("tally/lib/libtally_cuda.so", (built / "libtally_cuda.so").read_bytes(), 0o755)
-    for name, path in needed_libraries(built / library).items():
+    for name, path in needed_libraries(built / library, built / program).items():
         wheel.add(f"tally/lib/{name}", path.read_bytes(), 0o755)
         text = licence_of(path)
         if text:
@@ -199,10 +206,24 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return wheel.close()
 
 
+def install(folder, built):
+    """The package in a folder of Python's, without the libraries: it opens the system's. What installs it keeps the
+    list of its files."""
+    folder, built = Path(folder), ROOT / built
+    files = {name: path.read_bytes() for name, path in package_files()}
+    files.update(stub_files(built / "libtally.so"))
+    files["tally/tally.h"] = (ROOT / "include/tally.h").read_bytes()
+    files["tally/_native.abi3.so"] = (built / "python/_native.abi3.so").read_bytes()
+    files[f"{NAME}-{version()}.dist-info/METADATA"] = metadata()
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     """Points at this tree, whose library is built in build/ as `make` would."""
     settings = config_settings or {}
-    make("build", settings, ["libtally.so", *["python/_native.abi3.so"] * has_python_headers()], {})
+    make("build", settings, ["libtally.so", "tally", *["python/_native.abi3.so"] * has_python_headers()], {})
     wheel = Wheel(wheel_directory, "py3-none-any")
     wheel.add(f"_{NAME}_editable.pth", f"{ROOT / 'python'}\n".encode())
     return wheel.close()
@@ -252,6 +273,8 @@ def add_source(tar, name, data, mode):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 4 and sys.argv[1] == "--install":
+        raise SystemExit(install(*sys.argv[2:]))
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
     os.makedirs(sys.argv[1], exist_ok=True)

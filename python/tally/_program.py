@@ -15,11 +15,19 @@ def path():
     """The program: beside the library, in the package, in the source tree, or on the PATH."""
     places = [Path(_library.path).resolve().parent / "tally", _PACKAGE / "bin" / "tally",
               _PACKAGE.parents[1] / "build" / "tally"]
-    found = next((str(p) for p in places if p.is_file() and os.access(p, os.X_OK)), None) or shutil.which("tally")
+    found = next((str(p) for p in places if p.is_file() and os.access(p, os.X_OK)), None) or _on_the_path()
     if found is None:
         raise FileNotFoundError("the program `tally` is not there: run `make` in the source tree, or put it on the "
                                 "PATH")
     return found
+
+
+def _on_the_path():
+    """The script that pip makes for `tally` calls this package, and is not the program: it would start itself."""
+    found = shutil.which("tally")
+    if found is not None:
+        with open(found, "rb") as file:
+            return found if file.read(4) == b"\x7fELF" else None
 
 
 def _words(name, value):
