@@ -19,6 +19,7 @@
 #include "train/checkpoint.h"
 #include "train/measure.h"
 #include "train/open.h"
+#include "step/noise.h"
 #include "step/ramp.h"
 #include "step/rounds.h"
 #include "step/price.h"
@@ -173,6 +174,18 @@ static void the_noise_scale_is_that_of_two_gradients(void **state) {
     expect_true(expected > 0);
     expect_true(fabs(summary.noise_scale / expected - 1) < 1e-5);
     base_end();
+}
+
+/* Estimates of |G|^2 and S with known means, of which the first has the wrong sign. */
+static void the_noise_scale_is_known_once_its_averages_are_positive(void **state) {
+    (void)state;
+    struct noise noise = {0};
+    noise_add(&noise, 5, 1, 1, 4); /* |G|^2 = (4 - 5) / 3, S = 4 / (3/4) */
+    expect_true(isnan(noise_scale(&noise)));
+    noise_add(&noise, 5, 2, 1, 4); /* 1 and 4: the means are 1/3 and 14/3 */
+    expect_true(fabs(noise_scale(&noise) - 14) < 1e-9);
+    for (int i = 0; i < 2000; i++) noise_add(&noise, 5, 2, 1, 4);
+    expect_true(fabs(noise_scale(&noise) - 4) < 1e-6);
 }
 
 /* Two steps of one micro-batch, two of two, two of three: in the order of a run that has one in every step. */
@@ -1415,6 +1428,7 @@ int main(void) {
         TEST(rolling_back_repeats_nothing),
         TEST(a_run_ends_early_when_it_does_not_improve),
         TEST(the_noise_scale_is_that_of_two_gradients),
+        TEST(the_noise_scale_is_known_once_its_averages_are_positive),
         TEST(batch_warmup_begins_with_few_micro_batches),
         TEST(sets_of_held_out_data_have_their_own_losses),
         TEST(a_run_that_never_began_may_be_given_other_settings),

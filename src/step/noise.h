@@ -5,14 +5,15 @@
  *     |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b)        S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B)
  *
  * Their ratio S / |G|^2 is the critical batch size in tokens: far below it, twice the batch needs half of the steps. A
- * step's estimates are noisy, and those of |G|^2 may be negative, so each is averaged over steps before the ratio. */
+ * step's estimates are noisy, and those of |G|^2 may be negative, so each is averaged over steps before the ratio. The
+ * first steps have equal weights: one estimate of the wrong sign does not outweigh those after it. */
 #ifndef STEP_NOISE_H
 #define STEP_NOISE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NOISE_DECAY 0.99 /* of both averages; the first step's begin them */
+#define NOISE_DECAY 0.99 /* of both averages; the first 100 steps have equal weights */
 
 struct noise {
     double square, trace; /* averages of |G|^2 and S */
