@@ -27,6 +27,8 @@
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
 #: make wheel            build/dist/tally-*.whl: the Python package with the library (without CUDA), as `pip install .`
 #:                       makes it
+#: make wheel-cuda       build/dist/tally_cuda-*.whl: the CUDA plugin for that wheel, for all GPU generations unless
+#:                       CUDA_ARCHS says otherwise
 #: make planner-page     build/planner.html: the planner as one page for a browser, through WebAssembly; needs Debian's
 #:                       emscripten and nodejs (scripts/install-deps --page). `make install` installs it if it is there
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` removes it
@@ -184,7 +186,7 @@ KERNEL_SRC := $(filter-out %/parallel.c,$(wildcard src/device/cpu/ops/*.c src/de
 # BLAS must be an OpenMP build: a second thread pool beside ours would fight it for the cores. Debian keeps each build
 # in a folder of its own and lets an "alternatives" link choose one, so name the OpenMP folder, when linking and in the
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
-ifneq ($(filter-out clean docs format help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean docs format help uninstall cuda-why wheel wheel-cuda,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
 # Libraries that are not installed may be unpacked under .deps/ARCH with dpkg -x.
 UNPACKED  := $(subst $(eval ) ,:,$(wildcard $(CURDIR)/.deps/*$(DEBLIB)/pkgconfig))
@@ -315,6 +317,7 @@ CUDA_CODES = $(patsubst 90,90a,$(CUDA_GENERATIONS))
 CUDA_INC   = $(addprefix -isystem ,$(sort $(CUDA_HOME)/include $(CUDNN_HOME)/include))
 CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) \
              -lcudart -lcublasLt -lcudnn -ldl
+CUDA_RPATHS ?= $(call rpaths,$(CUDA_LIBS))
 # Machine code for each generation, and PTX of the newest for future GPUs. --fmad=false: see -ffp-contract.
 NVCCFLAGS ?= -O3 -g
 NVCC_ALL   = -std=c++17 $(NVCCFLAGS) --fmad=false -Iinclude -Isrc $(CUDA_INC) \
@@ -336,8 +339,9 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel mpi cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run \
-    fuzz-programs soak soak-ranks soak-kills soak-machines sweep bench docs format install uninstall clean help FORCE
+.PHONY: all lib python wheel wheel-cuda mpi cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan \
+    fuzz fuzz-run fuzz-programs soak soak-ranks soak-kills soak-machines sweep bench docs format install uninstall \
+    clean help FORCE
 
 all: lib mpi $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -413,7 +417,7 @@ $(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(BUILD)/tally.o
 $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
 	$(call say,LINK,$@)echo '{ global: tally_cuda_*; local: *; };' >$(BUILD)/cuda.map && \
 	    $(CXX) -shared $(LINKSAFE) -Wl,--version-script=$(BUILD)/cuda.map -o $@ $^ $(CUDA_LIBS) \
-	    $(call rpaths,$(CUDA_LIBS))
+	    $(CUDA_RPATHS)
 
 # The packages that pkg-config knows them by: Open MPI's and MPICH's.
 MPI_openmpi := ompi-c
@@ -440,6 +444,8 @@ $(BUILD)/python/_native.abi3.so: $(BUILD)/python/_native_all.c
 # Builds in build/wheel, with the flags of a library that travels.
 wheel:
 	@$(PYTHON) tools/python_wheel.py $(BUILD)/dist
+wheel-cuda:
+	@$(PYTHON) tools/python_wheel.py --cuda $(BUILD)/dist
 
 # --------------------------------------------------------------------------------------------------- the planner's page
 

@@ -2,6 +2,8 @@
 """Packs the Python package: what `pip install .` and `make wheel` call (PEP 517; PEP 660 for `pip install -e .`).
 
     python3 tools/python_wheel.py FOLDER                 a wheel in FOLDER
+    python3 tools/python_wheel.py --bare FOLDER          the wheel without other libraries, for auditwheel to put in
+    python3 tools/python_wheel.py --cuda FOLDER          the wheel tally-cuda, the plugin alone, in FOLDER
     python3 tools/python_wheel.py --install FOLDER BUILD the package alone, for a system whose library is installed,
                                                          into FOLDER, with the binding that `make python` built in BUILD
 
@@ -38,6 +40,8 @@ SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux.*|libc|libm|libdl|libpthre
                     r"libstdc\+\+)\.so")
 SOURCES = ["CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "bench", "debian", "docs", "examples",
            "include", "python", "scripts", "src", "tests", "tools", "wasm"]
+# Where NVIDIA's wheels put the libraries that the plugin opens: CUDA 13 and 12, cuDNN, NCCL.
+NVIDIA_FOLDERS = ("cu13", "cuda_runtime", "cublas", "cudnn", "nccl")
 LEFT_OUT = {"__pycache__", ".pytest_cache"}
 
 
@@ -45,10 +49,10 @@ def version():
     return re.search(r'^#define TL_VERSION "(.*)"', (ROOT / "include/tally.h").read_text(), re.M).group(1)
 
 
-def metadata():
-    lines = ["Metadata-Version: 2.1", f"Name: {NAME}", f"Version: {version()}", f"Summary: {SUMMARY}", "License: MIT",
-             "License-File: LICENSE", "Requires-Python: >=3.10", "Requires-Dist: numpy>=1.24",
-             "Description-Content-Type: text/markdown", "", (ROOT / "README.md").read_text(encoding="utf-8")]
+def metadata(name=NAME, summary=SUMMARY, needs=("Requires-Dist: numpy>=1.24",), text=None):
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version()}", f"Summary: {summary}", "License: MIT",
+             "License-File: LICENSE", "Requires-Python: >=3.10", *needs, "Description-Content-Type: text/markdown", "",
+             text or (ROOT / "README.md").read_text(encoding="utf-8")]
     return "\n".join(lines).encode()
 
 
@@ -76,8 +80,11 @@ def make(folder, settings, targets, environment):
 def travelling():
     """Settings of make for a library that is installed elsewhere: no debug information unless CFLAGS says otherwise,
     and an RPATH instead of a RUNPATH. The loader searches an RPATH before LD_LIBRARY_PATH and for indirect dependencies
-    too, so that it finds the libraries in the wheel. The plugin is for all GPUs, not for those of this machine."""
+    too, so that it finds the libraries in the wheel. The plugin is for all GPUs, not for those of this machine. It has
+    a RUNPATH, so that LD_LIBRARY_PATH comes before NVIDIA's wheels, and these before the system's CUDA."""
+    nvidia = [f"$$ORIGIN/{up}/nvidia/{part}/lib" for up in ("..", "../..") for part in NVIDIA_FOLDERS]
     return {"CFLAGS": os.environ.get("CFLAGS", "-O2"), "CUDA_ARCHS": os.environ.get("CUDA_ARCHS", "all"),
+            "CUDA_RPATHS": " ".join(f"-Wl,--enable-new-dtags,-rpath,'{p}'" for p in [*nvidia, "/usr/local/cuda/lib64"]),
             "LDFLAGS": os.environ.get("LDFLAGS", "") + " -Wl,--disable-new-dtags"}
 
 
@@ -120,10 +127,11 @@ def epoch():
 class Wheel:
     """A wheel being written: add() files, then close()."""
 
-    def __init__(self, folder, tag):
-        self.info = f"{NAME}-{version()}.dist-info"
-        self.name = f"{NAME}-{version()}-{tag}.whl"
-        self.tag, self.records = tag, []
+    def __init__(self, folder, tag, project=NAME, files=None):
+        self.info = f"{project}-{version()}.dist-info"
+        self.name = f"{project}-{version()}-{tag}.whl"
+        self.info_files = files or info_files(tag)
+        self.records = []
         self.file = zipfile.ZipFile(Path(folder, self.name), "w", zipfile.ZIP_DEFLATED)
 
     def add(self, name, data, mode=0o644):
@@ -135,7 +143,7 @@ class Wheel:
         self.records.append(f"{name},sha256={digest},{len(data)}\n")
 
     def close(self):
-        for name, data in info_files(self.tag).items():
+        for name, data in self.info_files.items():
             self.add(f"{self.info}/{name}", data)
         self.records.append(f"{self.info}/RECORD,,\n")
         entry = zipfile.ZipInfo(f"{self.info}/RECORD", time.gmtime(epoch())[:6])
@@ -145,15 +153,19 @@ class Wheel:
         return self.name
 
 
-def info_files(tag):
+def wheel_files(tag, described):
     pure = "true" if tag == "py3-none-any" else "false"
     wheel = f"Wheel-Version: 1.0\nGenerator: tally\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
-    return {"METADATA": metadata(), "WHEEL": wheel.encode(), "licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
-            "entry_points.txt": b"[console_scripts]\ntally = tally.__main__:main\n"}
+    return {"METADATA": described, "WHEEL": wheel.encode(), "licenses/LICENSE": (ROOT / "LICENSE").read_bytes()}
 
 
-def tag():
-    kind = "cp310-abi3" if has_python_headers() else "py3-none"
+def info_files(tag):
+    script = b"[console_scripts]\ntally = tally.__main__:main\n"
+    return {**wheel_files(tag, metadata()), "entry_points.txt": script}
+
+
+def tag(kind=None):
+    kind = kind or ("cp310-abi3" if has_python_headers() else "py3-none")
     return f"{kind}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
 
@@ -199,10 +211,41 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     if plugin:
         wheel.add("tally/lib/libtally_cuda.so", (built / "libtally_cuda.so").read_bytes(), 0o755)
     for name, path in needed_libraries(built / library, built / program).items():
-        wheel.add(f"tally/lib/{name}", path.read_bytes(), 0o755)
+        if not wanted(settings, "bare"):
+            wheel.add(f"tally/lib/{name}", path.read_bytes(), 0o755)
         text = licence_of(path)
         if text:
             wheel.add(f"{wheel.info}/licenses/{name}.txt", text)
+    return wheel.close()
+
+
+def cuda_needs(plugin):
+    """The metadata's lines: tally of the same version, and, where `pip install tally-cuda[nvidia]` asks for them,
+    NVIDIA's wheels of the CUDA that the plugin was linked with."""
+    text = subprocess.run(["readelf", "-d", str(plugin)], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"\[libcudart\.so\.(\d+)\]", text)
+    if not found:
+        raise SystemExit(f"{plugin} is not linked with libcudart")
+    major = int(found[1])
+    suffix = "" if major >= 13 else f"-cu{major}"  # wheels of CUDA 13 have the plain names
+    parts = [*(f"nvidia-{part}{suffix}>={major},<{major + 1}" for part in ("cuda-runtime", "cublas")),
+             f"nvidia-cudnn-cu{major}>=9,<10", f"nvidia-nccl-cu{major}"]
+    return [f"Requires-Dist: {NAME}=={version()}", "Provides-Extra: nvidia",
+            *(f"Requires-Dist: {part}; extra == 'nvidia'" for part in parts)]
+
+
+def build_cuda_wheel(folder, settings=None, plugin=None):
+    """tally-cuda: the plugin, which tally finds beside its own package when it is asked for a GPU. It contains none of
+    NVIDIA's libraries. `plugin` is one that is built already."""
+    if plugin is None:
+        make(BUILD, settings or {}, ["libtally_cuda.so"], travelling())
+        plugin = ROOT / BUILD / "libtally_cuda.so"
+    text = (ROOT / "python" / "tally_cuda" / "__init__.py").read_text(encoding="utf-8")
+    kind = tag("py3-none")
+    described = metadata("tally-cuda", "The CUDA plugin of tally", cuda_needs(plugin), text.strip('"\n') + "\n")
+    wheel = Wheel(folder, kind, "tally_cuda", wheel_files(kind, described))
+    wheel.add("tally_cuda/__init__.py", text.encode())
+    wheel.add("tally_cuda/libtally_cuda.so", Path(plugin).read_bytes(), 0o755)
     return wheel.close()
 
 
@@ -275,7 +318,9 @@ def add_source(tar, name, data, mode):
 if __name__ == "__main__":
     if len(sys.argv) == 4 and sys.argv[1] == "--install":
         raise SystemExit(install(*sys.argv[2:]))
-    if len(sys.argv) != 2:
+    kind = sys.argv[1] if len(sys.argv) == 3 else None
+    if len(sys.argv) not in (2, 3) or kind not in (None, "--cuda", "--bare"):
         raise SystemExit(__doc__)
-    os.makedirs(sys.argv[1], exist_ok=True)
-    print(Path(sys.argv[1], build_wheel(sys.argv[1])))
+    to = sys.argv[-1]
+    os.makedirs(to, exist_ok=True)
+    print(Path(to, build_cuda_wheel(to) if kind == "--cuda" else build_wheel(to, {"bare": "1"} if kind else None)))

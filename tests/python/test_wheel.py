@@ -2,6 +2,7 @@
 import base64
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -113,6 +114,59 @@ def test_works_where_it_is_installed(wheel, environment):
         assert done.returncode == 0, done.stderr
         assert "libtally" in done.stdout and "libjansson" in done.stdout
         assert f"compiled binding: {binding == '' and python_wheel.has_python_headers()}" in done.stdout
+
+
+STUB = """
+#include <stdbool.h>
+#include <stdio.h>
+int cudart(void);
+const char *tally_cuda_version(void) { return VERSION; }
+int tally_cuda_count(void) { return cudart(); }
+bool tally_cuda_open(int index, void *device, char *error) { return false; }
+bool tally_cuda_card(int index, void *card, char *error) {
+    sprintf(error, "the stub has no card %d", index);
+    return false;
+}
+"""
+
+
+def cuda_wheel(folder, version):
+    """tally-cuda with a stub in place of the plugin, whose build takes long; and a stub of a library of NVIDIA's, of a
+    version that no machine has."""
+    def cc(text, name, *options):
+        (folder / "stub.c").write_text(text)
+        subprocess.run([os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-o", folder / name, folder / "stub.c",
+                        *options], check=True)
+    cc("int cudart(void) { return 0; }", "libcudart.so.99", "-Wl,-soname,libcudart.so.99")
+    paths = shlex.split(python_wheel.travelling()["CUDA_RPATHS"].replace("$$", "$"))
+    cc(STUB, "libtally_cuda.so", f'-DVERSION="{version}"', str(folder / "libcudart.so.99"), *paths)
+    return folder / python_wheel.build_cuda_wheel(folder, plugin=folder / "libtally_cuda.so")
+
+
+def test_the_cuda_wheel_is_found(wheel, environment, tmp_path):
+    """By the program and by the package; NVIDIA's libraries in the folder of NVIDIA's wheels are found from it."""
+    install(environment, str(wheel))
+    plugin = cuda_wheel(tmp_path, python_wheel.version())
+    with zipfile.ZipFile(plugin) as file:
+        info = f"tally_cuda-{python_wheel.version()}.dist-info"
+        assert set(file.namelist()) == {"tally_cuda/__init__.py", "tally_cuda/libtally_cuda.so",
+                                        *(f"{info}/{n}" for n in ("METADATA", "WHEEL", "licenses/LICENSE", "RECORD"))}
+        metadata = file.read(f"{info}/METADATA").decode()
+        assert f"Name: tally-cuda\nVersion: {python_wheel.version()}\n" in metadata and "-py3-none-" in plugin.name
+        assert f"Requires-Dist: tally=={python_wheel.version()}\n" in metadata
+        assert "Requires-Dist: nvidia-cublas>=99,<100; extra == 'nvidia'\n" in metadata
+    install(environment, str(plugin))
+    assert environment("-m", "pip", "check").returncode == 0
+    assert "(libcudart.so.99: cannot open" in environment("-m", "tally", "--version").stdout
+    site = Path(environment("-c", "import tally; print(tally.__path__[0])").stdout.strip()).parent
+    (site / "nvidia" / "cu13" / "lib").mkdir(parents=True)
+    shutil.copy(tmp_path / "libcudart.so.99", site / "nvidia" / "cu13" / "lib")
+    assert "the stub has no card 0" in environment("-m", "tally", "--version").stdout
+    assert "the stub has no card 1" in environment("-c", "import tally; tally.ones(2, device='cuda:1')").stderr
+    install(environment, str(cuda_wheel(tmp_path, "9.9")))
+    assert f"is of version 9.9 and this is {python_wheel.version()}" in environment("-m", "tally", "--version").stdout
+    assert environment("-m", "pip", "uninstall", "-y", "tally-cuda").returncode == 0
+    assert not (site / "tally_cuda").exists()
 
 
 def test_pip_builds_it(wheel, environment, tmp_path):

@@ -238,6 +238,7 @@ static void state_free(struct cuda_state *state) {
     free(state);
 }
 
+TL_API const char *tally_cuda_version(void);
 TL_API int tally_cuda_count(void);
 TL_API bool tally_cuda_card(int index, struct cuda_card *card, char *error);
 TL_API bool tally_cuda_open(int index, tl_device *device, char *error);
@@ -259,6 +260,8 @@ static bool count_devices(int *n_devices, char *error) {
     if (driver) dlclose(driver);
     return false;
 }
+
+const char *tally_cuda_version(void) { return TL_VERSION; }
 
 int tally_cuda_count(void) {
     char error[CUDA_ERROR_BYTES];

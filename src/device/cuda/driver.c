@@ -1,6 +1,7 @@
 /* driver.c: opening a GPU. The kernels are in a separate library, libtally_cuda.so, which is loaded on first use, so
  * that the same program runs with and without a GPU. This file is part of libtally. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "base/plugin.h"
@@ -13,14 +14,27 @@ static bool symbol_find(void *plugin, const char *name, void *function, size_t b
     return false;
 }
 
+/* The plugin and the library share structs, so that both must be of one version. */
+static bool is_same_version(void *plugin, char *error) {
+    cuda_version_fn version;
+    if (!symbol_find(plugin, CUDA_VERSION_OF, &version, sizeof version, error)) return false;
+    if (strcmp(version(), TL_VERSION) == 0) return true;
+    snprintf(error, 400, "libtally_cuda.so is of version %.40s and this is %s: install both of one version", version(),
+             TL_VERSION);
+    return false;
+}
+
 /* Called with the lock of devices held: one thread at a time. */
 static void *plugin_of(char *error) {
     static void *plugin;
     char why[280] = "";
     if (!plugin) plugin = plugin_load("cuda", false, why, sizeof why);
     if (!plugin)
-        snprintf(error, 400, "libtally_cuda.so is not there or does not load (%s); build it with `make cuda`", why);
-    return plugin;
+        snprintf(error, 400,
+                 "libtally_cuda.so is not there or does not load (%s); build it with `make cuda`, or install the wheel "
+                 "tally-cuda",
+                 why);
+    return plugin && is_same_version(plugin, error) ? plugin : NULL;
 }
 
 static bool plugin_open(cuda_card_fn *card, cuda_open_fn *open, char *error) {

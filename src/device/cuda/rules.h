@@ -34,7 +34,9 @@ bool cuda_card_can_be(const struct cuda_card *card, const struct target *target,
  * fills `device`, whose target is set. False: why is in `error` (200 bytes). */
 typedef bool (*cuda_card_fn)(int index, struct cuda_card *card, char *error);
 typedef bool (*cuda_open_fn)(int index, tl_device *device, char *error);
-typedef int (*cuda_count_fn)(void); /* cards; 0: none, or not known */
+typedef int (*cuda_count_fn)(void);           /* cards; 0: none, or not known */
+typedef const char *(*cuda_version_fn)(void); /* TL_VERSION of its sources: the library opens no other */
+#define CUDA_VERSION_OF "tally_cuda_version"
 #define CUDA_COUNT "tally_cuda_count"
 #define CUDA_CARD "tally_cuda_card"
 #define CUDA_OPEN "tally_cuda_open"
