@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import tally
 from tally_c import TallyError, tl
 from test_optim_c import assert_near_path, options_of, optimizer_of, states_of
 from test_torch_ops import normal
@@ -267,6 +268,46 @@ def test_one_step_of_schedule_free_by_itself():
     theirs.step(torch.from_numpy(g), 2.5e-3)
     for mine, reference in ((ours, theirs.values()), (z, theirs.state("z")), (v, theirs.state("exp_avg_sq"))):
         np.testing.assert_allclose(mine.numpy(), reference, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name,relative", [("float64", 1e-11), ("float32", 2e-5)])
+@pytest.mark.parametrize("options", [{}, dict(weight_decay=0.1, warmup_steps=20), dict(r=1.0, betas=(0.8, 0.95)),
+                                     dict(weight_lr_power=0.0, lr=0.01, eps=1e-3)])
+def test_the_class_of_schedule_free_is_the_packages(name, relative, options):
+    """200 steps, with an evaluation and a saved state on the way."""
+    package = pytest.importorskip("schedulefree")
+    rng = np.random.default_rng(13)
+    start = [normal(rng, 7, 5).astype(name), normal(rng, 6).astype(name)]
+    ours = [tally.nn.Parameter(tally.from_numpy(x.copy())) for x in start]
+    theirs = [torch.nn.Parameter(torch.from_numpy(x.copy())) for x in start]
+    mine, reference = tally.optim.AdamWScheduleFree(ours, **options), package.AdamWScheduleFree(theirs, **options)
+    with pytest.raises(RuntimeError, match="train mode"):
+        mine.step()
+    for step in range(200):
+        mine.train(), reference.train()
+        for p, q in zip(ours, theirs):
+            grad = normal(rng, *q.shape).astype(name)
+            p.grad, q.grad = tally.from_numpy(grad), torch.from_numpy(grad.copy())
+        mine.step(), reference.step()
+        if step % 50 == 49:  # the model is the average, and training goes on
+            mine.eval(), reference.eval()
+            saved = mine.state_dict()
+            mine = tally.optim.AdamWScheduleFree(ours, **options)
+            mine.load_state_dict(saved)
+        for p, q in zip(ours, theirs):
+            np.testing.assert_allclose(p.detach().numpy(), q.detach().numpy(), rtol=relative, atol=relative,
+                                       err_msg=f"step {step}")
+    with tally.ledger() as bill:
+        mine.train()
+        for p in ours:
+            p.grad = p.detach().clone()
+        mine.step()
+    assert sum(row["calls"] for row in bill.rows if row["op"] == "schedule_free") == 2  # one op for each parameter
+    group = {k: v for k, v in mine.param_groups[0].items() if k not in ("params", "maximize", "foreach")}
+    reference.train()
+    reference.step()
+    assert group == {k: pytest.approx(v) for k, v in reference.param_groups[0].items() if k in group}
+    assert set(group) == set(reference.param_groups[0]) - {"params", "foreach"}
 
 
 # ---- The average of weights

@@ -1,6 +1,7 @@
 """torch.optim: optimizers over the library's fused updates, and schedules of the learning rate."""
 import ctypes
 
+from .._grad import no_grad
 from .._library import lib, structs
 from . import lr_scheduler  # noqa: F401
 from .optimizer import Fused, Optimizer, check, refuse_differentiable, zeros_for
@@ -156,6 +157,64 @@ class Lion(Fused):
         lib.tl_lion_(p, grad, state["exp_avg"], ctypes.addressof(options))
 
 
+class AdamWScheduleFree(Fused):
+    """d = g / (sqrt(v) + eps) + weight_decay y; z -= lr d; x is the mean of all z, y = beta1 x + (1 - beta1) z
+
+    Schedule-free AdamW of the package schedulefree, with its options and its groups. Between train() and eval()
+    parameters are y, at which gradients are taken; after eval() they are x, the model."""
+
+    def __init__(self, params, lr=0.0025, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, warmup_steps=0, r=0.0,
+                 weight_lr_power=2.0, foreach=None):
+        check(lr >= 0.0, f"Invalid learning rate: {lr}")
+        check(eps >= 0.0, f"Invalid epsilon value: {eps}")
+        check(0.0 < betas[0] < 1.0, f"Invalid beta parameter at index 0: {betas[0]}")
+        check(0.0 <= betas[1] < 1.0, f"Invalid beta parameter at index 1: {betas[1]}")
+        check(weight_decay >= 0.0, f"Invalid weight_decay value: {weight_decay}")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, r=r, k=0, warmup_steps=warmup_steps,
+                                      train_mode=False, weight_sum=0.0, lr_max=-1.0, scheduled_lr=0.0,
+                                      weight_lr_power=weight_lr_power, weight_decay=weight_decay, foreach=foreach,
+                                      maximize=False))
+
+    def _move(self, is_training, share):
+        with no_grad():
+            for group in self.param_groups:
+                for p in group["params"] if group["train_mode"] != is_training else ():
+                    z = self.state[p].get("z") if p in self.state else None
+                    if z is not None:
+                        lib.tl_copy_(p, p.detach().to(z.dtype).lerp(z, share(group["betas"][0])))
+                group["train_mode"] = is_training
+
+    def train(self):
+        """Parameters become y, with which the next step needs its gradients."""
+        self._move(True, lambda beta1: 1 - beta1)
+
+    def eval(self):
+        """Parameters become x, the average: evaluate and save these."""
+        self._move(False, lambda beta1: 1 - 1 / beta1)
+
+    def _begin(self, group):
+        if not group["train_mode"]:
+            raise RuntimeError("Optimizer was not in train mode when step is called. Please insert .train() and "
+                               ".eval() calls on the optimizer.")
+        k = group["k"]
+        lr = float(group["lr"]) * ((k + 1) / group["warmup_steps"] if k < group["warmup_steps"] else 1.0)
+        group.update(k=k + 1, scheduled_lr=lr, lr_max=max(lr, group["lr_max"]))
+        weight = (k + 1) ** group["r"] * group["lr_max"] ** group["weight_lr_power"]
+        group["weight_sum"] += weight
+        self._share = weight / group["weight_sum"] if group["weight_sum"] else 0.0
+
+    def _update(self, p, grad, states, group):
+        state = states[p]
+        if not state:
+            state.update(z=zeros_for(p), exp_avg_sq=zeros_for(p))
+            lib.tl_copy_(state["z"], p)
+        beta1, beta2 = group["betas"]
+        options = _options("tl_schedule_free_options", lr=group["scheduled_lr"], beta1=float(beta1),
+                           beta2=float(beta2), eps=group["eps"], weight_decay=group["weight_decay"],
+                           share=self._share, step=group["k"])
+        lib.tl_schedule_free_(p, grad, state["z"], state["exp_avg_sq"], ctypes.addressof(options))
+
+
 class Muon(Fused):
     """p = p (1 - lr weight_decay) - lr' NewtonSchulz(momentum), for matrices; torch.optim.Muon"""
 
@@ -187,7 +246,8 @@ class Muon(Fused):
 
 
 _COMPOSED = ["ASGD", "Adadelta", "Adafactor", "Adamax", "LBFGS", "NAdam", "RAdam", "Rprop"]  # imported when asked for
-__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Muon", "Optimizer", "RMSprop", "SGD", "lr_scheduler", *_COMPOSED]
+__all__ = ["Adagrad", "Adam", "AdamW", "AdamWScheduleFree", "Lion", "Muon", "Optimizer", "RMSprop", "SGD",
+           "lr_scheduler", *_COMPOSED]
 
 
 def __getattr__(name):

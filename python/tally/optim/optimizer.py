@@ -211,6 +211,9 @@ class Fused(Optimizer):
     def _update(self, p, grad, state, group):
         raise NotImplementedError
 
+    def _begin(self, group):
+        """Called before a group's parameters are updated."""
+
     def step(self, closure=None):
         """One update of every parameter that has a gradient. closure recomputes the loss."""
         loss = None
@@ -219,6 +222,7 @@ class Fused(Optimizer):
                 loss = closure()
         with no_grad():
             for group in self.param_groups:
+                self._begin(group)
                 for p in group["params"]:
                     grad = lib.tl_grad_of(p)
                     if grad is not None:
