@@ -570,10 +570,14 @@ static void stage_take(struct pipeline *pipe, const struct layout *l, int rank, 
     if (work->steps.roofline_s > to->steps.roofline_s || !to->is_known) *to = *work;
 }
 
-/* One of each class, and of the stages of pp between the first and the last the one with the fewest layers. */
-static int ranks_priced(const struct layout *l, bool is_even, int ranks[LAYOUT_CLASSES + 1]) {
-    int n = layout_classes(l, is_even, ranks);
-    if (l->pp > 2) ranks[n++] = (int)((l->pp - 2) * l->tp * l->cp * l->dp);
+/* One of each class, and of the stages of pp between the first and the last the one with the fewest layers. From
+ * zero2 on, also the second stage, for its bytes: its gradients may be exchanged while its last products still run,
+ * which the embedding's gradient prevents on the first stage. Later stages have fewer micro-batches under way. */
+enum { RANKS_PRICED = LAYOUT_CLASSES + 2 };
+static int ranks_priced(const struct layout *l, bool is_even, int ranks[RANKS_PRICED]) {
+    int n = layout_classes(l, is_even, ranks), stage = (int)(l->tp * l->cp * l->dp);
+    if (l->pp > 2) ranks[n++] = (int)(l->pp - 2) * stage;
+    if (l->pp > 3 && l->shard >= SHARD_ZERO2) ranks[n++] = stage;
     return n;
 }
 
@@ -596,7 +600,7 @@ bool layout_refine(struct layout_estimate *e, const struct settings *s, const st
     } *own = memory_new(sizeof *own);
     tl_model_config config;
     char weights[SETTING_TEXT];
-    int ranks[LAYOUT_CLASSES + 1];
+    int ranks[RANKS_PRICED];
     double sent = 0;
     struct layout_work work = {0};
     struct pipeline pipe = pipeline_of(l, &work, s->accum);
@@ -613,7 +617,8 @@ bool layout_refine(struct layout_estimate *e, const struct settings *s, const st
         if (i == 0 || p->reserved_bytes > e->total_bytes) held_take(e, p);
         sent = fmax(sent, sent_by(p));
         work = work_find(p, &target->speed);
-        stage_take(&pipe, l, ranks[i], &work);
+        const bool is_second = l->pp > 3 && ranks[i] == l->tp * l->cp * l->dp;
+        if (!is_second) stage_take(&pipe, l, ranks[i], &work);
         price_free(p);
     }
     if (ok && !is_refused) {
