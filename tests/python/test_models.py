@@ -318,6 +318,38 @@ def test_losses_of_routers_are_transformers(name, tmp_path):
                                    err_msg=key)
 
 
+@pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v3", "llama4", "llama4 of experts alone"])
+def test_losses_of_routers_that_transformers_has_no_loss_of(name, tmp_path):
+    """E sum f p, of the choices that their routers make, and the z-loss: the formulas in docs/training.md, written out
+    over the logits of transformers' own routers."""
+    theirs, seen = make_theirs(name), []
+    for module in theirs.modules():
+        if type(module).__name__.endswith("Router"):
+            module.register_forward_hook(lambda m, _, out: seen.append(
+                (out[1], out[1].topk(m.top_k)[1]) if len(out) == 2 else (out[0], out[2])))
+        if hasattr(module, "e_score_correction_bias"):  # chosen are others than the likeliest
+            module.e_score_correction_bias.copy_(torch.linspace(-0.3, 0.3, len(module.e_score_correction_bias)))
+    theirs.save_pretrained(tmp_path)
+    ours, ids, targets = Model(tmp_path), tokens(), tokens(1)
+    logits = theirs(torch.from_numpy(ids)).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten())
+    routers, choices = (torch.cat([x.flatten(0, -2) for x in part]) for part in zip(*seen))
+    n_experts = routers.shape[-1]
+    f = torch.nn.functional.one_hot(choices, n_experts).float().mean(0).sum(0)  # k shares of choices
+    balance = n_experts * (f * routers.softmax(-1).mean(0)).sum()
+    want = loss + 0.5 * balance + 0.25 * routers.logsumexp(-1).square().mean()
+    want.backward()
+    tl.model_set_router_losses(ours.module, 0.5, 0.25)
+    our_loss = tl.model_loss(ours.module, tl.tensor(ids), tl.tensor(targets))
+    tl.backward(our_loss, None, 0)
+    assert our_loss.numpy() == pytest.approx(want.item(), rel=1e-5)
+    assert abs(want.item() - loss.item()) > 0.1 and not torch.allclose(f, f.mean())
+    found = gradients(ours, theirs)
+    for key, p in theirs.named_parameters():
+        np.testing.assert_allclose(found[key], p.grad.numpy(), rtol=1e-4, atol=1e-4 * p.grad.abs().max().item(),
+                                   err_msg=key)
+
+
 def test_experts_may_come_in_any_order(tmp_path):
     """Sums are over a token's choices, by probability: other numbers for the experts change nothing."""
     theirs = make_theirs("olmoe")
