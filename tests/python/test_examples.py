@@ -1,6 +1,8 @@
-"""The programs of examples/python run, learn, and are right where they say something that can be checked."""
+"""The programs of examples/python run, learn, and are right where they say something that can be checked.
+tests/installed/run has those of examples/*.c."""
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +23,37 @@ def example(name):
     return module
 
 
+PRINTS = ["einops_attention", "gradients", "price_first", "save_and_resume", "tensor_views"]
+OTHERS = ["train_char", "custom_function", "tokenizer_and_model", "plan_a_run"]
+
+
 def test_every_example_is_here():
-    assert {p.stem for p in EXAMPLES.glob("*.py")} == {"train_char", "custom_function"}
+    assert sorted(p.stem for p in EXAMPLES.glob("*.py")) == sorted(PRINTS + OTHERS)
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_it_prints_what_it_says(name, capsys):
+    wanted = re.search(r"\n\nprints\n\n((?:    .*\n)+)", example(name).__doc__)[1]
+    assert capsys.readouterr().out == re.sub("^    ", "", wanted, flags=re.M)
+
+
+def test_the_plan_fits(capsys):
+    example("plan_a_run")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and "RTX 4090: batches of" in lines[0]
+    for line in lines:
+        fits, more = map(int, re.match(r".*: batches of (\d+) .*; (\d+) do not fit$", line).groups())
+        assert 1 <= fits < more
+
+
+def test_a_tokenizer_and_a_model_of_ones_own(tmp_path):
+    m, said = example("tokenizer_and_model"), []
+    losses, written = m.main(m.make_text(), 30, tmp_path, said.append)
+    assert said[0] in m.__doc__
+    assert losses[-1] < losses[0] / 2 and written.startswith("the ")
+    assert "0 differences between price and receipt" in said[2]
+    assert tally.Tokenizer(tmp_path / "tokenizer").encode("the cat") == tally.Model(tmp_path / "run").tokenizer.encode(
+        "the cat")
 
 
 @pytest.mark.parametrize("name", ["train_char", "custom_function"])
