@@ -100,7 +100,8 @@ typedef struct tl_call tl_call;         /* one call of an operation, as its rule
 typedef struct tl_gradient tl_gradient; /* one step of backward, as an operation's gradient rule sees it */
 
 /* Element types. f8e8m0 and f4e2m1 are for storage only (cast, copy); two f4 share a byte. Arithmetic on 16-bit and
- * 8-bit floats is done in f32 and rounded once. */
+ * 8-bit floats is done in f32 and rounded once. c64 is two f32, a real and an imaginary part, c128 two f64. Ops that do
+ * not take complex numbers fail with an error that names the op and the dtype. */
 typedef enum tl_dtype {
     TL_F64,
     TL_F32,
@@ -117,6 +118,8 @@ typedef enum tl_dtype {
     TL_I8,
     TL_U8,
     TL_BOOL,
+    TL_C64,
+    TL_C128,
     TL_DTYPE_COUNT
 } tl_dtype;
 TL_API const char *tl_dtype_name(tl_dtype dtype); /* "f32"; "?" if it is not a dtype */
@@ -447,6 +450,21 @@ typedef enum tl_rounding {
 /* tl_cast with a rounding mode: x itself if it has that dtype. TL_STOCHASTIC takes one word of the generator per
  * element. Dtypes that are not floats, and f64, round as in TL_NEAREST. The gradient passes straight through. */
 TL_API tl_tensor *tl_round_to(tl_tensor *x, tl_dtype dtype, tl_rounding mode);
+
+/* Complex numbers. An element is a pair in memory, the real part first. The two views show pairs as a last axis of
+ * size 2, which is dense in the view back. tl_complex takes two parts, tl_polar a magnitude and an angle: f32 or
+ * f64, both of one dtype, broadcast. tl_real and tl_imag are views; of a real tensor, tl_real and tl_conj are x
+ * itself, and tl_imag fails. tl_abs gives the magnitude. tl_cast to a real dtype keeps the real part. The gradient
+ * of z = x + iy is PyTorch's: dL/dx + i dL/dy. docs/dtypes.md lists the ops that take complex numbers. */
+TL_API bool tl_is_complex(const tl_tensor *x);
+TL_API tl_tensor *tl_view_as_real(tl_tensor *x);    /* c64 (...) -> f32 (...,2), c128 -> f64 */
+TL_API tl_tensor *tl_view_as_complex(tl_tensor *x); /* f32 (...,2) -> c64 (...), f64 -> c128 */
+TL_API tl_tensor *tl_complex(tl_tensor *re, tl_tensor *im);
+TL_API tl_tensor *tl_polar(tl_tensor *magnitude, tl_tensor *angle);
+TL_API tl_tensor *tl_real(tl_tensor *x);
+TL_API tl_tensor *tl_imag(tl_tensor *x);
+TL_API tl_tensor *tl_conj(tl_tensor *x);
+TL_API tl_tensor *tl_angle(tl_tensor *x); /* in (-pi, pi]; of a real number 0 or pi */
 
 /* What torch.finfo and torch.iinfo return. Another kind of dtype is an error, and the result is all zero. The table is
  * in docs/dtypes.md. */

@@ -350,7 +350,7 @@ static void nothing_is_recorded_when_recording_is_off(void **state) {
 static void requires_grad_is_for_floating_leaves(void **state) {
     (void)state;
     expect_refused(tl_requires_grad(tl_ones(TL_SHAPE(2), TL_I64, NULL), true),
-                   "only Tensors of floating point dtype can require gradients");
+                   "only Tensors of floating point and complex dtype can require gradients");
     tl_tensor *x = LEAF(TL_SHAPE(1), 2), *y = square(x);
     expect_refused(tl_requires_grad(y, false), "you can only change requires_grad flags of leaf variables");
     expect_true(tl_requires_grad(y, true) == y);

@@ -86,6 +86,31 @@ static void views_cost_nothing(void **state) {
     COST(tl_expand(x, TL_SHAPE(5, 4, 6)), "expand", 0, 0, 0);
     COST(tl_diagonal(x, 0, 0, 1), "diagonal", 0, 0, 0);
     COST(tl_as_strided(x, TL_SHAPE(3, 3), (int64_t[]){1, 1}, 0), "as_strided", 0, 0, 0);
+    COST(tl_view_as_complex(tl_view(x, TL_SHAPE(12, 2))), "view_as_complex", 0, 0, 0);
+    COST(tl_view_as_real(tl_empty(TL_SHAPE(3), TL_C128, meta)), "view_as_real", 0, 0, 0);
+}
+
+/* ---- Complex numbers: pairs of real ones ---- */
+
+static void complex_numbers_cost_their_parts(void **state) {
+    (void)state;
+    tl_tensor *x = tl_empty(TL_SHAPE(4, 6), TL_C64, meta), *row = tl_empty(TL_SHAPE(6), TL_C64, meta);
+    COST(tl_clone(x), "copy", 0, 192, 192);                      /* 24 c64 of 8 bytes, in and out */
+    COST(tl_cast(x, TL_C128), "copy", 0, 192, 384);              /* 16 bytes each */
+    COST(tl_cast(x, TL_F32), "copy", 0, 96, 96);                 /* the real parts */
+    COST(tl_zeros(TL_SHAPE(5), TL_C64, meta), "fill", 0, 0, 40); /* 5 of 8 bytes */
+    COST(tl_add(x, row), "add", 48, 240, 192);                   /* 2 x 24 sums; 24 and 6 numbers in, 24 out */
+    COST(tl_sum_all(x), "sum", 48, 192, 8);                      /* 2 x 24 sums */
+    COST(tl_mul(x, row), "complex_mul", 144, 240, 192);          /* 6 x 24 */
+    COST(tl_div(x, row), "complex_div", 240, 240, 192);          /* 10 x 24 */
+    tl_tensor *a = tl_empty(TL_SHAPE(3, 4), TL_C64, meta), *b = tl_empty(TL_SHAPE(4, 5), TL_C64, meta);
+    begin(); /* four real products of 2 x 3 x 4 x 5 FLOPs, from dense parts; then a difference and a sum */
+    tl_matmul(a, b);
+    expect(__LINE__, "matmul", TL_ALL, 4, 480, 4 * (48 + 80), 4 * 60);
+    expect(__LINE__, "copy", TL_ALL, 4, 0, 2 * (48 + 80), 2 * (48 + 80));
+    expect(__LINE__, "sub", TL_ALL, 1, 15, 120, 60);
+    expect(__LINE__, "add", TL_ALL, 1, 15, 120, 60);
+    end();
 }
 
 /* ---- Creation: writes only ---- */
@@ -1339,6 +1364,7 @@ static int setup(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(views_cost_nothing),
+        TEST(complex_numbers_cost_their_parts),
         TEST(creation_writes_and_reads_nothing),
         TEST(copies_move_bytes),
         TEST(unview_places_for_free_and_adds_where_elements_meet),

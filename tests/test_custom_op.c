@@ -351,7 +351,7 @@ static void wrong_shape_rules_are_caught(void **state) {
     } cases[] = {{says_nothing, "wrong: its shape rule says nothing of output 0"},
                  {refuses, "wrong: its shape rule refuses these inputs"},
                  {names_no_output, "its shape rule names output 3"},
-                 {names_no_dtype, "its shape rule names output 0 of dtype 15"},
+                 {names_no_dtype, "its shape rule names output 0 of dtype 17"},
                  {names_no_rank, "and rank 33"},
                  {negative_size, "more elements than can be counted"},
                  {endless_size, "more elements than can be counted"}};

@@ -27,7 +27,7 @@ static void rows_are_complete(void **state) {
         assert_non_null(info);
         assert_non_null(info->name);
         assert_non_null(info->torch_name);
-        assert_non_null(info->safetensors_name);
+        assert_true((info->safetensors_name == NULL) == (d == TL_C128)); /* which the format does not have */
         assert_non_null(info->numpy_name);
         assert_int_equal(info->bits, info->dlpack_bits);
     }
@@ -136,21 +136,23 @@ static void bytes_round_up_and_refuse_what_does_not_fit(void **state) {
  * for a RuntimeError. */
 static void promotion_follows_torch(void **state) {
     (void)state;
-    enum { N_TYPES = 11, X = TL_DTYPE_COUNT };
-    static const tl_dtype types[N_TYPES] = {TL_F64, TL_F32, TL_F16, TL_BF16, TL_I64, TL_I32,
-                                            TL_I16, TL_U16, TL_I8,  TL_U8,   TL_BOOL};
+    enum { N_TYPES = 13, X = TL_DTYPE_COUNT };
+    static const tl_dtype types[N_TYPES] = {TL_F64, TL_F32, TL_F16, TL_BF16, TL_I64, TL_I32, TL_I16,
+                                            TL_U16, TL_I8,  TL_U8,  TL_BOOL, TL_C64, TL_C128};
     static const int want[N_TYPES][N_TYPES] = {
-        {TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64},
-        {0, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32},
-        {0, 0, TL_F16, TL_F32, TL_F16, TL_F16, TL_F16, TL_F16, TL_F16, TL_F16, TL_F16},
-        {0, 0, 0, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_BF16},
-        {0, 0, 0, 0, TL_I64, TL_I64, TL_I64, X, TL_I64, TL_I64, TL_I64},
-        {0, 0, 0, 0, 0, TL_I32, TL_I32, X, TL_I32, TL_I32, TL_I32},
-        {0, 0, 0, 0, 0, 0, TL_I16, X, TL_I16, TL_I16, TL_I16},
-        {0, 0, 0, 0, 0, 0, 0, TL_U16, X, X, X},
-        {0, 0, 0, 0, 0, 0, 0, 0, TL_I8, TL_I16, TL_I8},
-        {0, 0, 0, 0, 0, 0, 0, 0, 0, TL_U8, TL_U8},
-        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TL_BOOL},
+        {TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_F64, TL_C128, TL_C128},
+        {0, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_F32, TL_C64, TL_C128},
+        {0, 0, TL_F16, TL_F32, TL_F16, TL_F16, TL_F16, TL_F16, TL_F16, TL_F16, TL_F16, TL_C64, TL_C128},
+        {0, 0, 0, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_BF16, TL_C64, TL_C128},
+        {0, 0, 0, 0, TL_I64, TL_I64, TL_I64, X, TL_I64, TL_I64, TL_I64, TL_C64, TL_C128},
+        {0, 0, 0, 0, 0, TL_I32, TL_I32, X, TL_I32, TL_I32, TL_I32, TL_C64, TL_C128},
+        {0, 0, 0, 0, 0, 0, TL_I16, X, TL_I16, TL_I16, TL_I16, TL_C64, TL_C128},
+        {0, 0, 0, 0, 0, 0, 0, TL_U16, X, X, X, X, X},
+        {0, 0, 0, 0, 0, 0, 0, 0, TL_I8, TL_I16, TL_I8, TL_C64, TL_C128},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, TL_U8, TL_U8, TL_C64, TL_C128},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TL_BOOL, TL_C64, TL_C128},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TL_C64, TL_C128},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TL_C128},
     };
     for (int a = 0; a < N_TYPES; a++) {
         for (int b = 0; b < N_TYPES; b++) {
@@ -180,6 +182,7 @@ static void compute_type_holds_every_value(void **state) {
     assert_int_equal(dtype_compute(TL_F64), TL_F64);
     for (int d = TL_F32; d <= TL_F4E2M1; d++) assert_int_equal(dtype_compute((tl_dtype)d), TL_F32);
     for (int d = TL_I64; d <= TL_BOOL; d++) assert_int_equal(dtype_compute((tl_dtype)d), TL_I64);
+    for (int d = TL_C64; d <= TL_C128; d++) assert_int_equal(dtype_compute((tl_dtype)d), d);
     for (int d = 0; d <= TL_DTYPE_COUNT; d++)
         assert_int_equal(dtype_accumulate((tl_dtype)d), dtype_compute((tl_dtype)d));
 }
@@ -187,9 +190,9 @@ static void compute_type_holds_every_value(void **state) {
 static void dlpack_codes_are_those_of_its_abi(void **state) {
     (void)state;
     static const int want[TL_DTYPE_COUNT] = {
-        [TL_F64] = 2,     [TL_F32] = 2,     [TL_F16] = 2,     [TL_BF16] = 4, [TL_F8E4M3] = 10,
-        [TL_F8E5M2] = 12, [TL_F8E8M0] = 14, [TL_F4E2M1] = 17, [TL_I64] = 0,  [TL_I32] = 0,
-        [TL_I16] = 0,     [TL_U16] = 1,     [TL_I8] = 0,      [TL_U8] = 1,   [TL_BOOL] = 6,
+        [TL_F64] = 2,     [TL_F32] = 2,     [TL_F16] = 2,  [TL_BF16] = 4, [TL_F8E4M3] = 10, [TL_F8E5M2] = 12,
+        [TL_F8E8M0] = 14, [TL_F4E2M1] = 17, [TL_I64] = 0,  [TL_I32] = 0,  [TL_I16] = 0,     [TL_U16] = 1,
+        [TL_I8] = 0,      [TL_U8] = 1,      [TL_BOOL] = 6, [TL_C64] = 5,  [TL_C128] = 5,
     };
     for (int d = 0; d < TL_DTYPE_COUNT; d++) assert_int_equal(dtype_info((tl_dtype)d)->dlpack_code, want[d]);
 }

@@ -736,6 +736,7 @@ static void instruction_sets_agree(void **state) {
 
 #define DT_INTEGERS (DT(TL_I64) | DT(TL_I32) | DT(TL_I16) | DT(TL_U16) | DT(TL_I8) | DT(TL_U8))
 #define DT_COMPUTES (DT_ARITHMETIC | DT_INTEGERS | DT(TL_BOOL))
+#define DT_COMPLEX (DT(TL_C64) | DT(TL_C128))
 #define DT_ANY (DT_COMPUTES | DT(TL_F8E8M0) | DT(TL_F4E2M1))
 
 /* The dtypes of the first operand (of the result, if there is none) by the first words of an op's `dtypes`. The
@@ -754,13 +755,16 @@ static const struct {
     {"floats; integers and bool", DT_COMPUTES},
     {"floats; bernoulli: any that computes", DT_COMPUTES},
     {"any", DT_ANY},
-    {"any; pairs of f4 stay whole", DT_ANY & ~DT(TL_F4E2M1)}, /* and f4, where the call leaves pairs together */
+    {"any, complex too", DT_ANY | DT_COMPLEX},
+    /* and f4, where the call leaves pairs together */
+    {"any, complex too; pairs of f4 stay whole", (DT_ANY | DT_COMPLEX) & ~DT(TL_F4E2M1)},
     {"any but f4", DT_ANY & ~DT(TL_F4E2M1)},
     {"any x but f4", DT_ANY & ~DT(TL_F4E2M1)},
     {"any for arithmetic", DT_COMPUTES},
     {"any arithmetic", DT_COMPUTES},
     {"any for arithmetic but bool", DT_COMPUTES & ~DT(TL_BOOL)},
     {"f32, f64", DT(TL_F32) | DT(TL_F64)},
+    {"c64, c128", DT_COMPLEX},
     {"i64", DT(TL_I64)},
     {"i64, i32", DT(TL_I64) | DT(TL_I32)},
     {"condition bool", DT(TL_BOOL)},

@@ -632,8 +632,8 @@ static void values_are_read_one_by_one_or_all_at_once(void **state) {
 
 static void host_data_is_copied_for_every_dtype(void **state) {
     (void)state;
-    unsigned char bytes[64], back[64];
-    for (int i = 0; i < 64; i++) bytes[i] = (unsigned char)(i & 1);
+    unsigned char bytes[128], back[128];
+    for (int i = 0; i < 128; i++) bytes[i] = (unsigned char)(i & 1);
     for (int d = 0; d < TL_DTYPE_COUNT; d++) {
         size_t n = (size_t)(8 * tl_dtype_bits((tl_dtype)d) / 8);
         tl_tensor *x = tl_from_data(bytes, TL_SHAPE(2, 4), (tl_dtype)d, NULL);

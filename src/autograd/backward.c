@@ -359,6 +359,11 @@ static tl_tensor *seed_check(tl_tensor *x, tl_tensor *seed, const char *what) {
         error_set(TL_ERROR_USE, "%s: grad can be implicitly created only for scalar outputs", what);
         return NULL;
     }
+    if (!seed && dtype_is_complex(x->dtype)) {
+        error_set(TL_ERROR_USE, "%s: grad can be implicitly created only for real scalar outputs but got %s", what,
+                  dtype_info(x->dtype)->torch_name);
+        return NULL;
+    }
     if (seed &&
         (!shape_equal(x->rank, x->shape, seed->rank, seed->shape) || seed->storage->device != x->storage->device)) {
         char got[128], need[128];

@@ -65,7 +65,7 @@ static bool function_attach(const tl_op *op, struct attr_function a, tl_tensor *
     }
     if (!n) function_forget(&a); /* otherwise the node has taken it over */
     for (int j = 0; ok && j < n_outputs; j++) {
-        if (n && dtype_is_float(results[j]->dtype)) node_attach(n, results[j], j);
+        if (n && dtype_has_gradient(results[j]->dtype)) node_attach(n, results[j], j);
         outputs[j] = results[j];
     }
     if (n) node_drop(n);

@@ -137,7 +137,7 @@ static bool outputs_attach(struct node *n, tl_tensor **outputs, int n_outputs) {
     for (int j = 0; j < n_outputs; j++) {
         tl_tensor *x = scope_adopt(tensor_alias(outputs[j]));
         if (!x) return false;
-        if (n && dtype_is_float(x->dtype)) node_attach(n, x, j);
+        if (n && dtype_has_gradient(x->dtype)) node_attach(n, x, j);
         outputs[j] = x;
     }
     return true;

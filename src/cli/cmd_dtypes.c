@@ -41,11 +41,13 @@ static void dtype_print(const struct dtype_info *info, tl_dtype dtype) {
     char bytes[16];
     snprintf(bytes, sizeof bytes, "%.3g", info->bits / 8.0);
     printf("%-7s %4d %5s ", info->name, info->bits, bytes);
-    if (info->kind == DTYPE_FLOAT)
+    if (info->kind == DTYPE_COMPLEX) printf("%20s %11s %11s %6s %11s", "-", "-", "-", "-", "-");
+    else if (info->kind == DTYPE_FLOAT)
         printf("%20.8g %11.4g %11.4g %6.1f %11.5g", info->max, info->tiny, info->eps, digits(info),
                stored(1e-8, dtype));
     else printf("%20lld %11s %11s %6s %11.5g", (long long)info->integer_max, "-", "-", "-", stored(1e-8, dtype));
-    printf("  %-16s %-14s %s\n", info->torch_name, info->numpy_name, info->safetensors_name);
+    printf("  %-16s %-14s %s\n", info->torch_name, info->numpy_name,
+           info->safetensors_name ? info->safetensors_name : "-");
 }
 
 static void format_print(const struct format_info *f) {
@@ -68,9 +70,11 @@ static int tables_print(void) {
 /* ---- JSON ---- */
 
 static json_t *dtype_json(const struct dtype_info *info, tl_dtype dtype) {
-    json_t *row = json_pack("{s:s, s:i, s:f, s:f, s:s, s:s, s:s}", "name", info->name, "bits", info->bits, "bytes",
-                            info->bits / 8.0, "stored_1e-8", stored(1e-8, dtype), "torch", info->torch_name, "numpy",
-                            info->numpy_name, "safetensors", info->safetensors_name);
+    json_t *row =
+        json_pack("{s:s, s:i, s:f, s:s, s:s, s:s?}", "name", info->name, "bits", info->bits, "bytes", info->bits / 8.0,
+                  "torch", info->torch_name, "numpy", info->numpy_name, "safetensors", info->safetensors_name);
+    if (info->kind == DTYPE_COMPLEX) return row;
+    json_object_set_new(row, "stored_1e-8", json_real(stored(1e-8, dtype)));
     json_t *limits =
         info->kind == DTYPE_FLOAT
             ? json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "max", info->max, "min", info->min, "smallest_normal",

@@ -175,6 +175,7 @@ bool inspect_check(const struct inspect_row *row, struct inspect_check *check) {
     if (!scope.depth) return false;
     const struct inspect_file *f = row->file;
     tl_tensor *x = f->gguf ? tl_gguf_get(f->gguf, row->name) : tl_safetensors_get(f->safetensors, row->name);
+    if (x && tl_is_complex(x)) x = tl_view_as_real(x);
     check->is_read = x != NULL;
     if (x && tl_numel(x)) values_check(x, check);
     bool is_only_listed = !x && tl_error() == TL_ERROR_USE; /* two elements share a byte */

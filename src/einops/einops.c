@@ -367,7 +367,7 @@ static bool out_sizes(const struct subject *s, const struct recipe *r, const int
 static tl_tensor *run(const struct subject *s, const struct recipe *r, tl_tensor *x, reduction_fn reduce) {
     int64_t size[TL_MAX_RANK], out[TL_MAX_RANK];
     if (!sizes_infer(s, r, x->shape, size) || !out_sizes(s, r, size, out)) return NULL;
-    if (reduce == tl_mean && r->n_reduced && !dtype_is_float(x->dtype)) {
+    if (reduce == tl_mean && r->n_reduced && !dtype_has_gradient(x->dtype)) {
         pattern_fail(s, r->axis[r->reduced[0]].at, "the mean of %s (need a float: tl_cast first)",
                      tl_dtype_name(x->dtype));
         return NULL;

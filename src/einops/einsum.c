@@ -508,7 +508,7 @@ static tl_tensor *multiply_matrices(const struct plan *p, const struct step *s, 
  * would round. */
 static bool is_many_dots(const struct step *s, tl_dtype dtype) {
     bool is_wide = dtype == TL_F32 || dtype == TL_F64;
-    return !dtype_is_float(dtype) || (is_wide && s->batch.n && !s->m.n && !s->n.n);
+    return !dtype_has_gradient(dtype) || (is_wide && s->batch.n && !s->m.n && !s->n.n);
 }
 
 /* One step: y has the axes of batch, m and n, in that order, or those of a product of elements in the wanted one. */

@@ -1,6 +1,7 @@
 /* apply.c: one op call, from inputs to results. Read spec/op.h and apply.h first.
  *
  *   check     live tensors, one device, no write into overlapping memory
+ *   complex   if an operand is complex, a rule makes other calls (ops/complex.c), and this one ends here
  *   shape     the op's rule checks the inputs and describes the results
  *   results   fresh storage from the pool, a view of input 0, or an input that is overwritten
  *   prepare   the graph saves what the gradient needs; room is made for all that follows
@@ -24,7 +25,9 @@
 #include "engine/keeper.h"
 #include "engine/graph.h"
 #include "engine/apply.h"
+#include "engine/inner_calls.h"
 #include "engine/scope.h"
+#include "spec/op_id.h"
 #include "tensor/timeline.h"
 
 /* Operands as part of a format. */
@@ -118,11 +121,13 @@ static bool call_check(tl_call *c) {
         if (c->device && c->device != device)
             return call_fail_need(c, "Expected all tensors to be on the same device", "tl_to");
         c->device = device;
+        c->has_complex |= dtype_is_complex(c->input[i]->dtype);
     }
     if (!c->out_device) c->out_device = c->device;
     if (!device_check(c->device, c->op->name) || !device_check(c->out_device, c->op->name)) return false;
     if (c->op->kind == OP_DYNAMIC && !device_has_data(c->device))
         return call_fail_need(c, "its result depends on data, and meta has none", "a real device");
+    if (c->has_complex) return true; /* what it writes is checked in the calls on its parts */
     for (int j = 0; j < c->n_outputs; j++)
         if (overwritten(c, j) >= 0 && !writes_are_safe(c, overwritten(c, j))) return false;
     for (int i = 0; c->op->changes && i < c->n_inputs; i++)
@@ -333,8 +338,28 @@ __attribute__((noinline, cold)) static void call_note(tl_call *c) {
     pool_account(c->out_device->pool, account_call, c);
 }
 
+/* A call with a complex operand, made of calls on real parts: each is billed as it runs, and what they make on the way
+ * is freed. */
+__attribute__((noinline, cold)) static tl_tensor *call_complex(tl_call *c) {
+    const complex_rule rule = inner_calls.complex_rule(c->op);
+    if (!rule) {
+        int i = 0;
+        while (!dtype_is_complex(c->input[i]->dtype)) i++;
+        call_fail_need(c, "not implemented for %s", "a real dtype", dtype_info(c->input[i]->dtype)->torch_name);
+        return NULL;
+    }
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    tl_tensor *result = rule(c);
+    if (overwritten(c, 0) < 0) return c->output[0] = tl_scope_return(scope, result);
+    tl_scope_end(scope);
+    return result ? c->output[0] = c->input[0] : NULL;
+}
+
 static tl_tensor *call_apply(tl_call *c) {
-    if (!call_check(c) || !c->op->shape(c)) return NULL;
+    if (!call_check(c)) return NULL;
+    if (c->has_complex && c->op->kind != OP_VIEW && c->op->id != OP_ID_transfer) return call_complex(c);
+    if (!c->op->shape(c)) return NULL;
     if (c->op->is_costly && !keeper_replay(c)) return NULL;
     if (allocations_are_on && c->op->kind != OP_VIEW) call_note(c);
     bool has_outputs = c->is_replayed || outputs_new(c);

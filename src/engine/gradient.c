@@ -66,7 +66,7 @@ tl_tensor *tl_gradient_output(tl_gradient *g, int j) {
 
 tl_tensor *tl_gradient_result(tl_gradient *g, int j, tl_tensor *x) {
     if (!has_gradient(g) || !tensor_check(x, g->node->op->name)) return NULL;
-    if (j >= 0 && j < g->node->n_outputs && dtype_is_float(x->dtype)) return with_history(g, j, x);
+    if (j >= 0 && j < g->node->n_outputs && dtype_has_gradient(x->dtype)) return with_history(g, j, x);
     error_set(TL_ERROR_USE, "%s: it has no result %d with a gradient", g->node->op->name, j);
     return NULL;
 }

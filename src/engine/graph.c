@@ -231,7 +231,9 @@ void node_attach(struct node *n, tl_tensor *x, int output) {
 
 static struct node *region_new(const tl_call *c, tl_tensor *view, struct node *node) {
     tl_tensor *base = view->base;
-    struct attr_region r = {.rank = view->rank, .offset = view->offset - base->offset};
+    /* Complex numbers are changed as pairs of real ones: then the geometry counts those. */
+    const int64_t per_element = dtype_is_complex(base->dtype) && !dtype_is_complex(view->dtype) ? 2 : 1;
+    struct attr_region r = {.rank = view->rank, .offset = view->offset - per_element * base->offset};
     memcpy(r.shape, view->shape, view->rank * sizeof *r.shape);
     memcpy(r.stride, view->stride, view->rank * sizeof *r.stride);
     if (!tensor_is_dense(base)) {
@@ -259,7 +261,7 @@ static bool view_refresh(tl_tensor *x) {
     s->held_bills = &bills;
     bool mode = tl_set_grad_mode(true);
     tl_scope scope = tl_scope_begin();
-    tl_tensor *fresh = scope.depth ? inner_calls.as_strided(base, x->rank, x->shape, x->stride, x->offset) : NULL;
+    tl_tensor *fresh = scope.depth ? inner_calls.view_again(base, x) : NULL;
     bool ok = fresh && (!fresh->node || !retains_grad(x) || node_reserve_retained(fresh->node));
     if (ok) {
         if (fresh->node) node_attach(fresh->node, x, fresh->node_output);
@@ -380,13 +382,13 @@ void graph_commit(const tl_call *c, struct graph_record *r) {
     if (c->op->kind == OP_VIEW) view_link(c->output[0], c->input[0]);
     if (r->reads) note_reads(c, r->reads);
     if (!r->node) return;
-    if (c->n_outputs == 1 && overwritten(c, 0) < 0 && dtype_is_float(c->output[0]->dtype)) { /* most calls */
+    if (c->n_outputs == 1 && overwritten(c, 0) < 0 && dtype_has_gradient(c->output[0]->dtype)) { /* most calls */
         node_give(r->node, c->output[0], 0);
         return;
     }
     for (int j = 0; j < c->n_outputs; j++) {
         tl_tensor *x = c->output[j];
-        if (!dtype_is_float(x->dtype)) continue;
+        if (!dtype_has_gradient(x->dtype)) continue;
         node_attach(r->node, x, j);
         if (overwritten(c, j) >= 0) x->history++;
     }
@@ -418,8 +420,9 @@ __attribute__((constructor)) static void graph_setup(void) { tensor_forget = gra
 
 tl_tensor *tl_requires_grad(tl_tensor *x, bool on) {
     if (!tensor_check(x, "tl_requires_grad")) return NULL;
-    if (on && !dtype_is_float(x->dtype)) {
-        error_set(TL_ERROR_USE, "tl_requires_grad: only Tensors of floating point dtype can require gradients, not %s",
+    if (on && !dtype_has_gradient(x->dtype)) {
+        error_set(TL_ERROR_USE,
+                  "tl_requires_grad: only Tensors of floating point and complex dtype can require gradients, not %s",
                   tl_dtype_name(x->dtype));
         return NULL;
     }
@@ -491,8 +494,8 @@ bool tl_set_grad(tl_tensor *x, tl_tensor *grad) {
     if (grad &&
         (!shape_equal(x->rank, x->shape, grad->rank, grad->shape) || x->storage->device != grad->storage->device))
         return grad_misfit(x, grad);
-    if (grad && !dtype_is_float(grad->dtype))
-        return error_set(TL_ERROR_USE, "tl_set_grad: a gradient is of a floating point dtype, not %s",
+    if (grad && !dtype_has_gradient(grad->dtype))
+        return error_set(TL_ERROR_USE, "tl_set_grad: a gradient is of a floating point or complex dtype, not %s",
                          tl_dtype_name(grad->dtype));
     tl_tensor *before = x->grad;
     x->grad = grad ? tensor_keep(grad) : NULL;

@@ -7,12 +7,15 @@
 
 #include "spec/op.h"
 
+/* Does a call with complex operands by calls on their real parts. Returns its result, NULL on error. */
+typedef tl_tensor *(*complex_rule)(tl_call *call);
+
 struct inner_calls {
     tl_tensor *(*cast)(tl_tensor *x, tl_dtype dtype); /* autocast */
     tl_tensor *(*clone)(tl_tensor *x);                /* if an in-place call overwrites what its gradient reads */
-    /* rebuilds a view whose base has changed */
-    tl_tensor *(*as_strided)(tl_tensor *x, int rank, const int64_t *shape, const int64_t *stride, int64_t offset);
-    const tl_op *region; /* the record of region nodes; see attr_region */
+    tl_tensor *(*view_again)(tl_tensor *base, tl_tensor *view); /* rebuilds a view whose base has changed */
+    complex_rule (*complex_rule)(const tl_op *op);              /* NULL: the op takes no complex numbers */
+    const tl_op *region;                                        /* the record of region nodes; see attr_region */
 };
 extern struct inner_calls inner_calls;
 
@@ -20,7 +23,8 @@ extern struct inner_calls inner_calls;
  * the new one outside the view; the gradient of the view's elements is the rest. */
 struct attr_region {
     int rank;
-    int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK], offset; /* of the view, relative to a dense base */
+    /* of the view, relative to a dense base, in its elements */
+    int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK], offset;
 };
 
 #endif

@@ -17,8 +17,8 @@ struct safetensors_type {
 extern const struct safetensors_type safetensors_types[];
 extern const int n_safetensors_types;
 const struct safetensors_type *safetensors_type_named(const char *name); /* NULL: none */
-const struct safetensors_type *safetensors_type_of(tl_dtype dtype);
-tl_dtype safetensors_dtype(const struct safetensors_type *type); /* TL_DTYPE_COUNT: not supported */
+const struct safetensors_type *safetensors_type_of(tl_dtype dtype);      /* NULL: the format has none */
+tl_dtype safetensors_dtype(const struct safetensors_type *type);         /* TL_DTYPE_COUNT: not supported */
 
 struct header_entry {
     const char *name; /* in the header's text, as are all strings here */

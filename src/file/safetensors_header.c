@@ -32,12 +32,14 @@ const struct safetensors_type *safetensors_type_named(const char *name) {
 }
 
 const struct safetensors_type *safetensors_type_of(tl_dtype dtype) {
-    return safetensors_type_named(dtype_info(dtype)->safetensors_name);
+    const char *name = dtype_info(dtype)->safetensors_name;
+    return name ? safetensors_type_named(name) : NULL;
 }
 
 tl_dtype safetensors_dtype(const struct safetensors_type *type) {
     int d = 0;
-    while (d < TL_DTYPE_COUNT && strcmp(dtype_table[d].safetensors_name, type->name)) d++;
+    for (; d < TL_DTYPE_COUNT; d++)
+        if (dtype_table[d].safetensors_name && !strcmp(dtype_table[d].safetensors_name, type->name)) break;
     return (tl_dtype)d;
 }
 

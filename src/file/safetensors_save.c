@@ -176,6 +176,8 @@ static bool items_take(struct saving *s, const char *path, const char *const *na
         if (!device_has_data(tensors[i]->storage->device))
             return refuse(path, names[i], "is on meta, which has no data");
         s->items[i] = (struct item){names[i], tensors[i], safetensors_type_of(tensors[i]->dtype)};
+        if (!s->items[i].type)
+            return refuse(path, names[i], "the format has no type for complex128 (need a view_as_real)");
     }
     if (s->n_items) qsort(s->items, s->n_items, sizeof *s->items, by_name);
     for (size_t i = 1; i < s->n_items; i++)

@@ -75,7 +75,7 @@ tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value) {
 
 tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value) {
     if (!tensor_check(x, "addcdiv") || !tensor_check(a, "addcdiv") || !tensor_check(b, "addcdiv")) return NULL;
-    if (!dtype_is_float(a->dtype) && !dtype_is_float(b->dtype)) {
+    if (!dtype_has_gradient(a->dtype) && !dtype_has_gradient(b->dtype)) {
         error_set(TL_ERROR_USE,
                   "addcdiv: integer division with addcdiv is not supported (need a floating point dtype)");
         return NULL;

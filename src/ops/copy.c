@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "account/ledger.h"
+#include "ops/complex.h"
 #include "ops/ops.h"
 #include "tensor/convert.h"
 
@@ -42,6 +43,7 @@ tl_tensor *tl_cast(tl_tensor *x, tl_dtype dtype) {
         return NULL;
     }
     struct attr_copy a = {dtype};
+    if (dtype_is_complex(dtype) && !dtype_is_complex(x->dtype)) return complex_of_real(x, dtype);
     return x->dtype == dtype ? x : op_apply1(&op_copy, x, ATTR(a));
 }
 
@@ -76,7 +78,8 @@ const tl_op op_assign = {RECORD(KERNEL, assign, 1),
 
 tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) {
     if (!tensor_check(x, "assign") || !tensor_check(source, "assign")) return NULL;
-    if (!dtype_is_float(x->dtype) && tl_needs_grad(source)) source = tl_detach(source); /* integers have no gradient */
+    /* integers have no gradient */
+    if (!dtype_has_gradient(x->dtype) && tl_needs_grad(source)) source = tl_detach(source);
     return op_apply2(&op_assign, x, source, NULL, 0);
 }
 
@@ -158,14 +161,10 @@ static bool transfer_run(const tl_call *c, char *error) {
         return c->device->functions->copy(c->device, to, from, bytes, COPY_TO_HOST, error);
     return c->device->functions->copy(c->device, to, from, bytes, COPY_INSIDE, error);
 }
-const tl_op op_transfer = {RECORD(TRANSFER, transfer, 1),
-                           .shapes = "x (...) -> (...), on another device",
-                           .dtypes = "any",
-                           .flops = "0",
-                           .shape = transfer_shape,
-                           .cost = transfer_cost,
-                           .backward = transfer_backward,
-                           .run = transfer_run};
+const tl_op op_transfer = {RECORD(TRANSFER, transfer, 1), .shapes = "x (...) -> (...), on another device",
+                           .dtypes = "any, complex too",  .flops = "0",
+                           .shape = transfer_shape,       .cost = transfer_cost,
+                           .backward = transfer_backward, .run = transfer_run};
 
 tl_tensor *tl_to(tl_tensor *x, tl_device *device) {
     if (!tensor_check(x, "to")) return NULL;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "ops/complex.h"
 #include "ops/draw.h"
 #include "ops/ops.h"
 
@@ -47,6 +48,11 @@ tl_tensor *op_create(const tl_op *op, int rank, const int64_t *shape, tl_dtype d
     int64_t numel;
     tl_call c;
     if (!shape_check(op->name, rank, shape, dtype, &numel)) return NULL;
+    if (dtype_is_complex(dtype)) {
+        error_set(TL_ERROR_USE, "%s: not implemented for %s (need a real dtype)", op->name,
+                  dtype_info(dtype)->torch_name);
+        return NULL;
+    }
     call_begin(&c, op, NULL, 0, attr, attr_bytes);
     c.device = c.out_device = device_or_default(device);
     call_output(&c, 0, dtype, rank, shape);
@@ -68,6 +74,7 @@ tl_tensor *tl_empty(int rank, const int64_t *shape, tl_dtype dtype, tl_device *d
 
 tl_tensor *tl_full(int rank, const int64_t *shape, double value, tl_dtype dtype, tl_device *device) {
     struct attr_full a = {value};
+    if (dtype_is_complex(dtype)) return complex_full(rank, shape, value, dtype, device);
     return op_create(&op_full, rank, shape, dtype, device, ATTR(a));
 }
 
@@ -156,7 +163,7 @@ tl_tensor *tl_integers(int rank, const int64_t *shape, int64_t low, int64_t high
         error_set(TL_ERROR_USE, "integers: the range [%lld, %lld) is empty", (long long)low, (long long)high);
         return NULL;
     }
-    if (!dtype_info(dtype) || dtype_is_float(dtype)) {
+    if (!dtype_info(dtype) || dtype_has_gradient(dtype)) {
         error_set(TL_ERROR_USE, "integers: needs an integer dtype, not %s", tl_dtype_name(dtype));
         return NULL;
     }

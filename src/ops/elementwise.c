@@ -33,10 +33,13 @@ static bool signed_shape(tl_call *c) {
     return any_shape(c);
 }
 
-/* PyTorch's rule: a scalar tensor affects the dtype only if it is of a higher kind (bool, integer, float). */
-static tl_dtype common_dtype(const tl_tensor *a, const tl_tensor *b) {
+/* PyTorch's rule: a scalar tensor affects the dtype only if it is of a higher kind (bool, integer, float, complex); a
+ * complex one makes complex numbers of floats as wide as the array's. */
+tl_dtype elementwise_dtype(const tl_tensor *a, const tl_tensor *b) {
     if ((a->rank == 0) == (b->rank == 0)) return dtype_promote(a->dtype, b->dtype);
     tl_dtype array = a->rank ? a->dtype : b->dtype, scalar = a->rank ? b->dtype : a->dtype;
+    if (dtype_is_complex(array)) return array;
+    if (dtype_is_complex(scalar)) return dtype_is_float(array) ? dtype_complex(array) : scalar;
     bool keeps = dtype_is_float(array) || (array != TL_BOOL && !dtype_is_float(scalar));
     return keeps ? array : dtype_promote(array, scalar);
 }
@@ -44,7 +47,7 @@ static tl_dtype common_dtype(const tl_tensor *a, const tl_tensor *b) {
 bool call_pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64_t *shape) {
     const tl_tensor *a = c->input[i], *b = c->input[k];
     if (!call_needs_arithmetic(c, i) || !call_needs_arithmetic(c, k)) return false;
-    *dtype = common_dtype(a, b);
+    *dtype = elementwise_dtype(a, b);
     if (*dtype == TL_DTYPE_COUNT) return call_fail_need(c, "these dtypes do not promote to a common one", "a cast");
     return shape_broadcast(a->rank, a->shape, b->rank, b->shape, rank, shape) ||
            call_fail_clash(c, a->rank, a->shape, b->rank, b->shape);

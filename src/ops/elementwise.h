@@ -9,6 +9,9 @@ bool call_fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dty
 /* The common dtype and shape of operands i and k. */
 bool call_pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64_t *shape);
 
+/* The dtype that two operands promote to; TL_DTYPE_COUNT: none. */
+tl_dtype elementwise_dtype(const tl_tensor *a, const tl_tensor *b);
+
 /* Like input 0 in shape, of another dtype; in place where that fits. */
 static inline bool call_output_as(tl_call *c, tl_dtype dtype) {
     const tl_tensor *x = c->input[0];

@@ -270,7 +270,7 @@ tl_tensor *tl_argmin(tl_tensor *x, const int *axes, int n_axes, bool keep) {
 }
 tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     if (!tensor_check(x, "logsumexp")) return NULL;
-    return reduce_apply(&op_logsumexp, dtype_is_float(x->dtype) ? x : tl_cast(x, TL_F32), axes, n_axes, keep);
+    return reduce_apply(&op_logsumexp, dtype_has_gradient(x->dtype) ? x : tl_cast(x, TL_F32), axes, n_axes, keep);
 }
 
 static tl_tensor *variance(const char *name, tl_tensor *x, const int *axes, int n_axes, double correction, bool keep) {
@@ -321,6 +321,10 @@ tl_tensor *tl_all(tl_tensor *x, const int *axes, int n_axes, bool keep) {
 
 tl_tensor *tl_nansum(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     if (!tensor_check(x, "nansum")) return NULL;
+    if (dtype_is_complex(x->dtype)) {
+        error_set(TL_ERROR_USE, "nansum: not implemented for %s (need a real dtype)", dtype_info(x->dtype)->torch_name);
+        return NULL;
+    }
     if (!dtype_is_float(x->dtype)) return tl_sum(x, axes, n_axes, keep);
     tl_tensor *is_number = tl_cmp(x, TL_EQ, x);
     return tl_sum(tl_where(is_number, x, scalar_like(x, 0)), axes, n_axes, keep);

@@ -29,14 +29,20 @@ union element {
     int64_t i;
 };
 
+/* How numbers are written: those of a real tensor, or one part of those of a complex one. */
+struct form {
+    bool is_whole, is_scientific; /* floats */
+    int width;                    /* of the widest */
+};
+
 struct printer {
     char *buffer;                    /* receives at most size bytes with the final 0 */
     size_t size, length, line_start; /* length and line_start are of the whole text, written or not */
     tl_tensor *x;
     bool is_summarized, is_float;
-    bool is_whole, is_scientific; /* floats */
-    int width;                    /* of the widest element */
-    union element *elements;
+    int n_parts; /* of an element: 2 of a complex number, its real and its imaginary one */
+    struct form form[2];
+    union element *elements; /* parts side by side */
     size_t n_elements, next;
 };
 
@@ -64,19 +70,20 @@ static int64_t shown(const struct printer *p, int axis, int64_t k) {
 
 /* Copies a run of neighbours, from element `offset` of the storage on. */
 static bool fetch_run(struct printer *p, int64_t offset, int64_t n) {
-    char raw[THRESHOLD * sizeof(double)], error[200] = "";
+    char raw[2 * THRESHOLD * sizeof(double)], error[200] = "";
     const tl_tensor *x = p->x;
     tl_device *device = x->storage->device;
+    const tl_dtype dtype = dtype_part(x->dtype);
     int bits = dtype_info(x->dtype)->bits;
     int64_t inside = bits < 8 ? offset % 2 : 0; /* two f4 share a byte */
     size_t first = (size_t)(offset - inside) * (size_t)bits / 8, bytes = ((size_t)(n + inside) * (size_t)bits + 7) / 8;
     const char *from = (const char *)x->storage->data + first;
     if (!device->functions->copy(device, raw, from, bytes, COPY_TO_HOST, error))
         return error_set(TL_ERROR_DEVICE, "print: %s", error);
-    for (int64_t k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n * p->n_parts; k++) {
         union element *e = &p->elements[p->n_elements++];
-        if (p->is_float) e->f = convert_get_f64(raw, x->dtype, k + inside);
-        else e->i = convert_get_i64(raw, x->dtype, k + inside);
+        if (p->is_float) e->f = convert_get_f64(raw, dtype, k + inside);
+        else e->i = convert_get_i64(raw, dtype, k + inside);
     }
     return true;
 }
@@ -95,20 +102,20 @@ static bool elements_new(struct printer *p) {
     int64_t n = 1, bytes = 0;
     bool fits = true;
     for (int i = 0; i < p->x->rank; i++) fits = fits && size_mul(n, n_shown(p, i), &n);
-    fits = fits && size_mul(n, (int64_t)sizeof *p->elements, &bytes);
+    fits = fits && size_mul(n, p->n_parts * (int64_t)sizeof *p->elements, &bytes);
     p->elements = fits ? memory_new((size_t)bytes) : NULL;
     return p->elements || error_memory(fits ? (size_t)bytes : SIZE_MAX, "the elements to print");
 }
 
 /* ---- One element ---- */
 
-static int element_print(const struct printer *p, union element e, char *text) {
+static int element_print(const struct printer *p, const struct form *form, union element e, char *text) {
     if (p->x->dtype == TL_BOOL) return snprintf(text, ELEMENT_CHARS, "%s", e.i ? "True" : "False");
     if (!p->is_float) return snprintf(text, ELEMENT_CHARS, "%lld", (long long)e.i);
     if (isnan(e.f)) return snprintf(text, ELEMENT_CHARS, "nan"); /* C may print its sign */
     if (isinf(e.f)) return snprintf(text, ELEMENT_CHARS, e.f < 0 ? "-inf" : "inf");
-    if (p->is_whole && !p->is_scientific) return number_print(text, ELEMENT_CHARS, "%.0f.", e.f);
-    int length = number_print(text, ELEMENT_CHARS, p->is_scientific ? "%.*e" : "%.*f", PRECISION, e.f);
+    if (form->is_whole && !form->is_scientific) return number_print(text, ELEMENT_CHARS, "%.0f.", e.f);
+    int length = number_print(text, ELEMENT_CHARS, form->is_scientific ? "%.*e" : "%.*f", PRECISION, e.f);
     char *comma = strchr(text, ','); /* the program's locale may have chosen another decimal point */
     if (comma) *comma = '.';
     return length;
@@ -117,39 +124,48 @@ static int element_print(const struct printer *p, union element e, char *text) {
 /* Zeros, infinities and NaN do not affect the format of floats. */
 static bool counts(const struct printer *p, union element e) { return !p->is_float || (isfinite(e.f) && e.f != 0); }
 
-static void choose_format(struct printer *p) {
+static void choose_form(const struct printer *p, size_t part, struct form *form) {
+    const size_t step = (size_t)p->n_parts;
     double least = INFINITY, most = 0;
-    p->is_whole = true;
-    for (size_t k = 0; p->is_float && k < p->n_elements; k++) {
+    form->is_whole = true;
+    for (size_t k = part; p->is_float && k < p->n_elements; k += step) {
         double value = p->elements[k].f;
         if (!counts(p, p->elements[k])) continue;
         least = fmin(least, fabs(value));
         most = fmax(most, fabs(value));
-        p->is_whole = p->is_whole && value == ceil(value);
+        form->is_whole = form->is_whole && value == ceil(value);
     }
-    p->is_scientific = most > 0 && (most / least > 1000.0 || most > 1.0e8 || least < 1.0e-4);
-    p->width = 1;
-    for (size_t k = 0; k < p->n_elements; k++) {
+    form->is_scientific = most > 0 && (most / least > 1000.0 || most > 1.0e8 || least < 1.0e-4);
+    form->width = 1;
+    for (size_t k = part; k < p->n_elements; k += step) {
         char text[ELEMENT_CHARS];
         if (!counts(p, p->elements[k])) continue;
-        int length = element_print(p, p->elements[k], text);
-        if (length > p->width) p->width = length;
+        int length = element_print(p, form, p->elements[k], text);
+        if (length > form->width) form->width = length;
     }
 }
 
+/* 1.+2.j: the imaginary part follows its sign without spaces. */
 static void put_element(struct printer *p) {
     char text[ELEMENT_CHARS];
-    int length = element_print(p, p->elements[p->next++], text);
-    put_repeated(p, " ", p->width - length);
+    int length = element_print(p, &p->form[0], p->elements[p->next++], text);
+    put_repeated(p, " ", p->form[0].width - length);
     put(p, text);
+    if (p->n_parts == 1) return;
+    element_print(p, &p->form[1], p->elements[p->next++], text);
+    if (text[0] != '-') put(p, "+");
+    put(p, text);
+    put(p, "j");
 }
 
 /* ---- Brackets ---- */
 
 /* The innermost axis: as many elements on a line as fit. */
 static void put_vector(struct printer *p, int indent) {
-    int axis = p->x->rank - 1, per_line = (LINE_WIDTH - indent) / (p->width + 2);
+    int axis = p->x->rank - 1;
     int64_t n = n_shown(p, axis), n_items = n + is_cut(p, axis);
+    int width = p->form[0].width + 2 + (p->n_parts == 2 ? p->form[1].width + 1 : 0);
+    int per_line = (LINE_WIDTH - indent) / width;
     if (per_line < 1) per_line = 1;
     put(p, "[");
     for (int64_t item = 0; item < n_items; item++) {
@@ -227,7 +243,8 @@ static void put_suffixes(struct printer *p, bool needs_grad) {
     tl_tensor *x = p->x;
     const tl_device *device = x->storage->device;
     bool is_meta = !device_has_data(device), is_empty = is_meta || x->numel == 0;
-    bool is_default = x->dtype == TL_F32 || (!is_empty && (x->dtype == TL_I64 || x->dtype == TL_BOOL));
+    bool is_default =
+        x->dtype == TL_F32 || (!is_empty && (x->dtype == TL_I64 || x->dtype == TL_BOOL || x->dtype == TL_C64));
     size_t used = p->length - p->line_start + 2;
     char text[100];
     if (!device_is_host(device)) {
@@ -251,7 +268,7 @@ static bool put_data(struct printer *p) {
         return error_set(TL_ERROR_USE, "print: %s was opened before fork() and cannot be used in the child",
                          device->name);
     if (!elements_new(p) || !fetch(p, 0, p->x->offset)) return false;
-    choose_format(p);
+    for (int i = 0; i < p->n_parts; i++) choose_form(p, (size_t)i, &p->form[i]);
     put_elements(p, 0, INDENT);
     return true;
 }
@@ -265,7 +282,8 @@ size_t tl_print(tl_tensor *x, char *buffer, size_t size) {
                         .size = size,
                         .x = x,
                         .is_summarized = x->numel > THRESHOLD,
-                        .is_float = dtype_is_float(x->dtype)};
+                        .is_float = dtype_has_gradient(x->dtype),
+                        .n_parts = dtype_is_complex(x->dtype) ? 2 : 1};
     bool ok = true;
     put(&p, PREFIX);
     if (!device_has_data(x->storage->device)) put(&p, "...");

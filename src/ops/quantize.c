@@ -32,7 +32,8 @@ static bool mode_check(const char *what, tl_rounding mode) {
 
 tl_tensor *tl_round_to(tl_tensor *x, tl_dtype dtype, tl_rounding mode) {
     if (!tensor_check(x, "cast_mode") || !mode_check("cast_mode", mode)) return NULL;
-    if (mode == TL_NEAREST || !dtype_info(dtype) || x->dtype == dtype) return tl_cast(x, dtype);
+    if (mode == TL_NEAREST || !dtype_info(dtype) || x->dtype == dtype || dtype_is_complex(dtype))
+        return tl_cast(x, dtype);
     if (dtype_info(x->dtype)->bits < 8 && !(x = tl_contiguous(x))) return NULL;
     struct attr_cast a;
     memset(&a, 0, sizeof a);

@@ -170,7 +170,7 @@ tl_tensor *tl_mean_all(tl_tensor *x) { return tl_mean(x, NULL, 0, false); }
 
 tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     if (!tensor_check(x, "mean")) return NULL;
-    if (!dtype_is_float(x->dtype)) {
+    if (!dtype_has_gradient(x->dtype)) {
         error_set(TL_ERROR_USE,
                   "mean: could not infer output dtype. Input dtype must be a floating point dtype, not %s",
                   tl_dtype_name(x->dtype));

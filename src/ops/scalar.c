@@ -15,7 +15,7 @@ tl_scalar tl_scalar_int(int64_t value) { return (tl_scalar){.kind = TL_SCALAR_IN
 tl_scalar tl_scalar_float(double value) { return (tl_scalar){.kind = TL_SCALAR_FLOAT, .f = value}; }
 
 static tl_dtype promoted(tl_dtype dtype, tl_scalar s) {
-    if (dtype_is_float(dtype)) return dtype;
+    if (dtype_has_gradient(dtype)) return dtype;
     if (s.kind == TL_SCALAR_FLOAT) return TL_F32;
     return dtype == TL_BOOL && s.kind == TL_SCALAR_INT ? TL_I64 : dtype;
 }
@@ -214,7 +214,8 @@ tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b) {
 }
 
 /* PyTorch's rule: finite numbers must lie within the dtype, but negative integers wrap in unsigned ones. */
-static bool number_fits(const struct dtype_info *info, tl_scalar s) {
+static bool number_fits(tl_dtype dtype, tl_scalar s) {
+    const struct dtype_info *info = dtype_info(dtype_part(dtype));
     if (info->kind == DTYPE_BOOL) return true;
     if (info->kind == DTYPE_FLOAT) return !isfinite(real_of(s)) || fabs(real_of(s)) <= info->max;
     if (s.kind == TL_SCALAR_FLOAT) return s.f >= (double)info->integer_min && s.f <= (double)info->integer_max;
@@ -226,7 +227,7 @@ static bool number_fits(const struct dtype_info *info, tl_scalar s) {
 tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value) {
     if (!tensor_check(x, "fill")) return NULL;
     const struct dtype_info *info = dtype_info(x->dtype);
-    if (!number_fits(info, value)) {
+    if (!number_fits(x->dtype, value)) {
         error_set(TL_ERROR_USE, "fill: value cannot be converted to type %s without overflow", info->torch_name);
         return NULL;
     }

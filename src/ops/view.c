@@ -86,7 +86,7 @@ static bool select_shape(tl_call *c) {
 static void select_backward(tl_gradient *g) { part_backward(g, select_layout); }
 const tl_op op_select = {RECORD(VIEW, select, 1),
                          .shapes = "x -> x without the axis",
-                         .dtypes = "any; pairs of f4 stay whole",
+                         .dtypes = "any, complex too; pairs of f4 stay whole",
                          .flops = "0",
                          .shape = select_shape,
                          .cost = cost_free,
@@ -134,7 +134,7 @@ static bool slice_shape(tl_call *c) {
 static void slice_backward(tl_gradient *g) { part_backward(g, slice_layout); }
 const tl_op op_slice = {RECORD(VIEW, slice, 1),
                         .shapes = "x -> x, the axis cut to every step-th from start to stop",
-                        .dtypes = "any; pairs of f4 stay whole",
+                        .dtypes = "any, complex too; pairs of f4 stay whole",
                         .flops = "0",
                         .shape = slice_shape,
                         .cost = cost_free,
@@ -183,7 +183,7 @@ static void view_backward(tl_gradient *g) {
 }
 const tl_op op_view = {RECORD(VIEW, view, 1),
                        .shapes = "x -> any shape of as many elements that its strides allow",
-                       .dtypes = "any; pairs of f4 stay whole",
+                       .dtypes = "any, complex too; pairs of f4 stay whole",
                        .flops = "0",
                        .shape = view_shape,
                        .cost = cost_free,
@@ -315,7 +315,7 @@ static void permute_backward(tl_gradient *g) {
 }
 const tl_op op_permute = {RECORD(VIEW, permute, 1),
                           .shapes = "x -> its axes in another order",
-                          .dtypes = "any; pairs of f4 stay whole",
+                          .dtypes = "any, complex too; pairs of f4 stay whole",
                           .flops = "0",
                           .shape = permute_shape,
                           .cost = cost_free,
@@ -365,7 +365,7 @@ static bool expand_shape(tl_call *c) {
 static void expand_backward(tl_gradient *g) { g->result[0] = g->grad[0]; } /* the graph undoes broadcasting */
 const tl_op op_expand = {RECORD(VIEW, expand, 1),
                          .shapes = "x -> a shape it broadcasts to",
-                         .dtypes = "any; pairs of f4 stay whole",
+                         .dtypes = "any, complex too; pairs of f4 stay whole",
                          .flops = "0",
                          .shape = expand_shape,
                          .cost = cost_free,
@@ -425,7 +425,7 @@ static bool diagonal_shape(tl_call *c) {
 static void diagonal_backward(tl_gradient *g) { part_backward(g, diagonal_layout); }
 const tl_op op_diagonal = {RECORD(VIEW, diagonal, 1),
                            .shapes = "x -> x without two axes, their diagonal as the last",
-                           .dtypes = "any; pairs of f4 stay whole",
+                           .dtypes = "any, complex too; pairs of f4 stay whole",
                            .flops = "0",
                            .shape = diagonal_shape,
                            .cost = cost_free,
@@ -478,7 +478,7 @@ static void strided_backward(tl_gradient *g) {
 }
 const tl_op op_as_strided = {RECORD(VIEW, as_strided, 1),
                              .shapes = "x -> any shape and strides inside its storage",
-                             .dtypes = "any; pairs of f4 stay whole",
+                             .dtypes = "any, complex too; pairs of f4 stay whole",
                              .flops = "0",
                              .shape = strided_shape,
                              .cost = cost_free,

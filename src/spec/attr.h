@@ -46,6 +46,10 @@ struct attr_unview {
     bool overlaps;
 };
 
+/* complex_mul (a (...,2), b (...,2), f32 or f64) -> a b, and complex_div -> a / b, each pair being one complex number;
+ * with conjugates, b is conjugated first. The leading axes broadcast; the last is dense. */
+struct attr_complex { bool conjugates; };
+
 /* affine (x any) -> x * scale + shift  (two roundings: product, then sum) */
 struct attr_affine { double scale, shift; };
 

@@ -25,6 +25,7 @@ struct tl_call {
     tl_tensor **input;
     int n_inputs, n_outputs;
     bool in_place;     /* output 0 overwrites input 0 (only where the op's record allows it) */
+    bool has_complex;  /* an operand is complex */
     bool is_replayed;  /* the results are known from a selective checkpoint: nothing runs */
     tl_device *device; /* of the inputs; given by the caller when there are none */
     tl_device *out_device;
@@ -92,7 +93,7 @@ static inline void call_begin(tl_call *c, const tl_op *op, tl_tensor **input, in
     c->input = input;
     c->n_inputs = n_inputs;
     c->n_outputs = op->n_outputs;
-    c->in_place = c->is_replayed = false;
+    c->in_place = c->is_replayed = c->has_complex = false;
     c->device = c->out_device = NULL;
 }
 

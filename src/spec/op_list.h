@@ -19,6 +19,12 @@ OP(VIEW, expand)
 OP(VIEW, diagonal)
 OP(VIEW, as_strided)
 
+/* complex.c */
+OP(VIEW, view_as_real)
+OP(VIEW, view_as_complex)
+OP(KERNEL, complex_mul)
+OP(KERNEL, complex_div)
+
 /* create.c */
 OP(KERNEL, full)
 OP(KERNEL, arange)

@@ -12,6 +12,7 @@ enum {
     DLPACK_UINT = 1,
     DLPACK_FLOAT = 2,
     DLPACK_BFLOAT = 4,
+    DLPACK_COMPLEX = 5,
     DLPACK_BOOL = 6,
     DLPACK_F8E4M3FN = 10,
     DLPACK_F8E5M2 = 12,
@@ -119,6 +120,17 @@ const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
         .bits = 8, .kind = DTYPE_BOOL, .integer_min = 0, .integer_max = 1,
         .dlpack_code = DLPACK_BOOL, .dlpack_bits = 8,
     },
+    /* Two f32, two f64: the real part, then the imaginary part. */
+    [TL_C64] = {
+        .name = "c64", .scalar_name = "ComplexFloat", .torch_name = "complex64", .safetensors_name = "C64",
+        .numpy_name = "complex64",
+        .bits = 64, .kind = DTYPE_COMPLEX, .dlpack_code = DLPACK_COMPLEX, .dlpack_bits = 64,
+    },
+    [TL_C128] = {
+        .name = "c128", .scalar_name = "ComplexDouble", .torch_name = "complex128", .safetensors_name = NULL,
+        .numpy_name = "complex128",
+        .bits = 128, .kind = DTYPE_COMPLEX, .dlpack_code = DLPACK_COMPLEX, .dlpack_bits = 128,
+    },
 };
 /* clang-format on */
 
@@ -141,10 +153,11 @@ bool dtype_bytes(tl_dtype dtype, int64_t numel, uint64_t *bytes) {
 
 /* ---- Promotion ---------------------------------------------------------------------------------------
  *
- * torch's lattice in two numbers per dtype, category and bits. Categories order bool < integers < floats, and
- * the higher one decides alone (i64 + f16 is f16). Inside a category the result is the smallest member that
- * holds both, which is the larger of the two except for the pairs that overlap: {f16, bf16} -> f32 and
- * {i8, u8} -> i16. The types torch does not promote are refused before all that.
+ * torch's lattice in two numbers per dtype, category and bits. Categories order bool < integers < floats < complex
+ * numbers, and the higher one decides alone (i64 + f16 is f16), but for f64 and c64, which give c128. Inside a
+ * category the result is the smallest member that holds both, which is the larger of the two except for the pairs
+ * that overlap: {f16, bf16} -> f32 and {i8, u8} -> i16. The types torch does not promote are refused before all
+ * that.
  */
 
 enum promotion { PROMOTES, ONLY_WITH_FLOATS, ONLY_WITH_ITSELF };
@@ -158,7 +171,8 @@ static enum promotion promotion_of(tl_dtype dtype) {
 }
 
 static int category_of(tl_dtype dtype) {
-    static const int category[] = {[DTYPE_BOOL] = 0, [DTYPE_UNSIGNED] = 1, [DTYPE_SIGNED] = 1, [DTYPE_FLOAT] = 2};
+    static const int category[] = {
+        [DTYPE_BOOL] = 0, [DTYPE_UNSIGNED] = 1, [DTYPE_SIGNED] = 1, [DTYPE_FLOAT] = 2, [DTYPE_COMPLEX] = 3};
     return category[dtype_table[dtype].kind];
 }
 
@@ -171,6 +185,7 @@ tl_dtype dtype_promote(tl_dtype a, tl_dtype b) {
     if (!dtype_info(a) || !dtype_info(b)) return TL_DTYPE_COUNT;
     if (a == b) return a;
     if (is_refused(a, b) || is_refused(b, a)) return TL_DTYPE_COUNT;
+    if (dtype_is_complex(a) != dtype_is_complex(b) && (a == TL_F64 || b == TL_F64)) return TL_C128;
     if (category_of(a) != category_of(b)) return category_of(a) > category_of(b) ? a : b;
     if (dtype_table[a].bits != dtype_table[b].bits) return dtype_table[a].bits > dtype_table[b].bits ? a : b;
     return dtype_is_float(a) ? TL_F32 : TL_I16;
@@ -178,7 +193,7 @@ tl_dtype dtype_promote(tl_dtype a, tl_dtype b) {
 
 tl_dtype dtype_compute(tl_dtype dtype) {
     if (!dtype_info(dtype)) return TL_DTYPE_COUNT;
-    if (dtype == TL_F64) return TL_F64;
+    if (dtype == TL_F64 || dtype_is_complex(dtype)) return dtype;
     return dtype_is_float(dtype) ? TL_F32 : TL_I64;
 }
 
@@ -194,7 +209,8 @@ tl_float_info tl_finfo(tl_dtype dtype) {
     memset(&answer, 0, sizeof answer);
     const struct dtype_info *info = dtype_info(dtype);
     if (!info || info->kind != DTYPE_FLOAT) {
-        error_set(TL_ERROR_USE, "finfo: requires a floating point dtype, not %s (need tl_iinfo)", tl_dtype_name(dtype));
+        error_set(TL_ERROR_USE, "finfo: requires a floating point dtype, not %s (need %s)", tl_dtype_name(dtype),
+                  dtype_is_complex(dtype) ? "that of its parts" : "tl_iinfo");
         return answer;
     }
     /* The decimal digits that survive the way there and back; a table, since pow() need not be exact. */
@@ -215,7 +231,7 @@ tl_integer_info tl_iinfo(tl_dtype dtype) {
     tl_integer_info answer;
     memset(&answer, 0, sizeof answer);
     const struct dtype_info *info = dtype_info(dtype);
-    if (!info || info->kind == DTYPE_FLOAT || info->kind == DTYPE_BOOL) {
+    if (!info || dtype_has_gradient(dtype) || info->kind == DTYPE_BOOL) {
         error_set(TL_ERROR_USE, "iinfo: requires an integer dtype, not %s%s", tl_dtype_name(dtype),
                   info && info->kind == DTYPE_FLOAT ? " (need tl_finfo)" : "");
         return answer;

@@ -326,6 +326,90 @@ const struct sample samples_as_strided[] = {
     {"beyond the end", GEOMETRY, .call = strided_call, .in = {F(4)}, .n = {1, 4, 0, 1, 0, 1}, .error = "reaches outside the storage of 4 elements"},
     END};
 
+/* ---- complex.c ---- */
+
+#define DT_PARTS (DT(TL_F32) | DT(TL_F64))
+static tl_tensor *paired(tl_tensor *x) { return tl_view_as_complex(tl_contiguous(x)); }
+static tl_tensor *pairs_and_back(tl_tensor *x) { return tl_view_as_real(paired(x)); }
+/* Real, conjugated and turned parts of one number: views of a view. */
+static tl_tensor *parts_of_complex(tl_tensor *x) {
+    tl_tensor *z = paired(x), *re = z && tl_is_complex(z) ? tl_real(z) : NULL;
+    return re ? tl_add(re, tl_scale(tl_imag(z), 3)) : NULL;
+}
+/* Changed in place through a view of a copy. */
+static tl_tensor *complex_in_place(tl_tensor *x) {
+    tl_tensor *z = tl_clone(paired(x)), *row = z ? tl_select(z, 0, 0) : NULL;
+    if (!row || !tl_mul_(row, tl_conj(row)) || !tl_add_scalar_(z, tl_scalar_int(2))) return NULL;
+    return tl_view_as_real(tl_mul(z, z));
+}
+static tl_tensor *complex_function(tl_tensor *x) {
+    tl_tensor *z = paired(x), *root = z ? tl_sqrt(tl_add_scalar(tl_mul(z, tl_conj(z)), tl_scalar_int(1))) : NULL;
+    tl_tensor *power = root ? tl_view_as_real(tl_exp(root)) : NULL;
+    return power ? tl_add(power, tl_view_as_real(z)) : NULL;
+}
+/* Magnitude and angle, and back. */
+static tl_tensor *polar_form(tl_tensor *x) {
+    tl_tensor *z = paired(x), *size = z ? tl_abs(z) : NULL;
+    tl_tensor *square = size ? tl_square(size) : NULL;
+    return square ? tl_view_as_real(tl_polar(square, tl_angle(z))) : NULL;
+}
+static tl_tensor *complex_joined(tl_tensor *x) {
+    tl_tensor *z = paired(x), *parts[2] = {z, z ? tl_flip(z, (int[]){0}, 1) : NULL};
+    return parts[1] ? tl_view_as_real(tl_sum(tl_concat(parts, 2, 0), (int[]){0}, 1, true)) : NULL;
+}
+const struct sample samples_view_as_real[] = {
+    {"pairs and back", GRAD, DT_PARTS, .unary = pairs_and_back, .in = {F(3, 2)}},
+    {"one number", GRAD, DT_PARTS, .unary = pairs_and_back, .in = {F(2)}},
+    {"permuted", GRAD, DT_PARTS, .unary = pairs_and_back, .in = {IN(FLOAT, PERMUTED, 3, 4, 2)}},
+    {"parts", GRAD, DT_PARTS, .unary = parts_of_complex, .in = {F(2, 3, 2)}},
+    {"in place", GRAD, DT_PARTS, .unary = complex_in_place, .in = {F(2, 3, 2)}},
+    {"size 0", GRAD, DT_PARTS, .unary = pairs_and_back, .in = {F(0, 2)}},
+    {"of real numbers", 0, .unary = tl_view_as_real, .in = {F(3)}, .error = "is only supported for complex tensors"},
+    END};
+const struct sample samples_view_as_complex[] = {
+    {"functions", GRAD, DT_PARTS, .unary = complex_function, .in = {F(3, 2)}},
+    {"polar form", GRAD, DT_PARTS, .unary = polar_form, .in = {F(3, 2)}},
+    {"joined", GRAD, DT_PARTS, .unary = complex_joined, .in = {F(2, 3, 2)}},
+    {"size 0", GRAD, DT_PARTS, .unary = complex_joined, .in = {F(2, 0, 2)}},
+    {"three parts", 0, DT_PARTS, .unary = tl_view_as_complex, .in = {F(2, 3)}, .error = "a last dimension of size 2"},
+    {"apart", GEOMETRY, DT_PARTS, .unary = tl_view_as_complex, .in = {IN(FLOAT, SLICED, 3, 2)}, .error = "a last dimension with stride 1"},
+    {"odd rows", GEOMETRY, DT_PARTS, .unary = tl_view_as_complex, .in = {IN(FLOAT, PERMUTED, 3, 2)}, .error = "a last dimension with stride 1"},
+    {"scalar", 0, DT_PARTS, .unary = tl_view_as_complex, .in = {SCALAR(FLOAT)}, .error = "a last dimension of size 2"},
+    {"narrow", 0, DT(TL_F16) | DT(TL_BF16), .unary = tl_view_as_complex, .in = {F(3, 2)}, .error = "of 32 and 64 bits"},
+    {"integers", 0, .unary = tl_view_as_complex, .in = {IN(I32, DENSE, 3, 2)}, .error = "of 32 and 64 bits"},
+    END};
+static tl_tensor *complex_product(tl_tensor *x, tl_tensor *y) {
+    tl_tensor *a = paired(x);
+    return tl_view_as_real(tl_mul(a, paired(y)));
+}
+static tl_tensor *complex_quotient(tl_tensor *x, tl_tensor *y) {
+    tl_tensor *a = paired(x);
+    return tl_view_as_real(tl_div(a, paired(y)));
+}
+/* The smaller part of a divisor is the real one, then the imaginary one. */
+static tl_tensor *complex_quotients(tl_tensor *x) {
+    tl_tensor *a = paired(x), *b = a ? tl_exp(tl_scale(a, 0.25)) : NULL;
+    tl_tensor *im = b ? tl_imag(b) : NULL, *swapped = im ? tl_complex(im, tl_real(b)) : NULL;
+    tl_tensor *first = swapped ? tl_div(a, b) : NULL;
+    return first ? tl_view_as_real(tl_div(first, swapped)) : NULL;
+}
+const struct sample samples_complex_mul[] = {
+    {"vectors", GRAD, DT_PARTS, .binary = complex_product, .in = {F(3, 2), F(3, 2)}, .total_flops = 18}, /* 6 for each of 3 */
+    {"broadcast", GRAD, DT_PARTS, .binary = complex_product, .in = {F(3, 1, 2), IN(FLOAT, PERMUTED, 4, 2)}},
+    {"scalars", GRAD, DT_PARTS, .binary = complex_product, .in = {F(2), F(2)}},
+    {"expanded", GRAD, DT_PARTS, .binary = complex_product, .in = {IN(FLOAT, EXPANDED, 3, 4, 2), IN(FLOAT, REVERSED, 4, 2)}},
+    {"size 0", GRAD, DT_PARTS, .binary = complex_product, .in = {F(3, 0, 2), F(1, 2)}},
+    {"large", LARGE | GRAD, DT_PARTS, .binary = complex_product, .in = {F(33, 1031, 2), F(1031, 2)}},
+    {"other sizes", 0, DT_PARTS, .binary = complex_product, .in = {F(3, 2), F(4, 2)}, .error = "The size of tensor a (3) must match the size of tensor b (4)"},
+    END};
+const struct sample samples_complex_div[] = {
+    {"vectors", GRAD, DT_PARTS, .binary = complex_quotient, .in = {F(3, 2), IN(POSITIVE, DENSE, 3, 2)}, .total_flops = 30}, /* 10 for each of 3 */
+    {"both ways round", GRAD, DT_PARTS, .unary = complex_quotients, .in = {F(5, 2)}},
+    {"broadcast", GRAD, DT_PARTS, .binary = complex_quotient, .in = {F(3, 1, 2), IN(POSITIVE, PERMUTED, 4, 2)}},
+    {"size 0", GRAD, DT_PARTS, .binary = complex_quotient, .in = {F(0, 2), IN(POSITIVE, DENSE, 0, 2)}},
+    {"large", LARGE | GRAD, DT_PARTS, .binary = complex_quotient, .in = {F(33, 1031, 2), IN(POSITIVE, DENSE, 1031, 2)}},
+    END};
+
 /* ---- create.c ---- */
 
 CALL(full_call) { return (void)in, one(out, tl_full((int)s->n[0], s->n + 1, s->d[0], run_dtype, NULL)); }

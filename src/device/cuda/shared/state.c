@@ -21,7 +21,8 @@ const char *cuda_dtype_name(tl_dtype dtype) {
         [TL_F64] = "f64",       [TL_F32] = "f32",       [TL_F16] = "f16",       [TL_BF16] = "bf16",
         [TL_F8E4M3] = "f8e4m3", [TL_F8E5M2] = "f8e5m2", [TL_F8E8M0] = "f8e8m0", [TL_F4E2M1] = "f4e2m1",
         [TL_I64] = "i64",       [TL_I32] = "i32",       [TL_I16] = "i16",       [TL_U16] = "u16",
-        [TL_I8] = "i8",         [TL_U8] = "u8",         [TL_BOOL] = "bool",
+        [TL_I8] = "i8",         [TL_U8] = "u8",         [TL_BOOL] = "bool",     [TL_C64] = "c64",
+        [TL_C128] = "c128",
     };
     return (unsigned)dtype < TL_DTYPE_COUNT ? names[dtype] : "?";
 }
