@@ -24,6 +24,7 @@ from . import _functions  # noqa: E402
 from ._creation import *  # noqa: E402, F401, F403
 from ._functions import *  # noqa: E402, F401, F403
 from ._composed import *  # noqa: E402, F401, F403
+from ._complex import *  # noqa: E402, F401, F403
 from ._tensor import (channels_last, channels_last_3d, contiguous_format, get_float32_matmul_precision,
                       get_num_threads, layout,  # noqa: E402, F401
                       memory_format, preserve_format, set_float32_matmul_precision, set_num_threads, strided)

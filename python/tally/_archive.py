@@ -26,7 +26,8 @@ from ._types import BY_NAME, Size, as_device, device as device_type, dtype as dt
 
 _STORAGES = {"FloatStorage": "float32", "DoubleStorage": "float64", "HalfStorage": "float16",
              "BFloat16Storage": "bfloat16", "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16",
-             "CharStorage": "int8", "ByteStorage": "uint8", "BoolStorage": "bool"}
+             "CharStorage": "int8", "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
+             "ComplexDoubleStorage": "complex128"}
 _STORAGE_OF = {kind: name for name, kind in _STORAGES.items()}
 _MOST_AXES = 64
 
@@ -143,7 +144,7 @@ class Reader:
              else lib.tl_empty(tuple(shape), dtype.code, _cpu()))
         if self.location is not None and self.location.type != "cpu":
             x = lib.tl_to(x, self.location.address)
-        return x.requires_grad_() if requires_grad is True and dtype.is_floating_point else x
+        return x.requires_grad_() if requires_grad is True and dtype.is_inexact else x
 
     def parameter(self, data, requires_grad=True, *_):
         from .nn.parameter import Parameter

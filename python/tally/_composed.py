@@ -44,6 +44,8 @@ def hypot(input, other):
 
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
     """Finite numbers in place of NaN (0) and the infinities (the dtype's largest)."""
+    if input.dtype.is_complex:
+        return lib.tl_view_as_complex(nan_to_num(lib.tl_view_as_real(input), nan, posinf, neginf))
     if not input.is_floating_point():
         return lib.tl_clone(input)
     limits = finfo(_dtype_of(input))
@@ -90,7 +92,7 @@ def xlogy(input, other):
     """input log(other), which is 0 where input is 0 (unless other is NaN)."""
     other = other if f.is_tensor(other) else f._full_like_number(other, input)
     kind = f.result_type(input, other)
-    kind = kind if kind.is_floating_point else float32
+    kind = kind if kind.is_inexact else float32
     input, other = lib.tl_cast(input, kind.code), lib.tl_cast(other, kind.code)
     nothing = f.logical_and(f.eq(input, 0), f.le(other, 0))
     return f.mul(input, f.log(f.where(nothing, 1.0, other)))
@@ -104,8 +106,10 @@ def positive(input):
 
 
 def float_power(input, exponent):
-    """A power in float64."""
-    up = lambda x: lib.tl_cast(x, float64.code) if f.is_tensor(x) else float(x)  # noqa: E731
+    """A power in float64, of complex numbers in complex128."""
+    kinds = [x.dtype for x in (input, exponent) if f.is_tensor(x)]
+    kind = float64.to_complex() if any(k.is_complex for k in kinds) else float64
+    up = lambda x: lib.tl_cast(x, kind.code) if f.is_tensor(x) else float(x)  # noqa: E731
     return f.pow(up(input), up(exponent))
 
 
@@ -117,11 +121,6 @@ def isposinf(input):
 def isneginf(input):
     """Whether it is -infinity."""
     return f.eq(input, -math.inf)
-
-
-def isreal(input):
-    """True: there are no complex numbers here."""
-    return lib.tl_cast(f.eq(input, input) | f.ne(input, input), bool_.code)
 
 
 def threshold(input, threshold, value):
@@ -319,8 +318,8 @@ def inner(input, other):
 
 
 def vdot(input, other):
-    """dot, of real numbers."""
-    return f.dot(input, other)
+    """dot, of the first conjugated."""
+    return f.dot(lib.tl_conj(input), other)
 
 
 def tensordot(a, b, dims=2):
@@ -666,11 +665,6 @@ def as_strided(input, size, stride, storage_offset=None):
     return input.as_strided(size, stride, storage_offset)
 
 
-def is_complex(input):
-    """False: there are no complex numbers here."""
-    return False
-
-
 def is_signed(input):
     """Whether its dtype has negative numbers."""
     return input.is_signed()
@@ -693,18 +687,13 @@ def is_inference(input):
 
 def can_cast(from_, to):
     """Whether a result of this dtype may be stored in a tensor of that one, by torch's rules."""
-    rank = lambda d: 0 if d is bool_ else 2 if d.is_floating_point else 1  # noqa: E731
+    rank = lambda d: 0 if d is bool_ else 3 if d.is_complex else 2 if d.is_floating_point else 1  # noqa: E731
     return rank(from_) <= rank(to)
 
 
 def narrow_copy(input, dim, start, length):
     """narrow, as a copy."""
     return lib.tl_clone(f.narrow(input, dim, start, length))
-
-
-def real(input):
-    """The tensor itself: there are no complex numbers here."""
-    return input
 
 
 def fill(input, value):
@@ -719,18 +708,17 @@ def rsub(input, other, *, alpha=1):
 
 
 unsafe_split_with_sizes = split_with_sizes
-sgn, ger, fix, unsafe_split, unsafe_chunk = f.sign, f.outer, f.trunc, f.split, f.chunk
-conj = resolve_conj = resolve_neg = real
+ger, fix, unsafe_split, unsafe_chunk = f.outer, f.trunc, f.split, f.chunk
 METHODS = """
 fmax fmin logaddexp logaddexp2 hypot nan_to_num logit frac tan signbit deg2rad rad2deg xlogy positive
-float_power isposinf isneginf isreal nanmean aminmax diff dist trace kthvalue median msort addmm addmv addr
+float_power isposinf isneginf nanmean aminmax diff dist trace kthvalue median msort addmm addmv addr
 baddbmm addbmm inner vdot kron diag_embed diag diagflat adjoint fliplr flipud rot90 split_with_sizes hsplit
 vsplit dsplit sum_to_size take index_put index_copy index_fill masked_scatter scatter_reduce select_scatter
-slice_scatter diagonal_scatter is_nonzero is_same_size is_inference narrow_copy sgn ger fix unsafe_split
-unsafe_chunk unsafe_split_with_sizes conj real resolve_conj resolve_neg
+slice_scatter diagonal_scatter is_nonzero is_same_size is_inference narrow_copy ger fix unsafe_split
+unsafe_chunk unsafe_split_with_sizes
 """.split()
 IN_PLACE = """hypot nan_to_num logit frac tan deg2rad rad2deg xlogy addmm addmv addr baddbmm addbmm sgn fix""".split()
 f._with_numpy_names(globals())
 __all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__
            and not n.startswith("_")] + \
-    ["sgn", "ger", "fix", "unsafe_split", "unsafe_chunk"]
+    ["ger", "fix", "unsafe_split", "unsafe_chunk"]

@@ -3,10 +3,10 @@ import functools
 import warnings
 
 from . import _memory
-from ._functions import _sizes
+from ._functions import _refuse_complex, _sizes
 from ._library import constants, lib
 from ._numpy import known, np
-from ._types import (BY_NAME, as_device, as_dtype, bool_, get_default_dtype, int64)
+from ._types import BY_NAME, DTYPES, as_device, as_dtype, bool_, get_default_dtype, int64
 
 _Tensor = None  # set by _tensor.py
 _POOL_WORDS = 2**64
@@ -42,12 +42,14 @@ def _infer(data):
             kinds.add(item.dtype if isinstance(item, _Tensor) else _memory.from_numpy_dtype(item.dtype))
         elif isinstance(item, (float, known.floating)):
             kinds.add(get_default_dtype())
+        elif isinstance(item, (complex, known.complexfloating)):
+            kinds.add(get_default_dtype().to_complex())
         elif isinstance(item, str):
             raise TypeError("new(): invalid data type 'str'")
         else:
             raise RuntimeError(f"Could not infer dtype of {type(item).__name__}")
     look(data)
-    floats = [k for k in kinds if k.is_floating_point]
+    floats = sorted((k for k in kinds if k.is_inexact), key=lambda k: -k.is_complex)
     return floats[0] if floats else int64 if kinds - {bool_} else bool_ if kinds else get_default_dtype()
 
 
@@ -94,7 +96,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
 
 def _from_nested(data, dtype, device):
     data = list(data) if isinstance(data, range) else data
-    if not isinstance(data, (list, tuple, int, float, bool)):
+    if not isinstance(data, (list, tuple, int, float, bool, complex)):
         if hasattr(data, "__array__"):
             return _from_array(np.asarray(data), dtype, device)
         if hasattr(data, "__index__"):
@@ -109,12 +111,12 @@ def _from_nested(data, dtype, device):
     kind = _infer(data) if dtype is None else as_dtype(dtype)
     data = _plain(data)
     _check_nested(data)
-    host = "float64" if kind.is_floating_point else kind.numpy_name
+    host = "float64" if kind.is_floating_point else "complex128" if kind.is_complex else kind.numpy_name
     try:
         if host == "bool":
             array = (np.asarray(np.asarray(data, dtype=object if data == [] else None) != 0, bool) if data != []
                      else np.zeros(0, bool))
-        elif host == "float64" or not _holds_floats(data):
+        elif host in ("float64", "complex128") or not _holds_floats(data):
             array = np.array(data, dtype=host)
         else:
             array = np.array(data, dtype="float64")
@@ -188,9 +190,10 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
     if isinstance(fill_value, _Tensor):
         fill_value = fill_value.item()
     if dtype is None:
-        dtype = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else get_default_dtype()
+        dtype = (bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int)
+                 else get_default_dtype().to_complex() if isinstance(fill_value, complex) else get_default_dtype())
     x = lib.tl_empty(_sizes((size,)), as_dtype(dtype).code, _address(device))
-    return _finish(lib.tl_fill_scalar_(x, fill_value), requires_grad)
+    return _finish(x.fill_(fill_value), requires_grad)
 
 
 def _like(input, dtype, device):
@@ -217,7 +220,7 @@ def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False
     """Of input's shape, dtype and device."""
     fill_value = fill_value.item() if isinstance(fill_value, _Tensor) else fill_value
     x = lib.tl_empty(lib.shape_of(input), *_like(input, dtype, device))
-    return _finish(lib.tl_fill_scalar_(x, fill_value), requires_grad)
+    return _finish(x.fill_(fill_value), requires_grad)
 
 
 def arange(*args, start=0, end=None, step=1, dtype=None, device=None, requires_grad=False):
@@ -340,17 +343,25 @@ def _draws(function):
     return call
 
 
+def _draw(call, shape, code, device):
+    """Standard numbers of a distribution, of any float or complex dtype."""
+    if not DTYPES[code].is_complex:
+        return call(shape, 0.0, 1.0, code, device)
+    from ._complex import HALF, drawn
+    return drawn(call, shape, DTYPES[code], device, HALF if call is lib.tl_normal else 1.0)
+
+
 @_draws
 def rand(*args, size=None, dtype=None, device=None, requires_grad=False):
-    """Uniform in [0, 1)."""
-    return _finish(lib.tl_uniform(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)),
+    """Uniform in [0, 1); of complex numbers, both parts."""
+    return _finish(_draw(lib.tl_uniform, _sizes(args if size is None else (size,)), _code(dtype), _address(device)),
                    requires_grad)
 
 
 @_draws
 def randn(*args, size=None, dtype=None, device=None, requires_grad=False):
-    """Normal, mean 0 and deviation 1."""
-    return _finish(lib.tl_normal(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)),
+    """Normal, mean 0 and deviation 1; of complex numbers, both parts have the variance 1/2."""
+    return _finish(_draw(lib.tl_normal, _sizes(args if size is None else (size,)), _code(dtype), _address(device)),
                    requires_grad)
 
 
@@ -377,13 +388,13 @@ def randperm(n, *, dtype=None, device=None):
 @_draws
 def rand_like(input, *, dtype=None, device=None, requires_grad=False):
     """Uniform in [0, 1), of input's shape, dtype and device."""
-    return _finish(lib.tl_uniform(lib.shape_of(input), 0.0, 1.0, *_like(input, dtype, device)), requires_grad)
+    return _finish(_draw(lib.tl_uniform, lib.shape_of(input), *_like(input, dtype, device)), requires_grad)
 
 
 @_draws
 def randn_like(input, *, dtype=None, device=None, requires_grad=False):
     """Normal, of input's shape, dtype and device."""
-    return _finish(lib.tl_normal(lib.shape_of(input), 0.0, 1.0, *_like(input, dtype, device)), requires_grad)
+    return _finish(_draw(lib.tl_normal, lib.shape_of(input), *_like(input, dtype, device)), requires_grad)
 
 
 @_draws
@@ -407,6 +418,7 @@ def normal(mean, std=1.0, size=None, *, dtype=None, device=None, layout=None, pi
 @_draws
 def bernoulli(input):
     """1 with the probability given by each element."""
+    _refuse_complex("bernoulli", input)
     uniform = lib.tl_uniform(lib.shape_of(input), 0.0, 1.0, BY_NAME["float64"].code, lib.tl_device_of(input))
     chance = lib.tl_cast(lib.tl_detach(input), BY_NAME["float64"].code)
     return lib.tl_cast(lib.tl_cmp(uniform, constants["TL_LT"], chance), lib.tl_dtype_of(input))

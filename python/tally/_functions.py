@@ -85,6 +85,13 @@ def _dtype_of(x):
     return DTYPES[lib.tl_dtype_of(x)]
 
 
+def _refuse_complex(name, *tensors):
+    """For functions that would take the real part alone."""
+    for x in tensors:
+        if isinstance(x, _Tensor) and lib.tl_is_complex(x):
+            raise NotImplementedError(f"{name}: not implemented for '{_scalar_name(x)}'")
+
+
 def _cast(x, dtype):
     return x if dtype is None else lib.tl_cast(x, as_dtype(dtype).code)
 
@@ -169,18 +176,25 @@ def log10(input):
     return lib.tl_mul_scalar(lib.tl_log2(input), math.log10(2))
 
 
-def _operand(name, x):
-    """The other operand of a binary function: a tensor, or a number."""
+def _complex_beside(value, tensor):
+    from ._complex import beside
+    return beside(value, tensor)
+
+
+def _operand(name, x, input=None):
+    """The other operand of a binary function: a tensor, or a number. A complex number becomes a tensor."""
     if isinstance(x, _Tensor):
         return x, True
+    if isinstance(x, complex) and input is not None:
+        return _complex_beside(x, input), True
     return _number(x, name, "other"), False
 
 
 def _check_alpha(input, other, alpha):
     if isinstance(alpha, bool) and not _dtype_of(input) is bool_:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
-    is_real = (_dtype_of(input).is_floating_point or isinstance(other, float)
-               or isinstance(other, _Tensor) and _dtype_of(other).is_floating_point)
+    is_real = (_dtype_of(input).is_inexact or isinstance(other, float)
+               or isinstance(other, _Tensor) and _dtype_of(other).is_inexact)
     if isinstance(alpha, float) and not is_real:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
 
@@ -197,7 +211,7 @@ def _add_like(name, input, other, alpha):
     tensor, scalar = getattr(lib, f"tl_{name}"), getattr(lib, f"tl_{name}_scalar")
     if not isinstance(input, _Tensor):
         input = _full_like_number(input, other)
-    other, is_tensor = _operand(name, other)
+    other, is_tensor = _operand(name, other, input)
     alpha = alpha if isinstance(alpha, int) else _number(alpha, name, "alpha")
     if alpha != 1:
         _check_alpha(input, other, alpha)
@@ -208,13 +222,15 @@ def _add_like(name, input, other, alpha):
 def _full_like_number(value, other):
     """A number that meets a tensor, as a scalar tensor that promotes like a number: it does not widen a dtype of its
     own kind, even that of another scalar."""
-    value, kind = value if isinstance(value, (int, float)) else value.item(), _dtype_of(other)
+    value, kind = value if isinstance(value, (int, float, complex)) else value.item(), _dtype_of(other)
+    if isinstance(value, complex):
+        return _complex_beside(value, other)
     if isinstance(value, bool):
         d = bool_
     elif isinstance(value, int):
-        d = kind if not lib.tl_rank(other) and kind is not bool_ and not kind.is_floating_point else int64
+        d = kind if not lib.tl_rank(other) and kind is not bool_ and not kind.is_inexact else int64
     else:
-        d = kind if kind.is_floating_point else get_default_dtype()
+        d = kind.to_real() if kind.is_inexact else get_default_dtype()
     return lib.tl_full((), float(value), d.code, lib.tl_device_of(other))
 
 
@@ -272,6 +288,7 @@ def _without_gradient(divide):
 @_without_gradient
 def _whole_division(a, b, rounds):
     kind = result_type(a, b)
+    _refuse_complex("whole division", a, b)
     if kind.is_floating_point:
         return rounds(div(a, b))
     if kind is bool_:
@@ -373,6 +390,8 @@ def _compare(name, relation, doc):
         if isinstance(other, _Tensor):
             return (lib.tl_cmp(input, relation, other) if isinstance(input, _Tensor)
                     else lib.tl_cmp_scalar(other, mirrored, input))
+        if isinstance(other, complex):
+            return lib.tl_cmp(input, relation, _complex_beside(other, input))
         return lib.tl_cmp_scalar(input, relation, _number(other, name, "other"))
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -408,7 +427,7 @@ def _bitwise(name, doc, takes_bool=True):
             input = _full_like_number(input, other)
         elif not isinstance(other, _Tensor):
             other = _full_like_number(other, input)
-        if input.dtype.is_floating_point or other.dtype.is_floating_point or (
+        if input.dtype.is_inexact or other.dtype.is_inexact or (
                 not takes_bool and input.dtype is bool_ and other.dtype is bool_):
             raise NotImplementedError(f"\"{name}_cpu\" not implemented for "
                                       f"'{_SCALAR_NAMES.get(promote_types(input.dtype, other.dtype).name)}'")
@@ -434,7 +453,7 @@ def bitwise_not(input):
     """Of bool tensors: not. Of integers: -x - 1."""
     if input.dtype is bool_:
         return lib.tl_logical_not(input)
-    if input.is_floating_point():
+    if input.dtype.is_inexact:
         raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
     return lib.tl_rsub_scalar(input, -1)
 
@@ -467,6 +486,10 @@ def where(condition, input=None, other=None):
     """input where the condition holds, other elsewhere; with only the condition, the indices of nonzero elements."""
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
+    if isinstance(other, complex):
+        other = _complex_beside(other, input if isinstance(input, _Tensor) else condition)
+    if isinstance(input, complex):
+        input = _complex_beside(input, other if isinstance(other, _Tensor) else condition)
     is_a, is_b = isinstance(input, _Tensor), isinstance(other, _Tensor)
     if is_a and not is_b:
         return lib.tl_where_scalar(condition, input, _number(other, "where", "other"))
@@ -696,7 +719,7 @@ def log_softmax(input, dim, *, dtype=None):
 
 def _matmul(a, b):
     """The library's product of floats; of integers, sums of products, exact and wrapping as in torch."""
-    if _dtype_of(a).is_floating_point or _dtype_of(b).is_floating_point:
+    if _dtype_of(a).is_inexact or _dtype_of(b).is_inexact:
         return lib.tl_matmul(a, b)
     if _dtype_of(a) is not _dtype_of(b):
         raise RuntimeError("expected m1 and m2 to have the same dtype, but got: "
@@ -1163,6 +1186,8 @@ def masked_fill(input, mask, value):
                                f"{value.ndim} dimension(s).")
         _common_shape([lib.shape_of(mask), lib.shape_of(input)])
         return lib.tl_where(mask, lib.tl_cast(value, lib.tl_dtype_of(input)), input)
+    if isinstance(value, complex):
+        return masked_fill(input, mask, _complex_beside(value, input))
     return lib.tl_masked_fill(input, mask, value)
 
 
@@ -1255,10 +1280,10 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
         raise RuntimeError(f"{_scalar_name(input)} did not match {_scalar_name(other)}")
     with no_grad():
         close = lib.tl_cmp(input, _EQ, other)
-        if equal_nan and input.is_floating_point():
+        if equal_nan and input.dtype.is_inexact:
             close = logical_or(close, logical_and(isnan(input), isnan(other)))  # noqa: F821
-        if input.is_floating_point() or rtol or atol:
-            a, b = ((input, other) if input.is_floating_point()
+        if input.dtype.is_inexact or rtol or atol:
+            a, b = ((input, other) if input.dtype.is_inexact
                     else (lib.tl_cast(input, float64.code), lib.tl_cast(other, float64.code)))
             allowed = lib.tl_add_scalar(lib.tl_mul_scalar(lib.tl_abs(b), float(rtol)), float(atol))
             distance = lib.tl_abs(lib.tl_sub(a, b))
@@ -1279,7 +1304,7 @@ def _scalar_name(x):
 
 _SCALAR_NAMES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool",
                  "float16": "Half", "bfloat16": "BFloat16", "int16": "Short", "int8": "Char", "uint8": "Byte",
-                 "uint16": "UInt16"}
+                 "uint16": "UInt16", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
 
 
 def is_tensor(obj):

@@ -177,9 +177,12 @@ def _value_tensor(x, value):
         try:
             return lib.tl_fill_scalar_(scalar, value)
         except RuntimeError:
-            if not x.dtype.is_floating_point:
+            if not x.dtype.is_inexact:
                 raise
             return lib.tl_fill_scalar_(scalar, math.copysign(math.inf, value))  # what is too large for a float
+    if isinstance(value, complex) and x.dtype.is_complex:
+        from ._complex import beside
+        return beside(value, x)
     module = type(value).__module__
     raise TypeError(f"can't assign a {module + '.' if module != 'builtins' else ''}{type(value).__name__} to a "
                     f"tally.{_scalar_name(x)}Tensor (need a number or a tensor)")

@@ -26,7 +26,8 @@ def from_numpy_dtype(d):
         if ours.numpy_name == d.name:
             return ours
     raise TypeError(f"can't convert np.ndarray of type {d}. The only supported types are: "
-                    "float64, float32, float16, int64, int32, int16, int8, uint16, uint8, and bool.")
+                    "float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint16, uint8, and "
+                    "bool.")
 
 
 class _Holder:
@@ -130,11 +131,11 @@ _DLManagedTensorVersioned._fields_ = [("major", ctypes.c_uint32), ("minor", ctyp
                                       ("flags", ctypes.c_uint64), ("dl_tensor", _DLTensor)]
 _READ_ONLY, _COPIED = 1, 2
 _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
-_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 _CODES = {"float64": (_FLOAT, 64), "float32": (_FLOAT, 32), "float16": (_FLOAT, 16), "bfloat16": (_BFLOAT, 16),
           "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8), "float8_e8m0fnu": (14, 8), "int64": (_INT, 64),
           "int32": (_INT, 32), "int16": (_INT, 16), "uint16": (_UINT, 16), "int8": (_INT, 8), "uint8": (_UINT, 8),
-          "bool": (_BOOL, 8)}
+          "bool": (_BOOL, 8), "complex64": (_COMPLEX, 64), "complex128": (_COMPLEX, 128)}
 
 _py = ctypes.pythonapi
 _py.PyCapsule_New.restype = ctypes.py_object

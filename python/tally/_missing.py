@@ -25,8 +25,7 @@ GROUPS = [
         bilinear binary_cross* cosine_embedding* ctc_loss hinge* kl_div margin* poisson* triplet* pairwise_distance
         pdist pixel* channel_shuffle constant_pad_nd grid_sampler* affine_grid* threshold_ norm_except_dim GradScaler
         miopen* mkldnn* cudnn* quantized_*"""),
-    ("complex numbers", "a pair of tensors",
-     "complex* cfloat cdouble chalf conj_physical* imag polar view_as_complex view_as_real angle is_conj is_neg"),
+    ("complex numbers of 16-bit parts", "`complex64`", "complex32 chalf"),
     ("sparse, nested, quantized, named tensors", "dense tensors; `tl_quantize` in C for narrow formats",
      """
         sparse* to_sparse* to_dense* to_mkldnn to_padded* coalesce is_coalesced indices values *col_indices

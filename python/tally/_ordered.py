@@ -225,6 +225,7 @@ def histc(input, bins=100, min=0, max=0):
         raise RuntimeError(f"range of [{low}, {high}] is not finite")
     if low > high:
         raise RuntimeError("max must be larger than min")
+    f._refuse_complex("histc", x)
     wide = x.to(float64)
     inside = f.logical_and(f.ge(wide, low), f.le(wide, high))
     at = f.clamp(f.floor(f.mul(f.div(f.sub(wide, low), high - low), bins)), 0, bins - 1)
@@ -265,6 +266,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
         raise RuntimeError("cdist only supports non-negative p values")
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
+    f._refuse_complex("cdist", x1, x2)
     apart = f.sub(lib.tl_unsqueeze(x1, -2), lib.tl_unsqueeze(x2, -3))
     if not x1.shape[-1]:
         return f.sum(apart, -1)
@@ -308,7 +310,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         raise RuntimeError("cov(): expected input to have two or fewer dimensions but got an input with "
                            f"{input.ndim} dimensions")
     x = c.atleast_2d(input)
-    x = x if x.dtype.is_floating_point else x.to(get_default_dtype())
+    x = x if x.dtype.is_inexact else x.to(get_default_dtype())
     w = None
     for each in (fweights, aweights):
         if each is not None:
@@ -320,7 +322,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         a = aweights.to(x.dtype)
         norm = f.sub(total, f.mul(f.div(f.sum(f.mul(w, a)), total), correction))
     d = f.sub(x, mean)
-    y = f.div(f.matmul(d if w is None else f.mul(d, w), f.t(d)),
+    y = f.div(f.matmul(d if w is None else f.mul(d, w), lib.tl_conj(f.t(d))),
               f.clamp(norm, min=0) if f.is_tensor(norm) else builtins.max(norm, 0))
     return f.squeeze(y)
 
@@ -482,7 +484,7 @@ def scatter_reduced(input, dim, index, src, reduce, include_self):
         y = lib.tl_scatter_add(start, axis, index, part)
         if reduce == "mean":
             n = f.clamp(f.add(hit, 1) if include_self else hit, min=1)
-            y = f.div(y, n.to(y.dtype)) if y.dtype.is_floating_point else f.floor_divide(y, n.to(y.dtype))
+            y = f.div(y, n.to(y.dtype)) if y.dtype.is_inexact else f.floor_divide(y, n.to(y.dtype))
         return y
     return _by_rounds(start, axis, index, part, reduce)
 

@@ -13,12 +13,19 @@ _INT32 = BY_NAME["int32"]
 
 def _real(x):
     """Integers and bool become the default float."""
-    return x if x.dtype.is_floating_point else x.to(get_default_dtype())
+    return x if x.dtype.is_inexact else x.to(get_default_dtype())
+
+
+def _double(x):
+    """In f64; complex numbers are refused."""
+    f._refuse_complex("this function", x)
+    return x.to(float64)
 
 
 def _wide(compute):
     """In f64, rounded once to the dtype of the arguments."""
     def call(*tensors):
+        f._refuse_complex(compute.__name__, *tensors)
         tensors = [_real(x) for x in tensors]
         kind = tensors[0].dtype
         for x in tensors[1:]:
@@ -98,7 +105,7 @@ def copysign(input, other):
     from ._composed import signbit
     input, other = _tensors(input, other)
     kind = f.result_type(input, other)
-    kind = kind if kind.is_floating_point else get_default_dtype()
+    kind = kind if kind.is_inexact else get_default_dtype()
     x = input.to(kind)
     is_negative = signbit(other)
     y = f.where(f.ne(signbit(x), is_negative), f.neg(x), x)
@@ -327,7 +334,7 @@ def polygamma(n, input):
 
     def forward(x):
         kind = _real(x).dtype
-        x = _real(x).to(float64)
+        x = _double(x)
         s = lib.tl_full((), n + 1.0, float64.code, lib.tl_device_of(x))
         if n == 1:  # reflected: pi^2 / sin^2(pi x) - psi_1(1 - x)
             below = f.lt(x, 0.5)
@@ -451,7 +458,7 @@ def xlog1py(input, other):
     """input log1p(other), 0 where input is 0 (unless other is NaN)."""
     input, other = _tensors(input, other)
     kind = f.result_type(input, other)
-    kind = kind if kind.is_floating_point else float32
+    kind = kind if kind.is_inexact else float32
     x, y = input.to(kind), other.to(kind)
     nothing = f.logical_and(f.eq(x, 0), f.le(y, -1))
     return f.mul(x, f.log1p(f.where(nothing, 0.0, y)))
@@ -518,7 +525,7 @@ def i1e(input):
 
 def spherical_bessel_j0(input):
     """sin(x) / x"""
-    x = _real(input).to(float64)
+    x = _double(input)
     small = f.lt(f.abs(x), 0.5)
     z = f.square(f.where(small, x, 0.0))
     series = _polynomial(z, (1 / 6227020800, -1 / 39916800, 1 / 362880, -1 / 5040, 1 / 120, -1 / 6, 1.0))
@@ -534,7 +541,7 @@ def _recurrent(name, first, step, doc):
     def function(input, n, *, out=None):
         input, n = _tensors(input, n)
         kind = f.result_type(_real(input), n)
-        x, n = f.broadcast_tensors(input.to(float64), n)
+        x, n = f.broadcast_tensors(_double(input), n)
         order = n.to(int64)
         before, now = f.add(f.mul(x, 0), 1), first(x)
         y = f.where(f.eq(order, 0), before, f.where(f.eq(order, 1), now, 0.0))

@@ -6,7 +6,7 @@ arguments), operators, functions that read or describe a tensor, and in-place fo
 import ctypes
 import functools
 
-from . import _composed, _creation, _errors, _functions, _index, _late, _memory
+from . import _complex, _composed, _creation, _errors, _functions, _index, _late, _memory
 from ._functions import _axis, _sizes
 from ._library import c, constants, lib
 from ._numpy import known, np
@@ -115,9 +115,6 @@ class Tensor(lib.TensorBase):
     layout = strided
     names = name = None
 
-    def is_complex(self):
-        return False
-
     def is_signed(self):
         return self.dtype.is_signed
 
@@ -170,6 +167,8 @@ class Tensor(lib.TensorBase):
         kind = self.dtype
         if kind.is_floating_point:
             return lib.tl_item(self)
+        if kind.is_complex:
+            return _complex.item(self)
         value = lib.tl_item_int(self)
         return bool(value) if kind is bool_ else value
 
@@ -193,7 +192,7 @@ class Tensor(lib.TensorBase):
         return int(_only(self))
 
     def __index__(self):
-        if self.dtype.is_floating_point or lib.tl_numel(self) != 1:
+        if self.dtype.is_inexact or lib.tl_numel(self) != 1:
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
@@ -217,7 +216,7 @@ class Tensor(lib.TensorBase):
         if lib.tl_needs_grad(self):
             raise AttributeError("a tensor that requires grad is not shared with NumPy: use .detach()")
         if self.dtype.name not in ("float64", "float32", "float16", "int64", "int32", "int16", "uint16", "int8",
-                                   "uint8", "bool"):
+                                   "uint8", "bool", "complex64", "complex128"):
             raise AttributeError(f"NumPy has no {self.dtype.name}")
         return _memory.array_interface(self)
 
@@ -338,13 +337,15 @@ class Tensor(lib.TensorBase):
             raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
         return lib.tl_transpose(self, -2, -1) if self.ndim else self
 
-    mH = property(lambda x: x.mT if x.ndim else x)
+    mH = property(lambda x: lib.tl_conj(x.mT) if x.ndim else lib.tl_conj(x))
+    real = property(lib.tl_real, lambda x, value: x.real.copy_(value))
+    imag = property(lib.tl_imag, lambda x, value: x.imag.copy_(value))
 
     @property
     def H(self):
         if self.ndim not in (0, 2):
             raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
-        return self.mT if self.ndim else self
+        return lib.tl_conj(self.mT if self.ndim else self)
 
     # ---- Copies and casts ----
 
@@ -358,7 +359,7 @@ class Tensor(lib.TensorBase):
         for a in args:
             if isinstance(a, Tensor):
                 dtype, device = a.dtype, a.device
-            elif isinstance(a, dtype_type) or a in (float, int, bool) and not isinstance(a, int):
+            elif isinstance(a, dtype_type) or a in (float, int, bool, complex) and not isinstance(a, int):
                 dtype = a
             elif isinstance(a, bool) or a is None:
                 continue
@@ -408,8 +409,8 @@ class Tensor(lib.TensorBase):
             raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
                                "computed variable in a subgraph that doesn't require differentiation use var_no_grad = "
                                "var.detach().")
-        if requires_grad and not self.dtype.is_floating_point:
-            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        if requires_grad and not self.dtype.is_inexact:
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
         return lib.tl_requires_grad(self, requires_grad)
 
     @property
@@ -503,6 +504,8 @@ class Tensor(lib.TensorBase):
                 raise RuntimeError("fill_ only supports 0-dimension value tensor but got tensor with "
                                    f"{lib.tl_rank(value)} dimensions.")
             return lib.tl_copy_(self, value)
+        if isinstance(value, complex):
+            return _fill_complex(self, value)
         return lib.tl_fill_scalar_(self, value)
 
     def zero_(self):
@@ -544,6 +547,8 @@ class Tensor(lib.TensorBase):
         if isinstance(value, Tensor):
             _functions._common_shape([lib.shape_of(self), lib.shape_of(mask)])
             return lib.tl_copy_(self, _checked(self, _functions.masked_fill(_before(self), mask, value), "masked_fill"))
+        if isinstance(value, complex):
+            return self.masked_fill_(mask, _complex.beside(value, self))
         try:
             return lib.tl_masked_fill_(self, mask, value)
         except RuntimeError:  # its parts name the operands in another order
@@ -788,6 +793,13 @@ def get_float32_matmul_precision():
 
 # ---- Helpers of the above ----
 
+def _fill_complex(x, value):
+    """x.fill_(value), of a complex number."""
+    if not lib.tl_is_complex(x):
+        raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
+    return lib.tl_copy_(x, _complex.beside(value, x))
+
+
 def _in_place_number(other):
     if isinstance(other, _NUMBERS):
         return other
@@ -808,7 +820,7 @@ def _only(x):
 
 def _other(function, self, other):
     """NotImplemented for what is neither tensor nor number, so that Python asks the other operand."""
-    if isinstance(other, (Tensor, *_NUMBERS)):
+    if isinstance(other, (Tensor, *_NUMBERS, complex)):
         return function(self, other)
     if isinstance(other, known.generic):
         return function(self, other.item())
@@ -822,7 +834,7 @@ def _reflected(function, self, other):
         other = other.item()
     if isinstance(other, known.ndarray):
         return function(_creation.as_tensor(np.asarray(other)), self)
-    return function(other, self) if isinstance(other, (*_NUMBERS, Tensor)) else NotImplemented
+    return function(other, self) if isinstance(other, (*_NUMBERS, Tensor, complex)) else NotImplemented
 
 
 def _two(args, kwargs, names, defaults):
@@ -989,6 +1001,8 @@ for _name in _METHODS + list(_functions.UNARY):
     setattr(Tensor, _name, getattr(_functions, _name))
 for _name in _composed.METHODS:
     setattr(Tensor, _name, getattr(_composed, _name))
+for _name in _complex.METHODS:
+    setattr(Tensor, _name, getattr(_complex, _name))
 for _module, _names in _late.METHODS.items():
     for _name in _names.split():
         setattr(Tensor, _name, _late.method(_module, _name))
@@ -1026,7 +1040,7 @@ Tensor.bernoulli = _creation.bernoulli
 Tensor.exponential_ = _creation.exponential_
 for _name, _kind in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"),
                      ("long", "int64"), ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"),
-                     ("bool", "bool")]:
+                     ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128")]:
     setattr(Tensor, _name, (lambda code: lambda self, memory_format=None: lib.tl_cast(self, code))(BY_NAME[_kind].code))
 
 
@@ -1067,6 +1081,7 @@ def _in_place(name):
                 _check_kind(self, _functions.result_type(self, other))
                 _functions._check_alpha(self, other, alpha)
                 other = _functions._times(self, other, alpha)
+            other = _complex.beside(other, self) if isinstance(other, complex) else other
             return (own(self, other) if isinstance(other, Tensor)
                     else scalar(self, _functions._number(other, name, "other")))
         return method

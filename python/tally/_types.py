@@ -5,19 +5,29 @@ from ._library import c, constants, lib
 
 class dtype:
     """An element type: tally.float32 and so on."""
-    __slots__ = ("name", "code", "bits", "is_floating_point", "is_signed", "numpy_name")
-    is_complex = False
+    __slots__ = ("name", "code", "bits", "is_floating_point", "is_signed", "is_complex", "is_inexact",
+                 "numpy_name")
 
     def __init__(self, name, code, kind, numpy_name):
         self.name, self.code, self.numpy_name = name, code, numpy_name
         self.bits = lib.tl_dtype_bits(code)
         self.is_floating_point = kind == "f"
-        self.is_signed = kind in "fi"
+        self.is_complex = kind == "c"
+        self.is_inexact = kind in "fc"  # a float or complex, for which there are gradients
+        self.is_signed = kind in "fic"
 
     @property
     def itemsize(self):
         """Bytes of an element; half a byte counts as one (see Tensor.nbytes for the true size)."""
         return (self.bits + 7) // 8
+
+    def to_complex(self):
+        """The complex dtype with parts of this one: complex128 for float64, else complex64."""
+        return self if self.is_complex else BY_NAME["complex128" if self.name == "float64" else "complex64"]
+
+    def to_real(self):
+        """The dtype of a complex one's parts; any other is itself."""
+        return BY_NAME["float64" if self.bits == 128 else "float32"] if self.is_complex else self
 
     def __repr__(self):
         return "tally." + self.name
@@ -31,11 +41,12 @@ _ROWS = [("float64", "f", "float64"), ("float32", "f", "float32"), ("float16", "
          ("bfloat16", "f", "bfloat16"), ("float8_e4m3fn", "f", "float8_e4m3fn"), ("float8_e5m2", "f", "float8_e5m2"),
          ("float8_e8m0fnu", "f", "float8_e8m0fnu"), ("float4_e2m1fn", "f", "float4_e2m1fn"), ("int64", "i", "int64"),
          ("int32", "i", "int32"), ("int16", "i", "int16"), ("uint16", "u", "uint16"), ("int8", "i", "int8"),
-         ("uint8", "u", "uint8"), ("bool", "b", "bool")]
+         ("uint8", "u", "uint8"), ("bool", "b", "bool"), ("complex64", "c", "complex64"),
+         ("complex128", "c", "complex128")]
 DTYPES = [dtype(name, code, kind, numpy_name) for code, (name, kind, numpy_name) in enumerate(_ROWS)]
 BY_NAME = {d.name: d for d in DTYPES}
 ALIASES = {"double": "float64", "float": "float32", "half": "float16", "long": "int64", "int": "int32",
-           "short": "int16"}
+           "short": "int16", "cfloat": "complex64", "cdouble": "complex128"}
 float64, float32, float16, bfloat16 = DTYPES[:4]
 int64, int32, bool_ = BY_NAME["int64"], BY_NAME["int32"], BY_NAME["bool"]
 assert len(DTYPES) == constants["TL_DTYPE_COUNT"]
@@ -68,6 +79,8 @@ def as_dtype(d):
         return bool_
     if d is int:
         return int64
+    if d is complex:
+        return BY_NAME["complex128"]
     raise TypeError(f"expected a dtype, got {d!r}")
 
 
@@ -172,8 +185,9 @@ class finfo:
 
     def __init__(self, type=None):
         type = _default if type is None else type
-        if not isinstance(type, dtype) or not type.is_floating_point:
+        if not isinstance(type, dtype) or not type.is_inexact:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type}'")
+        type = type.to_real()
         info = c.tl_finfo(type.code)
         self.bits, self.eps, self.max, self.min = info.bits, info.eps, info.max, info.min
         self.tiny, self.smallest_normal, self.resolution = info.tiny, info.smallest_normal, info.resolution
@@ -188,7 +202,7 @@ class iinfo:
     """Limits of an integer dtype: bits, min, max."""
 
     def __init__(self, type):
-        if not isinstance(type, dtype) or type.is_floating_point or type is bool_:
+        if not isinstance(type, dtype) or type.is_inexact or type is bool_:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         info = c.tl_iinfo(type.code)
         self.bits, self.min, self.max, self.dtype = info.bits, info.min, info.max, type.name

@@ -10,7 +10,7 @@ from .utils import _pytree
 
 
 def _leaves(x):
-    return [v.detach().requires_grad_() if isinstance(v, Tensor) and v.dtype.is_floating_point else v
+    return [v.detach().requires_grad_() if isinstance(v, Tensor) and v.dtype.is_inexact else v
             for v in _pytree.tree_leaves(x)]
 
 

@@ -11,7 +11,7 @@ from ._types import bool_, finfo, float32, float64, int64
 
 
 def _real(name, x):
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_inexact:
         raise RuntimeError(f"linalg.{name}: Expected a floating point or complex tensor as input. Got "
                            f"{f._scalar_name(x)}")
 
@@ -19,7 +19,7 @@ def _real(name, x):
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
     """(sum |x|^ord)^(1 / ord) over some axes, or all; inf is the largest magnitude, 0 counts what is not 0."""
     _real("vector_norm", x)
-    if dtype is not None and not dtype.is_floating_point:
+    if dtype is not None and not dtype.is_inexact:
         raise RuntimeError(f"linalg.vector_norm: dtype should be floating point. Got {dtype}")
     x = f._cast(x, dtype)
     if dim is None and not keepdim and x.ndim != 1:
@@ -31,9 +31,9 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
             raise RuntimeError(f"linalg.vector_norm cannot compute the {ord:g} norm on an empty tensor because the "
                                "operation does not have an identity")
     if not x.ndim:
-        norm = f._constant_of(x, (), False, f.ne(x, 0).to(x.dtype)) if ord == 0 else f.abs(x)
+        norm = f._constant_of(x, (), False, f.ne(x, 0).to(x.dtype.to_real())) if ord == 0 else f.abs(x)
     elif ord == 0:
-        norm = f._constant_of(x, axes, keepdim, f.sum(f.ne(x, 0), axes, keepdim).to(x.dtype))
+        norm = f._constant_of(x, axes, keepdim, f.sum(f.ne(x, 0), axes, keepdim).to(x.dtype.to_real()))
     else:
         norm = lib.tl_norm(x, ord, axes, keepdim)
     return norm if out is None else f._into(out, norm)
@@ -79,8 +79,8 @@ def norm(A, ord=None, dim=None, keepdim=False, *, out=None, dtype=None):
 
 
 def vecdot(x, y, *, dim=-1, out=None):
-    """Sums of products along an axis."""
-    z = f.sum(f.mul(x, y), dim)
+    """Sums of products along an axis, of the first conjugated."""
+    z = f.sum(f.mul(lib.tl_conj(x), y), dim)
     return z if out is None else f._into(out, z)
 
 
@@ -193,6 +193,7 @@ def _matrix(name, A, square=False):
     if not isinstance(A, f._Tensor):
         raise TypeError(f"linalg_{name}(): argument 'A' (position 1) must be Tensor, not {type(A).__name__}")
     _real(name, A)
+    f._refuse_complex(f"linalg.{name}", A)
     if A.dtype is not float32 and A.dtype is not float64:
         raise RuntimeError(f"linalg.{name}: Low precision dtypes not supported. Got {f._scalar_name(A)}")
     if A.ndim < 2:

@@ -80,7 +80,7 @@ def argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """The mean of what the mask keeps."""
-    if dtype is None and not input.dtype.is_floating_point:
+    if dtype is None and not input.dtype.is_inexact:
         dtype = float32
     total = sum(input, dim, keepdim=keepdim, dtype=dtype, mask=mask)
     return f.div(total, _count(input, dim, keepdim, mask).to(total.dtype))
@@ -114,7 +114,7 @@ def norm(input, ord=2.0, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 
 def _spread_of(input, dim, unbiased, keepdim, dtype, mask, root):
-    dtype = float32 if dtype is None and not input.dtype.is_floating_point else dtype
+    dtype = float32 if dtype is None and not input.dtype.is_inexact else dtype
     x = f._cast(input, dtype)
     axes = _all(input, dim)
     count = _count(input, dim, True, mask).to(x.dtype)

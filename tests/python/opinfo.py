@@ -26,7 +26,8 @@ multinomial new_empty new_empty_strided normal rand_like randint randint_like ra
 nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d nn.functional.alpha_dropout
 nn.functional.feature_alpha_dropout nn.functional.rrelu nn.functional.scaled_dot_product_attention_random
 nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d resize_ resize_as_""".split())
-TOLERANCE = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}
+TOLERANCE = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7),
+             "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7)}
 
 
 def database():
@@ -45,9 +46,9 @@ def database():
 def ours_of(x, memo):
     if isinstance(x, torch.Tensor):
         if id(x) not in memo:
-            if x.is_sparse or x.layout != torch.strided or x.is_complex() or x.is_quantized:
+            if x.is_sparse or x.layout != torch.strided or x.is_quantized:
                 raise TypeError("a tensor of another kind")
-            values = from_torch(x)
+            values = array(x)
             y = tally.from_numpy(np.ascontiguousarray(values).reshape(values.shape)).clone()
             memo[id(x)] = (x, y.requires_grad_() if x.requires_grad else y)
         return memo[id(x)][1]
@@ -117,7 +118,9 @@ def flat(x):
 
 
 def array(x):
-    return from_torch(x) if isinstance(x, torch.Tensor) else x.detach().cpu().numpy()
+    if isinstance(x, torch.Tensor):
+        return x.detach().resolve_conj().resolve_neg().numpy() if x.is_complex() else from_torch(x)
+    return x.detach().cpu().numpy()
 
 
 def close(p, q, kind):
@@ -130,6 +133,8 @@ def wrong_value(x, y, exact, of_gradient=False):
     if not isinstance(y, torch.Tensor):
         if isinstance(y, (torch.dtype, torch.device, torch.Size)):
             return None
+        if isinstance(y, complex) and isinstance(x, complex):
+            return None if np.isclose(x, y, 1e-5, 1e-6, equal_nan=True) else f"{x}, torch {y}"
         if isinstance(y, float) and isinstance(x, (int, float)):
             return None if math.isclose(x, y, rel_tol=1e-5, abs_tol=1e-6) or x != x and y != y else f"{x}, torch {y}"
         return None if x == y else f"{x!r}, torch {y!r}"
@@ -141,19 +146,21 @@ def wrong_value(x, y, exact, of_gradient=False):
     p, q = array(x), array(y)
     if p.dtype.kind in "iub":
         return None if np.array_equal(p, q) else f"\n{p}\ntorch\n{q}"
-    p, q = p.astype("float64"), q.astype("float64")
+    wide = "complex128" if p.dtype.kind == "c" else "float64"
+    p, q = p.astype(wide), q.astype(wide)
     fits = close(p, q, b)
     if fits.all():
         return None
     e = exact()
-    if e is not None and e.shape == q.shape and b != "float64" and same_specials(p, q):
+    if e is not None and e.shape == q.shape and b not in ("float64", "complex128") and same_specials(p, q):
         ok = np.isfinite(q)
-        unit = float(np.finfo("float32").eps) if b == "float32" else {"bfloat16": 2**-7, "float16": 2**-10}.get(b, 0)
+        unit = float(np.finfo("float32").eps) if b in ("float32", "complex64") else \
+            {"bfloat16": 2**-7, "float16": 2**-10}.get(b, 0)
         allowed = 2 * np.abs(q - e)[ok].max(initial=0) + 4 * unit * np.maximum(np.abs(e[ok]), 1e-3)
         if (np.abs(p - e)[ok] <= allowed).all():
             return None
     ok = np.isfinite(q)
-    if of_gradient and same_specials(p, q) and b == "float32" and \
+    if of_gradient and same_specials(p, q) and b in ("float32", "complex64") and \
             np.abs(p - q)[ok].max(initial=0) <= 1e-5 * np.abs(q[ok]).max(initial=0):
         return None
     at = np.argwhere(~np.atleast_1d(fits))[0]
@@ -166,18 +173,22 @@ def tensors_in(x):
 
 
 def in_f64(x):
-    if isinstance(x, torch.Tensor):
-        return x.detach().double().requires_grad_(x.requires_grad) if x.is_floating_point() else x
+    if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()):
+        wide = x.detach().to(torch.complex128 if x.is_complex() else torch.float64)
+        return wide.requires_grad_(x.requires_grad)
     if isinstance(x, (list, tuple)) and not isinstance(x, torch.Size):
         return type(x)([in_f64(v) for v in x]) if not hasattr(x, "_fields") else x
     if isinstance(x, dict):
         return {k: in_f64(v) for k, v in x.items()}
-    return torch.float64 if x is torch.float32 else x
+    return {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(x, x) if isinstance(x, torch.dtype) \
+        else x
 
 
 def seeds(outputs):
     r = np.random.default_rng(0)
-    return [r.standard_normal(tuple(y.shape)) for y in outputs]
+    numbers = [r.standard_normal(tuple(y.shape)) for y in outputs]
+    return [v + 1j * np.flip(v) if str(y.dtype).split(".")[1].startswith("complex") else v
+            for v, y in zip(numbers, outputs)]
 
 
 def gradients(t, outputs, inputs):
@@ -236,7 +247,7 @@ def run_sample(function, op, given, count, name, has_grad):
                 wide.append((None, None))
         found = wide[0][1] if of_gradients else wide[0][0]
         return None if found is None or i >= len(found) or not isinstance(found[i], torch.Tensor) or \
-            found[i].dtype is not torch.float64 else array(found[i])
+            found[i].dtype not in (torch.float64, torch.complex128) else array(found[i])
     for i, (x, y) in enumerate(zip(a, b)):
         if name in NO_VALUES:
             wrong = None if tuple(getattr(x, "shape", ())) == tuple(getattr(y, "shape", ())) else \
@@ -291,7 +302,7 @@ def run(names=None, dtypes=("float32",), n_samples=3, grads=True):
                 kind = next((k for k in (torch.int64, torch.bool) if dtype == "float32" and k in op.dtypes), None)
                 if kind is None:
                     continue
-            has_grad = grads and op.supports_autograd and kind.is_floating_point
+            has_grad = grads and op.supports_autograd and (kind.is_floating_point or kind.is_complex)
             torch.manual_seed(0)
             try:
                 samples = list(itertools.islice(op.sample_inputs("cpu", kind, requires_grad=has_grad), n_samples))

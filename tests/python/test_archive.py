@@ -140,7 +140,7 @@ def test_the_program_of_the_next_test_is_a_tensor(tmp_path):
     (dict(shape=(2,)), "with strides"),
     (dict(n=2**40), "has 16 bytes, and is said to have"),
     (dict(key="../../../etc/passwd"), "is not in the archive"),
-    (dict(kind=b"ctorch\nComplexFloatStorage\n"), "names torch.ComplexFloatStorage"),
+    (dict(kind=b"ctorch\nQInt8Storage\n"), "names torch.QInt8Storage"),
     (dict(kind=b"N"), "a storage is described as"),
 ])
 def test_tensors_lie_in_their_storage(tmp_path, change, words):

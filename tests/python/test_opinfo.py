@@ -20,7 +20,7 @@ KNOWN_WRONG_GRADIENTS = {
     "nn.CTCLoss": "the same",
     "as_strided_scatter": "where one element is replaced, torch's gradient of the whole is not 0 there",
 }
-LEAST_NAMES, LEAST_MODULES = 540, 110
+LEAST_NAMES, LEAST_COMPLEX, LEAST_MODULES = 540, 240, 110
 
 
 def report(found, what):
@@ -41,6 +41,11 @@ def check(found, t, least):
 def test_operators():
     found = opinfo.run(n_samples=2 if not SOAK else 4 * SOAK)
     check(found, report(found, "operators"), LEAST_NAMES)
+
+
+def test_operators_of_complex_numbers():
+    found = opinfo.run(dtypes=("complex64",), n_samples=1 if not SOAK else 4 * SOAK)
+    check(found, report(found, "operators of complex numbers"), LEAST_COMPLEX)
 
 
 def test_modules():

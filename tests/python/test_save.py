@@ -24,7 +24,7 @@ def same(a, b):
 def test_what_goes_in_comes_out(tmp_path):
     tree = {"numbers": [1, -2**60, 1.5, math.inf, math.nan, True, False, None], "text": "ä\n\"/", 3: (1, (2, [])),
             None: {}, True: "yes",
-            "tensors": {d.name: tally.zeros(2, 3).to(d) for d in tally._types.DTYPES if d.bits >= 8},
+            "tensors": {d.name: tally.zeros(2, 3).to(d) for d in tally._types.DTYPES if 8 <= d.bits <= 64},
             "empty": tally.zeros(0, 2), "scalar": tally.tensor(2.5), "strided": tally.arange(12).reshape(3, 4).T,
             "dtype": tally.bfloat16, "device": tally.device("cpu"), "float": 0.1, "a/b": tally.ones(1),
             "a": {"b": tally.zeros(1)}}

@@ -502,10 +502,11 @@ NOT_DRAWN = {
     "randomness, by its own tests": "manual_seed randperm Generator",
     "classes, read by the programs' results": "dtype device layout memory_format strided contiguous_format "
                                               "preserve_format",
-    "the other spelling of what is drawn": "T_ unsafe_split unsafe_chunk unsafe_split_with_sizes real conj "
+    "the other spelling of what is drawn": "T_ unsafe_split unsafe_chunk unsafe_split_with_sizes "
                                            "resolve_conj resolve_neg is_mkldnn is_mps is_xla is_xpu is_nested name "
     "names",
     "counts threads": "set_num_threads",
+    "in test_complex.py": " ".join(tally._complex.__all__) + " cfloat cdouble",
     "a form of what is drawn": "bitwise_and_ bitwise_left_shift",
     "by PyTorch's own samples, in test_opinfo.py": " ".join(f"{n} {n}_" for n in (
         *tally._late.FUNCTIONS["_special"].split(), *tally._late.FUNCTIONS["_ordered"].split(),

@@ -56,6 +56,8 @@ def _one(tensors, seeds):
         return tensors[0], seeds[0]
     total = None
     for x, seed in zip(tensors, seeds):
+        if x.dtype.is_complex and seed is not None:  # by parts
+            x, seed = lib.tl_view_as_real(x), lib.tl_view_as_real(lib.tl_cast(seed, lib.tl_dtype_of(x)))
         part = x if seed is None else lib.tl_mul(x, seed)
         part = lib.tl_sum_all(part)
         total = part if total is None else lib.tl_add(total, part)
@@ -322,7 +324,7 @@ class _Rule:
         places = [(x, next(numbers)) for x in outputs if isinstance(x, Tensor)]
         # Which saved tensors are results of this call: for a derivative of the gradient they have a history.
         self.kept = {k: j for k, s in enumerate(context._saved) for x, j in places
-                     if s is x and x.dtype.is_floating_point and not any(s is a for a in given)}
+                     if s is x and x.dtype.is_inexact and not any(s is a for a in given)}
         self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) if isinstance(x, Tensor) else None
                       for x in outputs]
 

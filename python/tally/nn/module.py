@@ -454,13 +454,13 @@ class Module:
                 dtype = a
             elif isinstance(a, (str, device_type, int)) and not isinstance(a, bool):
                 device = a
-        if dtype is not None and not as_dtype(dtype).is_floating_point:
+        if dtype is not None and not as_dtype(dtype).is_inexact:
             raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
                             f"dtype={dtype}")
         address = None if device is None else as_device(device).address
 
         def move(x):
-            if dtype is not None and x.dtype.is_floating_point:
+            if dtype is not None and x.dtype.is_inexact:
                 x = lib.tl_cast(x, as_dtype(dtype).code)
             return x if address is None else lib.tl_to(x, address)
         return self._apply(move)

@@ -12,7 +12,7 @@ class Parameter(Tensor):
         data = lib.tl_empty((0,), 1, None) if data is None else data
         if not isinstance(data, Tensor):
             raise TypeError(f"Parameter: data must be a Tensor, not {type(data).__name__}")
-        if requires_grad and not data.dtype.is_floating_point:
+        if requires_grad and not data.dtype.is_inexact:
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         bare = lib.tl_detach(data)  # has a name, so that it lives until it is wrapped
         x = lib.wrap(cls, lib.address_of(bare))

@@ -1,6 +1,7 @@
 """A training script as public ones are written for PyTorch: torch.compile, GradScaler, autocast, pinned memory, guards
 for DistributedDataParallel, a cosine schedule with warmup, gradient accumulation and clipping, a checkpoint that is
-saved, loaded and continued. tests/python/test_torch_scripts.py runs it with torch and with Tally.
+saved, loaded and continued, rotary positions in complex numbers. tests/python/test_torch_scripts.py runs it with torch
+and with Tally.
 
     python train_gpt.py FOLDER [--continue]      FOLDER has weights.npz; losses are printed as JSON
 """
@@ -69,6 +70,17 @@ class LayerNorm(nn.Module):
         return F.layer_norm(input, self.weight.shape, self.weight, self.bias, 1e-5)
 
 
+def rotary(T, size):
+    frequencies = 1.0 / 10000.0 ** (torch.arange(0, size, 2)[: size // 2].float() / size)
+    angles = torch.outer(torch.arange(T), frequencies)
+    return torch.polar(torch.ones_like(angles), angles)  # complex64
+
+
+def apply_rotary(x, turns):
+    x_ = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(x_ * turns).flatten(3).type_as(x)
+
+
 class Attention(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -82,6 +94,7 @@ class Attention(nn.Module):
         B, T, C = x.size()
         q, k, v = self.c_attn(x).split(self.n_embd, dim=2)
         q, k, v = (y.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for y in (q, k, v))
+        q, k = (apply_rotary(y, rotary(T, C // self.n_head).to(y.device)) for y in (q, k))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=self.dropout if self.training else 0,
                                            is_causal=True)
         return self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C))
