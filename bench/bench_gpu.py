@@ -18,6 +18,9 @@ runs the recipe with bf16 parameters and f32 masters. --ours leaves PyTorch out.
 steps; nothing is saved.
 
 --random compares models drawn at random instead, and prints ours / PyTorch of the time of a step, slowest first.
+
+The exit status is 1 if a step of ours takes more than --bar times PyTorch's (1.3), or did not run; those models are
+named. Without PyTorch's figure a model is not judged.
 """
 import argparse
 import json
@@ -303,6 +306,22 @@ def row_print(name, case, ways, top):
     print(f"{name:11}", *cells, f" {our['health'].get('watts', '') if our else ''}", flush=True)
 
 
+def judge(ratios, bar):
+    """The exit status for times of steps, ours / PyTorch, by name: None is not judged, infinity did not run."""
+    slow = {name: ratio for name, ratio in ratios.items() if ratio is not None and ratio > bar}
+    for name, ratio in slow.items():
+        print(f"bench_gpu: {name}: {f'{ratio:.2f} times PyTorch' if ratio < float('inf') else 'did not run'} "
+              f"(bar {bar})", file=sys.stderr)
+    return 1 if slow else 0
+
+
+def ratio_of(our, their):
+    """Of the default mode; see judge."""
+    if not our:
+        return float("inf")
+    return statistics.median(our["times"]) / statistics.median(their["times"]) if their else None
+
+
 def random_compare(options):
     """Steps of random models beside torch.compile, slowest first. PyTorch's compiler fills its cache before anything is
     timed, for several models at once."""
@@ -310,10 +329,11 @@ def random_compare(options):
     cases = [case_draw(draw) for _ in range(options.random)]
     with ThreadPoolExecutor(max_workers=8) as pool:
         list(pool.map(lambda case: attempt("compile", lambda: apart("--turn", json.dumps(case), "--steps", 1)), cases))
-    rows = []
+    rows, ratios = [], {}
     for case in cases:
         our = attempt(f"{case}, ours", lambda: ours(case, options.recipe, False, options.steps))
         their = attempt(f"{case}, torch", lambda: apart("--turn", json.dumps(case), "--steps", options.steps))
+        ratios[", ".join(map(str, case))] = ratio_of(our, their)
         if our and their:
             ms = [statistics.median(way["times"]) * 1e3 for way in (our, their)]
             rows.append({"case": case, "ours": ms[0], "torch": ms[1], "ratio": ms[0] / ms[1]})
@@ -322,9 +342,11 @@ def random_compare(options):
           "batch, time")
     for row in sorted(rows, key=lambda row: -row["ratio"]):
         print(f"{row['ratio']:7.2f} {row['ours']:9.3f} {row['torch']:9.3f}  {', '.join(map(str, row['case']))}")
-    print(f"{len(rows)} of {len(cases)} models; {sum(row['ratio'] > 1.3 for row in rows)} slower than 1.3 times torch")
+    print(f"{len(rows)} of {len(cases)} models; {sum(row['ratio'] > options.bar for row in rows)} slower than "
+          f"{options.bar} times torch")
     if options.json:
         options.json.write_text(json.dumps(rows))
+    return judge(ratios, options.bar)
 
 
 def main():
@@ -335,16 +357,16 @@ def main():
     parser.add_argument("--recipe", default="bf16")
     parser.add_argument("--ours", action="store_true", help="without PyTorch")
     parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--bar", type=float, default=1.3, help="times PyTorch's that a step of ours may take")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--turn", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.turn:
         is_ceiling = options.turn == "ceiling"
         print(json.dumps(ceiling() if is_ceiling else theirs(json.loads(options.turn), options.steps)))
-        return
+        return 0
     if options.random:
-        random_compare(options)
-        return
+        return random_compare(options)
     top = attempt("ceiling", lambda: apart("--turn", "ceiling"))
     if top:
         print(f"ceilings here: product {top['flops'] / 1e12:.0f} TFLOP/s, copy {top['copy'] / 1e12:.2f} TB/s; recipe "
@@ -362,7 +384,8 @@ def main():
         row_print(name, CASES[name], ways, top)
     if options.json:
         options.json.write_text(json.dumps({"ceiling": top, "rows": rows}))
+    return judge({name: ratio_of(ways["ours"], ways["torch"]) for name, ways in rows.items()}, options.bar)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

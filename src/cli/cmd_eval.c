@@ -23,7 +23,7 @@ const char help_eval[] =
     "Computes the loss of a model on every token of a text or token file: nats per token, perplexity, and both per\n"
     "byte. FOLDER is a run's folder (its newest checkpoint; --step and --best select another), one of its\n"
     "checkpoints, a Hugging Face folder with config.json and model.safetensors, or a GGUF file. Without --data, a run\n"
-    "is evaluated on its held-out data; it is an error if that has changed since training.\n"
+    "is evaluated on its held-out data, on each set of it; it is an error if that has changed since training.\n"
     "\n"
     "  --checkpoint FOLDER  (or --model FOLDER) the model\n"
     "  --data FILE          text, tokens in any format of `tally data`, or JSON lines (FILE.jsonl, FILE.jsonl.gz,\n"
@@ -131,10 +131,12 @@ static json_t *number_or_null(double value) { return isfinite(value) ? json_real
 static double bits_per_byte(double nats, int64_t bytes) { return bytes ? nats / (double)bytes / log(2) : NAN; }
 static double byte_perplexity(double nats, int64_t bytes) { return bytes ? exp(nats / (double)bytes) : NAN; }
 
-static void print_text(const struct request *r, const struct opened *o, const struct measured *m, bool has_documents) {
+/* `set` is the name of a set of held-out data, "" where there is only one. */
+static void print_text(const struct request *r, const struct opened *o, const struct measured *m, bool has_documents,
+                       const char *set) {
     printf("%s", r->model.folder);
     if (o->is_run) printf(", step %" PRId64, o->step);
-    printf(": %" PRId64 " tokens", m->n_tokens);
+    printf("%s%s: %" PRId64 " tokens", *set ? ", " : "", set, m->n_tokens);
     if (has_documents) printf(" of %" PRId64 " documents", m->n_documents);
     printf(" in %.1f s (%.0f tokens/s)\n", m->seconds, m->seconds > 0 ? (double)m->n_tokens / m->seconds : 0);
     if (m->has_mask) printf("  attention      inside documents (--document-mask false: in whole windows)\n");
@@ -177,6 +179,7 @@ struct printer {
     const struct request *r;
     struct progress progress;
     bool has_header;
+    const char *set; /* whose documents these are; "": there is only one */
 };
 
 static bool document_print(void *context, const struct scored *d) {
@@ -189,6 +192,7 @@ static bool document_print(void *context, const struct scored *d) {
                       (json_int_t)d->n_tokens, "bytes", (json_int_t)d->text.bytes, "loss", number_or_null(loss),
                       "perplexity", number_or_null(exp(loss)), "bits_per_byte", number_or_null(bits));
         if (line && d->text.line) json_object_set_new(line, "line", json_integer(d->text.line));
+        if (line && *p->set) json_object_set_new(line, "set", json_string(p->set));
         return line_print(line);
     }
     if (!p->has_header)
@@ -208,9 +212,8 @@ static bool tell(double done, double total, void *context) {
 
 /* ---- The loss on data ---- */
 
-/* The part that is measured: a whole file, or what the run held out. */
-__attribute__((noinline)) static bool part_open(const struct request *r, struct opened *o, struct source *source,
-                                                struct source_part *part) {
+/* Opens what is measured: a whole file, or what the run held out. */
+__attribute__((noinline)) static bool parts_open(const struct request *r, struct opened *o, struct source *source) {
     int64_t vocabulary = tl_model_config_of(o->model)->vocabulary;
     struct settings s = o->settings;
     opened_tokenizer_name(o, s.tokenizer); /* the copy in its folder, wherever the original is now */
@@ -232,8 +235,10 @@ __attribute__((noinline)) static bool part_open(const struct request *r, struct 
     }
     if (!source_open(source, &s, vocabulary, false)) return false;
     if (!r->data && !identity_check_data(o->made_from, &s, source)) return false;
-    *part = r->data ? source->train : source->held_out[0];
-    if (part->last) return true;
+    if (!r->data && source->n_held_out > 1 && r->bytes)
+        return error_set(TL_ERROR_USE, "--bytes is of one text, and this run has %d held-out sets (need --data)",
+                         source->n_held_out);
+    if (r->data ? source->train.last : source->held_out[0].last) return true;
     fprintf(stderr, "tally eval: --data is required: this run has no held-out data\n");
     return false;
 }
@@ -265,7 +270,7 @@ static int tokenizer_open(const struct request *r, const struct opened *o, const
 }
 
 static int result_print(const struct request *r, const struct opened *o, const struct measured *m, bool has_documents) {
-    if (!r->model.is_json) return print_text(r, o, m, has_documents), 0;
+    if (!r->model.is_json) return print_text(r, o, m, has_documents, ""), 0;
     return line_print(measured_json(o, m, has_documents)) ? 0 : cli_error_of("eval");
 }
 
@@ -288,22 +293,51 @@ static int lines_evaluate(const struct request *r, const struct opened *o, struc
     return ok ? result_print(r, o, &m, true) : failed();
 }
 
+static bool part_measure(const struct request *r, const struct opened *o, struct source *source,
+                         const struct source_part *part, struct measure_options options, struct measured *m) {
+    const bool has_documents = r->is_per_document || r->document_token >= 0;
+    options.most = has_documents ? r->limit : r->batches;
+    bool ok = has_documents ? measure_documents(o->model, source->tokenizer, part, &options, m)
+                            : mask_find(r, o, source, part, &options) && measure(o->model, part, &options, m) &&
+                                  source_bytes(source, part, part->last - part->first - 1, m->n_tokens, &m->bytes);
+    progress_wipe(&((struct printer *)options.context)->progress);
+    if (ok && r->bytes) m->bytes = r->bytes;
+    return ok;
+}
+
+/* Each set of held-out data. The first is the run's: its figures are those of the object, and `held_out_sets` has all
+ * by name. A text is printed as soon as a set is measured. */
+static bool sets_measure(const struct request *r, const struct opened *o, struct source *source,
+                         const struct measure_options *options, json_t **all) {
+    const bool has_documents = r->is_per_document || r->document_token >= 0;
+    struct printer *p = options->context;
+    json_t *sets = json_object();
+    for (int i = 0; i < source->n_held_out; i++) {
+        struct measured m;
+        p->set = source->held_out_name[i];
+        p->has_header = false;
+        if (!part_measure(r, o, source, &source->held_out[i], *options, &m)) return json_decref(sets), false;
+        if (!r->model.is_json) print_text(r, o, &m, has_documents, p->set);
+        else if (i == 0) *all = measured_json(o, &m, has_documents);
+        if (r->model.is_json) json_object_set_new(sets, p->set, measured_json(o, &m, has_documents));
+    }
+    if (r->model.is_json) json_object_set(*all, "held_out_sets", sets);
+    json_decref(sets);
+    return true;
+}
+
 static int part_evaluate(const struct request *r, struct opened *o, struct measure_options *options) {
     struct source source = {0};
-    struct source_part part;
     struct measured m;
-    const bool has_documents = r->is_per_document || r->document_token >= 0;
-    bool ok = part_open(r, o, &source, &part);
-    options->most = has_documents ? r->limit : r->batches;
-    if (ok && has_documents) ok = measure_documents(o->model, source.tokenizer, &part, options, &m);
-    else if (ok)
-        ok = mask_find(r, o, &source, &part, options) && measure(o->model, &part, options, &m) &&
-             source_bytes(&source, &part, part.last - part.first - 1, m.n_tokens, &m.bytes);
+    json_t *all = NULL;
+    bool ok = parts_open(r, o, &source);
+    const bool is_several = ok && !r->data && source.n_held_out > 1;
+    if (is_several) ok = sets_measure(r, o, &source, options, &all);
+    else if (ok) ok = part_measure(r, o, &source, r->data ? &source.train : &source.held_out[0], *options, &m);
     source_close(&source);
-    progress_wipe(&((struct printer *)options->context)->progress);
-    if (!ok) return failed();
-    if (r->bytes) m.bytes = r->bytes;
-    return result_print(r, o, &m, has_documents);
+    if (!ok) return json_decref(all), failed();
+    if (is_several) return !r->model.is_json || line_print(all) ? 0 : cli_error_of("eval");
+    return result_print(r, o, &m, r->is_per_document || r->document_token >= 0);
 }
 
 /* ---- Multiple choice ---- */
@@ -412,7 +446,7 @@ static int evaluate(const struct request *r, struct opened *o) {
         return EXIT_INPUT;
     }
     const bool is_bytes = r->choices || is_lines(r);
-    struct printer p = {.r = r, .progress = progress_begin("eval", is_bytes ? "B" : " tokens")};
+    struct printer p = {.r = r, .set = "", .progress = progress_begin("eval", is_bytes ? "B" : " tokens")};
     struct measure_options options = {.batch = batch,
                                       .time = seq,
                                       .stride = r->stride ? r->stride : seq,

@@ -323,3 +323,23 @@ def test_a_run_with_a_document_mask_is_measured_with_it(evaluate, tmp_path, libr
         assert "document_mask" not in evaluate("--checkpoint", run, "--data", tmp_path / "x.txt", "--json")[0]
         assert "true or false" in evaluate("--checkpoint", run, "--document-mask", "yes", status=2)
         assert "scored alone" in evaluate("--checkpoint", run, "--document-mask", "true", "--per-document", status=1)
+
+
+def test_every_held_out_set_of_a_run_is_measured(evaluate, tmp_path):
+    """Each as if it were given as --data, whose figures are compared with PyTorch's above."""
+    texts = {"train": vocabularies.mixed(6_000), "one": vocabularies.mixed(1_500), "two": [" ".join(WORDS) * 20]}
+    for name, parts in texts.items():
+        (tmp_path / name).write_text("\n".join(parts), encoding="utf-8")
+    run, sets = tmp_path / "run", [f"{name}={tmp_path / name}" for name in ("one", "two")]
+    tally.train(data=tmp_path / "train", val_data=",".join(sets), model="tiny-gpt2", layers=1, channels=16, heads=1,
+                batch=2, seq=16, steps=2, eval_batches=1, sample_tokens=0, out=run)
+    (all_sets,) = evaluate("--model", run, "--json")
+    measured = all_sets.pop("held_out_sets")
+    assert list(measured) == ["one", "two"] and measured["one"] == all_sets
+    for name, figures in measured.items():
+        (alone,) = evaluate("--model", run, "--data", tmp_path / name, "--json")
+        figures.pop("seconds"), alone.pop("seconds")
+        assert figures == alone
+    documents = evaluate("--model", run, "--per-document", "--json")[:-1]
+    assert [line["set"] for line in documents] == ["one", "two"]
+    assert "this run has 2 held-out sets" in evaluate("--model", run, "--bytes", 5, status=2)
