@@ -533,16 +533,21 @@ static int train(struct options *o) {
     return code;
 }
 
-int cmd_train(int argc, char **argv) {
-    struct options o = {.settings = settings_default()};
+/* In a stack frame of its own: settings are 9 KiB. */
+__attribute__((noinline)) static int start_and_train(struct options *o, int argc, char **argv) {
     struct start start;
     memset(&start, 0, sizeof start); /* it is compared with others', byte by byte */
     tl_tokenizer *made = NULL;       /* here, since the expectation needs it too */
     bool is_launched = comm_is_launched();
     if (is_launched) output_hold();
-    prepare(&o, &start, &made, argc, argv);
+    prepare(o, &start, &made, argc, argv);
     if (is_launched) ranks_begin(&start);
-    int code = start.is_over ? start.code : train(&o);
+    int code = start.is_over ? start.code : train(o);
     tl_tokenizer_free(made);
     return code;
+}
+
+int cmd_train(int argc, char **argv) {
+    struct options o = {.settings = settings_default()};
+    return start_and_train(&o, argc, argv);
 }

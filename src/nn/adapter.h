@@ -42,6 +42,10 @@ bool adapter_save_in(tl_module *model, const tl_named_tensor *list, int n, const
                      const struct file_folder *folder);
 #define ADAPTER_CONFIG "adapter_config.json"
 #define ADAPTER_WEIGHTS "adapter_model.safetensors"
+/* What a folder says of its adapter; targets is NULL. False: recorded. */
+bool adapter_read(const char *folder, tl_adapter_options *options);
+/* tl_model_load_adapter with another dropout; without values, on a device that has no data. */
+bool adapter_load(tl_module *model, const char *folder, double dropout);
 /* The folder of the base that an adapter's folder names; false: recorded. */
 bool adapter_base(const char *folder, char *base, size_t size);
 

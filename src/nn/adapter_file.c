@@ -16,6 +16,7 @@
 #include "nn/layers.h"
 #include "nn/model.h"
 #include "nn/module.h"
+#include "tensor/device.h"
 
 #define PREFIX "base_model.model."
 enum { MOST_NAME = 512 };
@@ -252,6 +253,7 @@ static bool tensor_fill(tl_safetensors *file, const char *path, const tl_named_t
         tl_describe(to->tensor, need, sizeof need);
         return error_set(TL_ERROR_USE, "%s: \"%.160s\" is %s (need %s)", path, name, got, need);
     }
+    if (x && !device_has_data(tl_device_of(to->tensor))) return true;
     return x && shard_fill(to->shard, to->tensor, tl_cast(x, tl_dtype_of(to->tensor)));
 }
 
@@ -285,18 +287,31 @@ static bool tensors_load(tl_module *model, tl_safetensors *file, const char *pat
     return ok && all_are_used(file, path, model, n_used);
 }
 
-bool tl_model_load_adapter(tl_module *model, const char *folder) {
-    tl_adapter_options o;
-    if (!model_speaks(model)) return false;
-    if (!folder) return error_set(TL_ERROR_USE, "tl_model_load_adapter: got NULL instead of a folder");
+bool adapter_read(const char *folder, tl_adapter_options *options) {
     json_t *root = config_read(folder);
-    char *path = root ? file_join(folder, ADAPTER_WEIGHTS) : NULL;
-    tl_safetensors *file = path && config_take(folder, root, &o) ? tl_safetensors_open(path) : NULL;
+    bool ok = root && config_take(folder, root, options);
+    json_decref(root);
+    return ok;
+}
+
+/* `dropout` below 0: the file's. */
+static bool load(tl_module *model, const char *folder, double dropout) {
+    tl_adapter_options o;
+    char *path = adapter_read(folder, &o) ? file_join(folder, ADAPTER_WEIGHTS) : NULL;
+    tl_safetensors *file = path ? tl_safetensors_open(path) : NULL;
+    if (dropout >= 0) o.dropout = dropout;
     bool ok = file && adapter_add(model, &o, is_in_file, file);
     bool is_filled = ok && tensors_load(model, file, path);
     if (ok && !is_filled) adapter_remove(model);
     tl_safetensors_close(file);
     memory_free(path);
-    json_decref(root);
     return is_filled;
+}
+
+bool adapter_load(tl_module *model, const char *folder, double dropout) { return load(model, folder, dropout); }
+
+bool tl_model_load_adapter(tl_module *model, const char *folder) {
+    if (!model_speaks(model)) return false;
+    if (!folder) return error_set(TL_ERROR_USE, "tl_model_load_adapter: got NULL instead of a folder");
+    return load(model, folder, -1);
 }

@@ -6,6 +6,7 @@
 
 #include "base/number.h"
 #include "base/process.h"
+#include "nn/adapter.h"
 #include "step/price.h"
 #include "step/prompt.h"
 #include "step/recipe.h"
@@ -83,9 +84,22 @@ static void choose_free(struct settings *s) {
     settings_choose(s, "beta1", "0.9");
 }
 
+/* What the folder of an adapter says of it, if that is allowed. */
+static void choose_adapter(struct settings *s) {
+    tl_adapter_options o;
+    char text[40];
+    if (!*s->adapter || !adapter_read(s->adapter, &o)) return;
+    if (o.rank < 1 || o.rank > 65536 || !(o.alpha > 0 && o.alpha <= 1e6 && o.dropout >= 0 && o.dropout <= 0.99)) return;
+    choose_integer(s, "lora", o.rank);
+    number_print(text, sizeof text, "%.17g", o.alpha), settings_choose(s, "lora_alpha", text);
+    number_print(text, sizeof text, "%.17g", o.dropout), settings_choose(s, "lora_dropout", text);
+    settings_choose(s, "dora", o.has_magnitude ? "true" : "false");
+}
+
 static void choose_all(struct settings *s, const struct defaults_machine *m) {
     tl_model_config config;
     char weights[SETTING_TEXT];
+    choose_adapter(s);
     if (!trainer_sizes(s, &config, weights) || !tl_model_config_check(&config)) return;
     choose_prompt(s);
     choose_free(s);
@@ -122,5 +136,6 @@ void defaults_choose_inference(struct settings *s, const tl_device *device) {
 
 void defaults_keep(struct settings *s, const struct settings *then) {
     choose_free(s);
+    choose_adapter(s);
     for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) settings_take_from(s, chosen[i], then);
 }

@@ -85,6 +85,7 @@ REAL(lora_dropout, IDENTITY, 0, 0, 0.99, "lora: dropout probability of what adap
 WORD(lora_targets, IDENTITY, "all-linear", "lora: layers that get an adapter: names or their ends, such as q_proj,v_proj (* stands for any characters); all-linear: every linear layer but the head")
 CHOICE(lora_base, IDENTITY, "none", "none|mxfp8|mxfp4|nvfp4|nf4", "lora: block-scaled format in which the frozen weights of linear layers are kept (QLoRA), about 8, 4, 4.5 and 4.5 bits a number")
 TRUTH(dora, IDENTITY, false, "lora: also train the length of each row of the weights (DoRA)")
+WORD(adapter, IDENTITY, "", "a folder of PEFT's, or final/ of a run with lora: its adapter is trained further. Rank, alpha, dropout, dora and layers are the folder's; another lora_dropout may be given")
 
 GROUP("Memory")
 CHOICE(checkpointing, IDENTITY, "none", "none|every-k|sqrt|full|nothing|selective", "activation checkpointing: which activations are recomputed in backward")

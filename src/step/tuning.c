@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "nn/adapter.h"
 #include "nn/layers.h"
 
 bool tuning_is_partial(const struct settings *s) { return *s->freeze || *s->train_only || s->lora; }
@@ -14,7 +15,24 @@ static const char *reason_of(const struct settings *s) {
     return s->lora ? "lora" : *s->freeze ? "freeze" : "train_only";
 }
 
+/* The folder decides about everything but dropout. */
+static bool adapter_check(const struct settings *s) {
+    tl_adapter_options o;
+    if (!adapter_read(s->adapter, &o)) return false;
+    const double alpha = s->lora_alpha > 0 ? s->lora_alpha : 2 * (double)s->lora;
+    const char *other = s->lora != o.rank                                         ? "lora"
+                        : alpha != o.alpha                                        ? "lora_alpha"
+                        : s->dora != o.has_magnitude                              ? "dora"
+                        : strcmp(s->lora_targets, settings_usual("lora_targets")) ? "lora_targets"
+                                                                                  : NULL;
+    return !other || error_set(TL_ERROR_USE,
+                               "%s: the adapter in %s has rank %" PRId64 ", alpha %g, %s, and layers of its own "
+                               "(need --adapter alone)",
+                               other, s->adapter, o.rank, o.alpha, o.has_magnitude ? "DoRA" : "no DoRA");
+}
+
 static bool lora_check(const struct settings *s) {
+    if (*s->adapter && !adapter_check(s)) return false;
     if (!s->lora) {
         const char *unused = s->lora_alpha > 0                                         ? "lora_alpha"
                              : s->lora_dropout > 0                                     ? "lora_dropout"
@@ -81,7 +99,7 @@ bool tuning_adapt(tl_module *model, const struct settings *s) {
                                         s->lora_dropout, s->dora, s->lora_targets};
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_ADAPTER, 0});
-    bool ok = tl_model_add_adapter(model, &options);
+    bool ok = *s->adapter ? adapter_load(model, s->adapter, s->lora_dropout) : tl_model_add_adapter(model, &options);
     tl_generator_set(before);
     return ok;
 }

@@ -128,7 +128,7 @@ SETTINGS = {
     "nesterov": "true", "weight_decay": "0.3", "groups": "*:lr=0.5", "mup_channels": "8", "muon_momentum": "0.5",
     "muon_steps": "3", "muon_scale": "shape", "clip": "0", "freeze": "*norm*", "train_only": "*norm*",
     "chat": "chatml", "preference": "auto", "dpo_beta": "0.5", "lora": "2", "lora_alpha": "3", "lora_dropout": "0.5",
-    "lora_targets": "q_proj", "lora_base": "mxfp4", "dora": "true",
+    "lora_targets": "q_proj", "lora_base": "mxfp4", "dora": "true", "adapter": WORK,
     "router_aux_loss": "0.5", "router_z_loss": "0.5", "on_nonfinite": "skip", "checkpointing": "full",
     "checkpoint_k": "1", "dropout": "0.1", "memory_limit": "4MB", "dp": "2", "tp": "2", "cp": "2", "ep": "2",
     "ep_load": "2", "pp": "2",

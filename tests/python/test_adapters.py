@@ -4,7 +4,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
+import tally
 from tally_c import TallyError, tl
 from test_models import Model, make_theirs, tokens
 
@@ -112,6 +114,40 @@ def test_we_read_what_peft_writes(case, tmp_path_factory):
     import transformers
     merged = transformers.AutoModelForCausalLM.from_pretrained(folder / "merged").eval()
     np.testing.assert_allclose(their_logits(merged, ids), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_run_goes_on_from_pefts_adapter(tmp_path):
+    """With a learning rate of nothing, final/ has PEFT's own bits; with another, PEFT reads what was learned."""
+    import transformers
+    theirs, small = make_theirs("llama"), dict(
+        model=str(tmp_path / "base"), adapter=str(tmp_path / "theirs"), batch=2, seq=16, steps=3, stories=300000,
+        sample_tokens=0, eval_batches=1, optimizer="sgd", weight_decay=0.0, schedule="constant", warmup=0, clip=0.0)
+    theirs.resize_token_embeddings(256)
+    theirs.save_pretrained(tmp_path / "base")
+    model = peft.get_peft_model(theirs, peft.LoraConfig(r=3, lora_alpha=7, target_modules=["q_proj", "up_proj"],
+                                                        lora_dropout=0.25, use_dora=True, task_type="CAUSAL_LM"))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_" in name:
+                p.add_(0.1 * torch.randn_like(p))
+    model.save_pretrained(tmp_path / "theirs")
+    start = load_file(tmp_path / "theirs/adapter_model.safetensors")
+    for lr in (1e-30, 0.1):
+        summary = tally.train(out=str(tmp_path / f"run {lr}"), lr=lr, **small)
+        assert summary["end"] == "done" and summary["differences"] == 0
+        final = load_file(tmp_path / f"run {lr}/final/adapter_model.safetensors")
+        assert {name: x.shape for name, x in final.items()} == {name: x.shape for name, x in start.items()}
+        assert all(np.array_equal(final[name], start[name]) for name in start) == (lr < 1e-3)
+    config = json.loads((tmp_path / "run 0.1/final/adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["lora_dropout"], config["use_dora"]) == (3, 7, 0.25, True)
+    base = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    learned = peft.PeftModel.from_pretrained(base, tmp_path / "run 0.1/final").eval()
+    ids, ours = tokens(), Model(tmp_path / "base")
+    tl.model_load_adapter(ours.module, str(tmp_path / "run 0.1/final"))
+    tl.library.tl_module_train(ours.module, False)
+    np.testing.assert_allclose(our_logits(ours, ids), their_logits(learned, ids), rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeError, match="has rank 3"):
+        tally.train(out=str(tmp_path / "other"), lora=8, **small)
 
 
 def test_a_fresh_adapter_changes_nothing_but_what_is_trained(tmp_path):
