@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""How fast text is generated on the CPU, against what the memory's bandwidth allows and against transformers.
+"""How fast text is generated, against what the memory's bandwidth allows and against transformers.
 
     make python && build/venv/bin/python bench/bench_decode.py [--model gpt2-124m] [--tokens 64] [--rounds 5]
-                                                               [--batch 8] [--threads N] [--peers]
+                                                               [--batch 8] [--threads N] [--peers] [--device cuda]
 
-A token reads every weight once, so decoding is bound by bytes / bandwidth. Bytes per step are the ledger's, the
-bandwidth is that of a sum over as many bytes with the same threads, measured between the rounds of the same run. All
-figures are those of the fastest step of all rounds, and of the fastest sum: on a shared machine the slower ones are the
-neighbours'. Batches decode `--batch`
-texts in each step and are compared with as many texts one after the other. --peers also runs transformers (torch) on
-the same weights, if it is installed.
+A token reads every weight once, so decoding is bound by bytes / bandwidth. Bytes per step are the ledger's. The
+bandwidth is that of a sum over as many bytes with the same threads, or of an addition of halves where that is faster,
+measured between the rounds of the same run. All figures are those of the fastest step of all rounds, and of the
+fastest sum: on a shared machine the slower ones are the neighbours'. Batches decode `--batch` texts in each step and
+are compared with as many texts one after the other. --peers also runs transformers (torch) on the same weights, if it
+is installed.
 """
 import argparse
 import ctypes
@@ -70,8 +70,16 @@ def decode(model, rows, tokens):
 
 
 def bandwidth(n_bytes):
-    x = tally.ones(int(n_bytes) // 4)
-    return 4 * (int(n_bytes) // 4) / best([], lambda: x.sum().item(), 20)
+    n = int(n_bytes) // 8
+    x = tally.ones(2, n)
+    a, b = x[0], x[1]
+
+    def add():
+        for _ in range(4):
+            a.add_(b)
+        a[0].item()  # waits
+
+    return max(8 * n / best([], lambda: x.sum().item(), 20), 4 * 12 * n / best([], add, 10))
 
 
 def main():
@@ -82,14 +90,16 @@ def main():
     p.add_argument("--batch", type=int, default=8)
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--peers", action="store_true")
+    p.add_argument("--device", default="cpu")
     a = p.parse_args()
     tally.set_num_threads(a.threads)
+    tally.set_default_device(a.device)
     config = structs["tl_model_config"]()
     assert c.tl_model_preset(a.model.encode(), ctypes.byref(config))
-    print(f"{a.model}, {a.threads} threads, prompt of {PROMPT} tokens, {a.tokens} more; fastest step of "
+    print(f"{a.model}, {a.device}, {a.threads} threads, prompt of {PROMPT} tokens, {a.tokens} more; fastest step of "
           f"{a.rounds} rounds")
     with tally.no_grad():
-        for name in ("float32", "bfloat16"):
+        for name in ("float32", "bfloat16") if a.device == "cpu" else ("bfloat16",):
             model = c.tl_model_new(ctypes.byref(config), getattr(tally, name).code, None)
             run(model, name, a)
             if a.peers:

@@ -21,10 +21,10 @@ const char help_calibrate[] =
     "\n"
     "Measures this machine, in about a minute: multiply-adds in registers, matrix products by size and type, memory\n"
     "by size of the working set, and every op of training steps of many sizes. The machine should be idle: on a busy\n"
-    "one it says so, and measures fewer sizes to end within a minute and a half. Ctrl-C keeps nothing. The\n"
-    "result is a profile (tally.machine/2), stored in ~/.config/tally/machine-DEVICE.json or in --out FILE. It is\n"
-    "shown beside the chip's data sheet and beside units x work x clock, if these are known; differences of more\n"
-    "than 15 % are reported.\n"
+    "one it says so, and measures fewer sizes to end within a minute and a half. A GPU takes four minutes.\n"
+    "Ctrl-C keeps nothing. The result is a profile (tally.machine/2), stored in\n"
+    "~/.config/tally/machine-DEVICE.json or in --out FILE. It is shown beside the chip's data sheet and beside\n"
+    "units x work x clock, if these are known; differences of more than 15 % are reported.\n"
     "\n"
     "  --device NAME    the device to measure (cpu)\n"
     "  --quick          fewer sizes: about ten seconds, and rougher predictions\n"
@@ -209,7 +209,10 @@ static void opening_print(const tl_device *device, bool is_quick) {
     fprintf(stderr,
             "measuring %s: peaks, matrix products, memory, and the ops of training steps; %s. Ctrl-C keeps "
             "nothing.\n",
-            tl_device_name(device), is_quick ? "ten to twenty seconds" : "a minute, at most one and a half");
+            tl_device_name(device),
+            is_quick                 ? "ten to twenty seconds"
+            : device_is_host(device) ? "a minute, at most one and a half"
+                                     : "four minutes");
     if (getloadavg(&load, 1) == 1 && load > 0.5)
         fprintf(stderr,
                 "NOTE: others are using this machine (load %.1f on %ld cores): the figures will be too low. "

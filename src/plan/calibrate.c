@@ -218,13 +218,12 @@ static double case_flops(const struct calibrate_case *c, int64_t tokens) {
     return 6.0 * (double)tokens * (double)c->channels * (12.0 * (double)c->channels + (double)c->vocabulary);
 }
 
-/* The sets from which configurations are drawn. A GPU's are larger, because small ops there take as long as their
- * launch. */
+/* The sets from which configurations are drawn. A GPU's go on to larger ones. */
 struct calibrate_range {
     const int64_t *head_sizes, *heads, *lengths, *tokens, *vocabularies; /* lists that 0 ends */
     int64_t least_channels, most_channels;
-    double much, most; /* FLOPs of a step */
-    double fp32_share; /* of that, in a recipe whose products are that much slower */
+    double much, most;               /* FLOPs of a step */
+    double fp32_share, narrow_share; /* of that, in recipes whose products are that much slower: fp32; fp16 to fp4 */
 };
 static const struct calibrate_range small = {
     .head_sizes = (const int64_t[]){16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 256, 0},
@@ -237,18 +236,22 @@ static const struct calibrate_range small = {
     .much = 8e9,
     .most = 12e9,
     .fp32_share = 1,
+    .narrow_share = 0.2,
 };
 static const struct calibrate_range large = {
-    .head_sizes = (const int64_t[]){32, 64, 64, 64, 64, 80, 128, 128, 0},
-    .heads = (const int64_t[]){6, 8, 10, 12, 14, 16, 20, 24, 25, 32, 0},
-    .lengths = (const int64_t[]){256, 512, 1024, 1024, 2048, 0},
-    .tokens = (const int64_t[]){4096, 8192, 8192, 16384, 16384, 32768, 0},
-    .vocabularies = (const int64_t[]){256, 1024, 8192, 16384, 32000, 50257, 50304, 0},
-    .least_channels = 384,
-    .most_channels = 2560,
-    .much = 6e12,
-    .most = 9e12,
-    .fp32_share = 0.2,
+    .head_sizes = (const int64_t[]){16, 24, 32, 48, 64, 64, 64, 80, 96, 128, 128, 0},
+    .heads = (const int64_t[]){2, 3, 4, 5, 6, 8, 10, 12, 16, 17, 20, 25, 32, 40, 0},
+    .lengths =
+        (const int64_t[]){8, 16, 31, 64, 100, 128, 200, 256, 333, 512, 700, 1000, 1024, 1500, 2048, 3000, 4096, 0},
+    .tokens = (const int64_t[]){16, 64, 128, 256, 512, 512, 1024, 1024, 2048, 2048, 4096, 4096, 8192, 8192, 16384,
+                                16384, 32768, 65536, 0},
+    .vocabularies = (const int64_t[]){256, 300, 1000, 2048, 5003, 8192, 16384, 32000, 50257, 65536, 100000, 128256, 0},
+    .least_channels = 64,
+    .most_channels = 5120,
+    .much = 1e13,
+    .most = 2e13,
+    .fp32_share = 0.1,
+    .narrow_share = 0.5,
 };
 
 static int64_t pick(const int64_t *list, int i, double prime) {
@@ -260,8 +263,11 @@ static int64_t pick(const int64_t *list, int i, double prime) {
 /* A step must not take long: a configuration that is too large gets fewer sequences, then a smaller vocabulary, then
  * shorter sequences. */
 static void case_limit(struct calibrate_case *c, int64_t tokens, const struct calibrate_range *range) {
-    double share = strcmp(c->recipe, "fp32") ? 1 : range->fp32_share, much = share * range->much,
-           most = share * range->most;
+    bool is_fp32 = !strcmp(c->recipe, "fp32"), is_narrow = !strncmp(c->recipe, "fp", 2) && !is_fp32;
+    double share = is_fp32     ? range->fp32_share
+                   : is_narrow ? range->narrow_share
+                               : 1,
+           much = share * range->much, most = share * range->most;
     if (tokens < c->seq) tokens = c->seq;
     while (tokens > c->seq && case_flops(c, tokens) > much) tokens /= 2;
     if (tokens < c->seq) tokens = c->seq;
@@ -270,11 +276,15 @@ static void case_limit(struct calibrate_case *c, int64_t tokens, const struct ca
     c->batch = tokens / c->seq;
 }
 
+enum { FP4_BLOCK = 16 };
+
 struct calibrate_case calibrate_case_at(int i, bool is_large) {
     static const int64_t groups[] = {1, 1, 2}, widths[] = {0, 0, 2, 3};
-    static const char *const recipes[] = {"fp32", "fp32", "fp32", "bf16", "bf16", "bf16", "amp", "bf16-lean"};
+    static const double dropouts[] = {0, 0, 0, 0.1};
+    static const char *const recipes[] = {"fp32", "fp32", "bf16", "bf16", "bf16",     "bf16",
+                                          "amp",  "fp16", "fp8",  "fp4",  "bf16-lean"};
     static const char *const models[] = {"tiny", "tiny", "tiny-gpt2"};
-    static const char *const optimizers[] = {"adamw", "adamw", "adamw", "adamw", "sgd", "rmsprop", "adagrad"};
+    static const char *const optimizers[] = {"adamw", "adamw", "adamw", "adamw", "lion", "sgd", "rmsprop", "adagrad"};
     const struct calibrate_range *range = is_large ? &large : &small;
     int64_t head = pick(range->head_sizes, i, 2), group = PICK(groups, i, 23);
     struct calibrate_case c = {.model = PICK(models, i, 17),
@@ -289,6 +299,11 @@ struct calibrate_case calibrate_case_at(int i, bool is_large) {
     c.channels = head * c.heads;
     c.kv_heads = is_grouped ? c.heads / group : c.heads;
     c.ff = PICK(widths, i, 29) * c.channels;
+    c.dropout = strcmp(c.model, "tiny") ? PICK(dropouts, i, 31) : 0;
+    if (!strcmp(c.recipe, "fp4")) { /* its blocks must divide all widths */
+        if (c.channels % FP4_BLOCK) c.recipe = "bf16";
+        else if (!c.ff) c.ff = 4 * c.channels;
+    }
     case_limit(&c, pick(range->tokens, i, 7), range);
     return c;
 }
@@ -307,6 +322,7 @@ __attribute__((noinline)) static struct settings settings_of(const struct calibr
     s.vocabulary = c->vocabulary;
     s.batch = c->batch;
     s.seq = s.context = c->seq;
+    s.dropout = c->dropout;
     s.val_share = 0;
     return s;
 }
@@ -392,7 +408,7 @@ static double waited_s(void) {
     return sum;
 }
 
-double calibrate_most_s(bool is_quick) { return is_quick ? 20 : 90; }
+double calibrate_most_s(bool is_quick, bool is_large) { return is_quick ? 20 : is_large ? 240 : 90; }
 
 /* A trial in which threads waited for a busy core is repeated a few times; the least disturbed one counts. */
 static const double disturbed = 0.02; /* share of the time that threads waited */
@@ -415,25 +431,50 @@ static bool trial_undisturbed(const struct settings *s, int n_turns, struct tria
     return true;
 }
 
-/* The trial's rows become samples; of the trial itself only the times are kept. */
-static bool case_measure(const struct calibrate_options *o, struct machine *p, int i, int n_turns, double *weights,
-                         size_t most, struct trial *trial, int *n_disturbed) {
-    const bool is_gpu = !device_is_host(o->device);
-    const struct calibrate_case c = calibrate_case_at(i, is_gpu);
-    struct settings s = settings_of(&c, o->device);
-    tl_model_config config;
-    char file[SETTING_TEXT];
+static bool case_measure(const struct calibrate_options *o, int i, int n_turns, struct trial *trial, int *n_disturbed) {
+    const struct calibrate_case c = calibrate_case_at(i, !device_is_host(o->device));
+    const struct settings s = settings_of(&c, o->device);
     double share;
-    if (!trainer_model(&s, &config, file) || !trial_undisturbed(&s, n_turns, trial, &share)) return false;
-    struct predict_shape shape = predict_shape_of(&config, c.seq);
-    if (!is_gpu) shape.ff = 0; /* a CPU packs its operands: widths do not matter to it */
-    bool ok = true;
-    for (size_t r = 0; ok && r < trial->n_rows; r++)
-        if (trial->rows[r].time_s > 0 && trial->rows[r].calls > 0)
-            ok = sample_add(p, &trial->rows[r], &shape, weights, most);
+    if (!trial_undisturbed(&s, n_turns, trial, &share)) return false;
     *n_disturbed += share > disturbed;
-    memory_free(trial->rows);
-    trial->rows = NULL;
+    return true;
+}
+
+/* A device that works on its own has timed ops with marks between them, and perhaps at another clock than the steps,
+ * which run one after the other. Its rows get the time that they take in a step: each call is shorter by the marks,
+ * -call_s, and all of them, times one factor, add up to the step. Where the step waited for this thread that factor
+ * says nothing. */
+static void rows_fit(const struct machine *p, struct trial *t) {
+    const double calls = (double)t->calls, kernels = t->kernel_s + calls * p->call_s;
+    const bool is_bound_by_host = t->step_s < 1.5 * p->host_call_s * calls;
+    const double factor = is_bound_by_host || !(kernels > 0) ? 1 : fmin(fmax(t->step_s / kernels, 0.8), 1.25);
+    for (size_t r = 0; r < t->n_rows; r++) {
+        struct ledger_row *row = &t->rows[r];
+        const double n = (double)row->calls;
+        if (row->time_s > 0) row->time_s = factor * fmax(row->time_s + n * p->call_s, 0.2 * n * p->host_call_s);
+    }
+}
+
+/* The trials' rows become samples. */
+static bool samples_make(const struct calibrate_options *o, struct machine *p, struct trial *trials, int n,
+                         double *weights, size_t most) {
+    const bool is_gpu = !device_is_host(o->device), is_ahead = device_runs_ahead(o->device);
+    bool ok = true;
+    rest_fit(p, trials, n, is_ahead);
+    for (int i = 0; ok && i < n; i++) {
+        const struct calibrate_case c = calibrate_case_at(i, is_gpu);
+        const struct settings s = settings_of(&c, o->device);
+        tl_model_config config;
+        char file[SETTING_TEXT];
+        if (!trainer_model(&s, &config, file)) return false;
+        struct predict_shape shape = predict_shape_of(&config, c.seq);
+        if (!is_gpu) shape.ff = 0; /* a CPU packs its operands: widths do not matter to it */
+        if (is_ahead) rows_fit(p, &trials[i]);
+        for (size_t r = 0; ok && r < trials[i].n_rows; r++)
+            if (trials[i].rows[r].time_s > 0 && trials[i].rows[r].calls > 0)
+                ok = sample_add(p, &trials[i].rows[r], &shape, weights, most);
+    }
+    if (is_ahead) p->call_s = p->rest_share = 0; /* the samples have both */
     return ok;
 }
 
@@ -441,29 +482,29 @@ static bool case_measure(const struct calibrate_options *o, struct machine *p, i
  * must do. They are spread evenly, however many there are. */
 static bool steps_measure(const struct calibrate_options *o, struct machine *p, double began) {
     enum { MOST = 20000 };
-    const double most_s = calibrate_most_s(o->is_quick);
     bool is_large = !device_is_host(o->device);
-    int n = o->is_quick ? CALIBRATE_QUICK : is_large ? CALIBRATE_LARGE : CALIBRATE_CASES, n_disturbed = 0;
+    const double most_s = calibrate_most_s(o->is_quick, is_large);
+    int n = o->is_quick ? CALIBRATE_QUICK : is_large ? CALIBRATE_LARGE : CALIBRATE_CASES, n_done = 0, n_disturbed = 0;
     double *weights = memory_new(MOST * sizeof *weights);
-    struct trial *trials = memory_new(CALIBRATE_CASES * sizeof *trials);
+    struct trial *trials = memory_new((size_t)n * sizeof *trials);
     p->samples = memory_new(MOST * sizeof *p->samples);
     bool ok = (weights && trials && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
-    for (int i = 0; ok && i < n; i++) {
+    while (ok && n_done < n) {
         double past_s = now_s() - began;
-        if (i % 40 == 0) tell(o, "training steps: %d of %d configurations done", i, n);
-        if (i >= CALIBRATE_LEAST && past_s > most_s) {
-            tell(o, "NOTE: %.0f s are over: %d of %d configurations were measured; predictions are rougher", past_s, i,
-                 n);
-            n = i;
+        if (n_done % 40 == 0) tell(o, "training steps: %d of %d configurations done", n_done, n);
+        if (n_done >= CALIBRATE_LEAST && past_s > most_s) {
+            tell(o, "NOTE: %.0f s are over: %d of %d configurations were measured; predictions are rougher", past_s,
+                 n_done, n);
             break;
         }
-        ok = !is_stopped(o) &&
-             case_measure(o, p, i, past_s < most_s / 2 ? 3 : 1, weights, MOST, &trials[i], &n_disturbed);
+        ok = !is_stopped(o) && case_measure(o, n_done, past_s < most_s / 2 ? 3 : 1, &trials[n_done], &n_disturbed);
+        n_done += ok;
     }
-    if (ok) rest_fit(p, trials, n, device_runs_ahead(o->device));
+    ok = ok && samples_make(o, p, trials, n_done, weights, MOST);
     if (ok && n_disturbed)
         tell(o, "NOTE: in %d of %d trials others had the cores: calibrate again when the machine is idle", n_disturbed,
-             n);
+             n_done);
+    for (int i = 0; i < n_done; i++) trial_free(&trials[i]);
     memory_free(trials);
     memory_free(weights);
     return ok;

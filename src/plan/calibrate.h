@@ -16,7 +16,7 @@ struct calibrate_options {
 };
 
 /* How long a calibration takes at most, nearly, in seconds: a busy machine gets fewer configurations. */
-double calibrate_most_s(bool is_quick);
+double calibrate_most_s(bool is_quick, bool is_large);
 
 /* Fills a profile that is freed with machine_free. False: recorded. */
 bool calibrate(const struct calibrate_options *o, struct machine *p);
@@ -30,10 +30,11 @@ double calibrate_bandwidth(tl_device *device, double bytes);
 
 /* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1, on a
  * GPU large ones, to CALIBRATE_LARGE - 1. CALIBRATE_LEAST are measured however long they take. */
-enum { CALIBRATE_CASES = 160, CALIBRATE_LARGE = 110, CALIBRATE_QUICK = 24, CALIBRATE_LEAST = 8 };
+enum { CALIBRATE_CASES = 160, CALIBRATE_LARGE = 300, CALIBRATE_QUICK = 24, CALIBRATE_LEAST = 8 };
 struct calibrate_case {
     const char *model, *recipe, *optimizer;
     int64_t channels, heads, kv_heads, ff, vocabulary, batch, seq; /* of one layer; ff 0: the model's own */
+    double dropout;
 };
 struct calibrate_case calibrate_case_at(int index, bool is_large);
 

@@ -32,7 +32,7 @@ double machine_peak(const struct machine *p, tl_dtype dtype) {
     double most = q < HARDWARE_N_PEAKS ? p->measured[q] : 0;
     for (int i = 0; i < p->n_products; i++)
         if (p->products[i].dtype == dtype) most = fmax(most, p->products[i].flops_per_s);
-    return most;
+    return most > 0 || q >= HARDWARE_N_PEAKS ? most : p->sheet[q]; /* 8-bit products are not measured by themselves */
 }
 
 static double stream_most(const struct machine_stream *s) {

@@ -63,24 +63,26 @@ double predict_roof(const struct predict_machine *m, const struct ledger_row *ro
 
 /* ---- Efficiency at a size ----
  *
- * The slowness of an op, y = log(seconds / roof), is a smooth function of a few coordinates x: size, FLOPs per byte,
- * share that is written (for a product these three give m, k and n), the innermost loop, forward or backward, and
- * whether vectors divide that loop. Ordinary kriging between the nearest samples (x_i, y_i):
+ * The slowness of an op, y = log(seconds / (roof + launch)), where a launch is what any call takes, is a smooth
+ * function of a few coordinates x: size, FLOPs per byte, share that is written (for a product these three give m, k
+ * and n), the innermost loop, forward or backward, whether vectors divide that loop, and which of the two 16-bit
+ * dtypes it is. Ordinary kriging between the nearest samples (x_i, y_i):
  *
  *     c(d) = (1 + d) exp(-d)     C = c(|x_i - x_k|) + nugget     w = C^-1 c(|x_i - x|)
  *     mean = 1' C^-1 y / 1' C^-1 1                               y(x) = mean + w' (y - mean)
  *
  * It passes through samples up to the noise of a timing, bends between them, and far from all of them tends to their
  * mean. */
-enum { N_AXES = 6, NEAREST = 16, VECTOR = 8 };
-static const double nugget = 1e-4, beyond = 0.3; /* noise of 1 %; how far y may leave the range of the samples */
+/* FEWEST: an op of which there are fewer samples is taken for the product that it contains. */
+enum { N_AXES = 7, NEAREST = 24, VECTOR = 8, FEWEST = 4 };
+static const double nugget = 1e-4, beyond = 0.05; /* noise of 1 %; how far y may leave the range of the samples */
 struct near {
     double at[N_AXES], distance, slowness;
 };
 
 struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq) {
     return (struct predict_shape){(double)config->head_size, (double)config->channels, (double)seq,
-                                  (double)architecture_expert_ff(config)};
+                                  (double)architecture_expert_ff(config), config->dropout > 0};
 }
 
 /* The largest power of two, up to 8, that divides both widths of a layer's products; 0: they are not known. */
@@ -91,22 +93,25 @@ static double widths_divisor(const struct predict_shape *shape) {
     return divisor;
 }
 
-/* Products of experts, and those that activate their results, are as fast as others that cost the same. */
-static const char *measured_as(const char *op) {
+/* Products of experts, and those that activate their results, are as fast as others that cost the same, where they
+ * were not measured themselves. */
+static const char *product_like(const char *op) {
     if (strncmp(op, "grouped_", 8) && !strstr(op, "_mlp")) return op;
     return strstr(op, "_acc") ? "matmul_acc" : "matmul";
 }
 
 double predict_inner(const struct predict_shape *shape, const char *op) {
-    op = measured_as(op);
+    op = product_like(op);
     if (!strncmp(op, "matmul", 6)) return widths_divisor(shape);
-    if (!strncmp(op, "attention", 9)) return shape->head_size;
+    /* with dropout other kernels compute it: a size that no vector divides keeps them apart */
+    if (!strncmp(op, "attention", 9)) return shape->head_size + (shape->has_dropout ? 0.5 : 0);
     if (!strncmp(op, "rope", 4)) return shape->head_size * shape->seq; /* of sines and cosines */
     return !strncmp(op, "linear_cross_entropy", 20) ? shape->channels : 0;
 }
 
 /* Weights by how fast slowness changes along each axis, found by predicting some 150 steps from 120 others. */
-static void place_of(double *at, double flops, double bytes, double written, double inner, bool is_backward) {
+static void place_of(double *at, double flops, double bytes, double written, double inner, bool is_backward,
+                     tl_dtype dtype) {
     double read = fmax(bytes - written, 0);
     at[0] = 0.06 * log(bytes + 1);
     at[1] = 0.33 * log((flops + 1) / (bytes + 1));
@@ -114,6 +119,7 @@ static void place_of(double *at, double flops, double bytes, double written, dou
     at[3] = inner > 0 ? 0.43 * log(inner) : NAN;
     at[4] = is_backward ? 0.15 : 0;
     at[5] = inner > 0 ? (fmod(inner, VECTOR) != 0 ? 0.43 : 0) : NAN;
+    at[6] = dtype == TL_F16 ? 1 : 0;
 }
 
 /* If the innermost loop of one of the two is not known, it does not count. */
@@ -173,21 +179,30 @@ static double slowness_between(const struct near *near, int n) {
     return fmin(fmax(at, low - beyond), high + beyond);
 }
 
-/* Samples of the same op; or, if it was never measured, of every op, those of this dtype first, which gives the usual
- * efficiency here. */
-static int nearest_find(const struct predict_machine *m, const struct ledger_row *row, const double *at, bool is_any,
+/* The time without inefficiency: that of a launch, and the roof. */
+static double least_s(const struct predict_machine *m, int dtype, double flops, double bytes) {
+    double least = roof(m, dtype, flops, bytes);
+    return least > 0 ? least + m->profile->host_call_s : 0;
+}
+
+/* Kernels for the two are the same but for a conversion. */
+static bool are_alike(tl_dtype a, tl_dtype b) { return (a == TL_F16 && b == TL_BF16) || (a == TL_BF16 && b == TL_F16); }
+
+/* Samples of `op`; or, if that is NULL, of every op, those of this dtype first, which gives the usual efficiency
+ * here. */
+static int nearest_find(const struct predict_machine *m, const struct ledger_row *row, const double *at, const char *op,
                         struct near *near) {
     const struct machine *p = m->profile;
     int n = 0;
     for (int i = 0; i < p->n_samples; i++) {
         const struct machine_sample *s = &p->samples[i];
         bool is_dtype = s->dtype == (tl_dtype)row->key.dtype;
-        if (!is_any && (!is_dtype || strcmp(s->op, measured_as(row->key.op)))) continue;
-        double least = roof(m, (int)s->dtype, s->flops, s->bytes);
+        if (op && (!(is_dtype || are_alike(s->dtype, (tl_dtype)row->key.dtype)) || strcmp(s->op, op))) continue;
+        double least = least_s(m, (int)s->dtype, s->flops, s->bytes);
         if (!(least > 0 && s->seconds > 0)) continue;
         struct near one = {.slowness = log(s->seconds / least)};
-        place_of(one.at, s->flops, s->bytes, s->written, s->inner, s->is_backward);
-        one.distance = distance_of(one.at, at) + (is_dtype ? 0 : 2);
+        place_of(one.at, s->flops, s->bytes, s->written, s->inner, s->is_backward, s->dtype);
+        one.distance = distance_of(one.at, at) + (op || is_dtype ? 0 : 2);
         near_add(near, &n, &one);
     }
     return n;
@@ -198,16 +213,20 @@ static double slowness_find(const struct predict_machine *m, const struct predic
     struct near near[NEAREST];
     double at[N_AXES], calls = (double)row->calls;
     place_of(at, (double)row->flops / calls, bytes_of(row) / calls, (double)row->bytes_written / calls,
-             predict_inner(shape, row->key.op), row->key.phase == TL_BACKWARD);
-    int n = nearest_find(m, row, at, false, near);
+             predict_inner(shape, row->key.op), row->key.phase == TL_BACKWARD, (tl_dtype)row->key.dtype);
+    int n = nearest_find(m, row, at, row->key.op, near);
+    const char *like = product_like(row->key.op);
+    if (n < FEWEST && like != row->key.op) n = nearest_find(m, row, at, like, near);
     *is_sampled = n > 0;
-    if (!n) n = nearest_find(m, row, at, true, near);
+    if (!n) n = nearest_find(m, row, at, NULL, near);
     return n ? slowness_between(near, n) : 0;
 }
 
 static double row_seconds(const struct predict_machine *m, const struct predict_shape *shape,
                           const struct ledger_row *row, bool *is_sampled) {
-    double least = row->calls ? predict_roof(m, row) : 0;
+    double calls = (double)row->calls,
+           least =
+               calls > 0 ? calls * least_s(m, row->key.dtype, (double)row->flops / calls, bytes_of(row) / calls) : 0;
     *is_sampled = false;
     return least > 0 ? least * exp(slowness_find(m, shape, row, is_sampled)) : 0;
 }
@@ -358,7 +377,7 @@ static struct predict_shape shape_of(const json_t *json) {
     if (!ok) tl_error_clear();
     tl_set_error_policy(policy);
     free(text);
-    return ok ? predict_shape_of(&c, s.seq) : (struct predict_shape){0, 0, 0, 0};
+    return ok ? predict_shape_of(&c, s.seq) : (struct predict_shape){0, 0, 0, 0, false};
 }
 
 bool predict_json(const struct predict_machine *m, const json_t *json, struct prediction *prediction) {

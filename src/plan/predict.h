@@ -1,7 +1,9 @@
 /* predict.h: seconds from counts: how long a priced step will take on a machine.
  *
- *     time(op) = max(FLOPs / peak, bytes / bandwidth) / efficiency(op, dtype, size)
+ *     time(op) = (max(FLOPs / peak, bytes / bandwidth) + host_call_s) / efficiency(op, dtype, size)
  *     step     = max(sum of time(op) (1 + rest_share) + calls x call_s, calls x host_call_s)
+ *
+ * where rest_share and call_s are 0 for a device that works on its own: its samples are made to add up to steps.
  *
  * The efficiency of an op at a size is interpolated between the nearest sizes at which the profile has measured it
  * (kriging: predict.c). Besides FLOPs and bytes it depends on the length of the innermost loop, which follows from
@@ -31,6 +33,7 @@ struct predict_machine predict_machine_of_chip(const struct hardware *chip);
 /* Of the model whose step it is. 0: not known. */
 struct predict_shape {
     double head_size, channels, seq, ff;
+    bool has_dropout;
 };
 struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq);
 /* The size besides FLOPs and bytes that decides how fast an op is. 0: there is none, or it is not known. */

@@ -1,5 +1,6 @@
 #include "plan/trial.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,13 @@
 
 /* Threads, caches and clocks need a while to settle, and short steps need many to have a median: both are stretches
  * of time with at least this many steps. */
-enum { WARM_STEPS = 2, MOST_STEPS = 64 };
+enum { WARM_STEPS = 2, MOST_STEPS = 64, MOST_PROFILED = 9, MOST_WARM = 300 };
 static const double warm_s = 0.02, stretch_s = 0.04;
-/* A GPU reaches the clock that its power allows only after a while. */
-static const double warm_ahead_s = 0.06, stretch_ahead_s = 0.12;
+/* A GPU reaches the clock that its power allows only after a while, if its steps are not short ones. */
+static const double warm_ahead_s = 0.15, warm_long_s = 0.6, long_step_s = 0.002, stretch_ahead_s = 0.12;
+/* How long a device is kept waiting while this thread queues the calls of a step that are timed: by the time that took
+ * last, and at most as long as queues have room for (1,024 calls or so). */
+static const double first_delay_s = 0.004, longest_delay_s = 0.02;
 
 static int double_order(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -33,9 +37,14 @@ static bool step_once(struct trainer *t, int64_t step) {
 }
 
 static bool steps_warm(struct trainer *t, int64_t *step) {
-    double began = now_s(), long_enough = device_runs_ahead(t->device) ? warm_ahead_s : warm_s;
-    while (*step < WARM_STEPS || (*step < MOST_STEPS && now_s() - began < long_enough))
+    bool is_ahead = device_runs_ahead(t->device);
+    double began = 0, past_s = 0, long_enough = is_ahead ? warm_ahead_s : warm_s;
+    for (int n = 0; *step < WARM_STEPS || (*step < MOST_WARM && past_s < long_enough); n++) {
         if (!step_once(t, (*step)++)) return false;
+        if (!n) began = now_s(); /* the first one makes plans, and does not count */
+        past_s = now_s() - began;
+        if (is_ahead && n && past_s / n > long_step_s) long_enough = warm_long_s;
+    }
     return true;
 }
 
@@ -80,16 +89,20 @@ static bool rows_merge(tl_ledger *const *ledgers, int n, struct trial *trial) {
     return true;
 }
 
-/* A step whose ops are timed. On an asynchronous device a plain step is launched just before, so that this thread is
- * ahead of the device as in a run. Otherwise ops would be timed while the device waits for them. */
-static bool step_profile(struct trainer *t, int64_t *step, tl_ledger **ledger) {
+/* A step whose ops are timed. On an asynchronous device a plain step is launched just before, so that caches and clock
+ * are those of a run, and then a delay, so that ops are not timed while the device waits for them. `queue_s` is how
+ * long it took to queue the step before, and is changed to that of this one. */
+static bool step_profile(struct trainer *t, int64_t *step, tl_ledger **ledger, double *queue_s) {
     double loss, norm;
     bool is_ahead = device_runs_ahead(t->device);
     if (is_ahead && !trainer_step(t, (*step)++)) return false;
+    device_delay(t->device, fmin(1.3 * *queue_s, longest_delay_s));
     *ledger = tl_ledger_begin("trial");
     if (!*ledger) return false;
+    double began = now_s();
     bool before = tl_set_profiling(true), ok = trainer_step(t, (*step)++);
     tl_set_profiling(before);
+    *queue_s = now_s() - began;
     ok = tl_ledger_end(*ledger) && ok;
     if (is_ahead) ok = ok && trainer_read(t, *step - 2, &loss, &norm);
     return ok && trainer_read(t, *step - 1, &loss, &norm);
@@ -97,8 +110,9 @@ static bool step_profile(struct trainer *t, int64_t *step, tl_ledger **ledger) {
 
 static bool steps_profile(struct trainer *t, int64_t *step, int n, struct trial *trial) {
     tl_ledger *ledgers[MOST_STEPS] = {NULL};
+    double queue_s = first_delay_s;
     bool ok = true;
-    for (int i = 0; ok && i < n; i++) ok = step_profile(t, step, &ledgers[i]);
+    for (int i = 0; ok && i < n; i++) ok = step_profile(t, step, &ledgers[i], &queue_s);
     ok = ok && rows_merge(ledgers, n, trial);
     for (int i = 0; i < n; i++) tl_ledger_free(ledgers[i]);
     return ok;
@@ -115,7 +129,7 @@ static bool trial_in(const struct settings *s, int n_steps, struct trial *trial)
     int64_t step = 0;
     ok = t != NULL;
     ok = ok && steps_warm(t, &step) && steps_time(t, &step, &n_steps, &trial->step_s) &&
-         steps_profile(t, &step, n_steps, trial);
+         steps_profile(t, &step, n_steps < MOST_PROFILED ? n_steps : MOST_PROFILED, trial);
     trainer_free(t);
     source_close(&source);
     return ok;
@@ -126,7 +140,7 @@ bool trial_run(const struct settings *given, int n_steps, struct trial *trial) {
     memset(trial, 0, sizeof *trial);
     if (n_steps < 1 || n_steps > MOST_STEPS)
         return error_set(TL_ERROR_USE, "a trial of %d steps (need 1 to %d)", n_steps, MOST_STEPS);
-    s.steps = 5 * MOST_STEPS;
+    s.steps = MOST_WARM + 5 * MOST_STEPS;
     s.warmup = 1;
     s.sample_tokens = 0;
     bool ok = trial_in(&s, n_steps, trial);

@@ -135,6 +135,10 @@ struct device_functions {
      * the oldest are lost. */
     int64_t (*mark)(tl_device *device);
     double (*mark_seconds)(tl_device *device, int64_t from, int64_t to);
+    /* (optional) What is queued from here on begins so many seconds after what is queued now. Calls that are timed one
+     * by one are then all in the queue when the first of them runs: otherwise the times of small ones would be those
+     * of queueing them. */
+    bool (*delay)(tl_device *device, double seconds);
     /* (optional) The calls in between, by this thread and of this library's ops, are expected to be those of an earlier
      * pair. The device may hold them back and queue them together, as long as nothing but time shows it; an error of a
      * call that was held back may show at a later one. */
@@ -186,9 +190,12 @@ static inline bool device_check(const tl_device *device, const char *what) {
 /* It runs asynchronously: queued work may not be finished when a call returns, and results are fetched later. */
 static inline bool device_runs_ahead(const tl_device *device) { return device->functions->fetch_begin != NULL; }
 
-/* See device_functions; 0 where the device has no marks. */
+/* See device_functions; 0 and false where the device has none. */
 static inline int64_t device_mark(tl_device *device) {
     return device->functions->mark ? device->functions->mark(device) : 0;
+}
+static inline bool device_delay(tl_device *device, double seconds) {
+    return device->functions->delay && device->functions->delay(device, seconds);
 }
 static inline double device_mark_seconds(tl_device *device, int64_t from, int64_t to) {
     return from && to ? device->functions->mark_seconds(device, from, to) : 0;

@@ -137,6 +137,10 @@ static bool listed_step(struct run *r) {
 
 static bool is_listed(const struct run *r) { return r->lists_memory && r->step == r->summary->first_step + 1; }
 
+/* Seconds for which the device waits before a profiled step, so that all of it is queued by then: queueing each call by
+ * itself, between marks, takes some times as long as the step before took; and queues are not endless. */
+static double profile_delay(const struct run *r) { return fmin(5 * r->span[(r->step + 1) % 2].asked_s, 0.02); }
+
 /* A step whose ops are timed, and itself, by marks: the device may still be at the step before when this thread
  * begins. The ledger around the step's own gets the same rows, so the receipt does not show it. */
 static bool timed_step(struct run *r) {
@@ -242,6 +246,7 @@ static bool step_and_rest(struct run *r, enum run_end *end) {
     bool has_timers = is_profiled(r) || trace_has(r->trace, r->step + 1);
     tl_comm_set_step(r->step + 1);
     run_ranks_patience(r, PHASE_STEP);
+    if (is_profiled(r) && device_delay(t->device, profile_delay(r))) r->last_mark = 0;
     span->from = r->last_mark ? r->last_mark : device_mark(t->device);
     /* from the start of one step to the start of the next, so that work still on the device is included */
     if (r->step_began_s > 0) kinds_time(&r->kinds, kind_of_step(&r->settings, r->step - 1), before - r->step_began_s);

@@ -28,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 _Static_assert((int)STAGING_SLOTS >= (int)FETCH_SLOTS, "device.h says how many fetches are kept");
 
@@ -153,6 +154,20 @@ static double mark_seconds(tl_device *device, int64_t from, int64_t to) {
     return 0;
 }
 
+static void CUDART_CB sleep_ns(void *ns) {
+    const uint64_t all = (uintptr_t)ns;
+    const struct timespec time = {(time_t)(all / 1000000000), (long)(all % 1000000000)};
+    nanosleep(&time, NULL);
+}
+
+static bool delay(tl_device *device, double seconds) {
+    struct cuda_state *state = device->own;
+    char error[CUDA_ERROR_BYTES];
+    void *ns = (void *)(uintptr_t)(seconds * 1e9);
+    return seconds > 0 && cuda_select(state, error) && cuda_settle(state, error) &&
+           cudaLaunchHostFunc(state->stream, sleep_ns, ns) == cudaSuccess;
+}
+
 /* Context, libraries and other processes included. */
 static bool used(const tl_device *device, uint64_t *used_bytes, uint64_t *total_bytes) {
     const struct cuda_state *state = device->own;
@@ -186,6 +201,7 @@ static const struct device_functions cuda_functions = {
     .used = used,
     .mark = mark,
     .mark_seconds = mark_seconds,
+    .delay = delay,
     .repeat_begin = cuda_repeat_begin,
     .repeat_end = cuda_repeat_end,
     .describe = describe,
