@@ -14,6 +14,7 @@
 #:                       SOAK="--kills 50 --seed 7"
 #: make soak-ranks       loss curves of 50 steps in every layout on 2, 3 and 4 processes, and price against receipt in
 #:                       105 random layouts (tests/soak/ranks); RANKS="--steps 10 --layouts 5 --seed 7"
+#: make asan-ranks       experts that several processes divide, under the sanitizers (tests/soak/asan-ranks)
 #: make soak-kills       kill a rank of training runs of 4 processes 100 times, and resume on 2 (tests/soak/rank-kills);
 #:                       KILLS="--kills 20 --seed 7"
 #: make soak-machines    train on two machines made of network namespaces, as root (tests/soak/machines)
@@ -340,8 +341,8 @@ endif
 # --------------------------------------------------------------------------------------------------------- what to make
 
 .PHONY: all lib python wheel wheel-cuda mpi cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan \
-    fuzz fuzz-run fuzz-programs soak soak-ranks soak-kills soak-machines sweep bench docs format install uninstall \
-    clean help FORCE
+    asan-ranks fuzz fuzz-run fuzz-programs soak soak-ranks soak-kills soak-machines sweep bench docs format \
+    install uninstall clean help FORCE
 
 all: lib mpi $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -584,6 +585,9 @@ soak: $(BUILD)/tally
 	@$(PYTHON) tests/soak/run --tally $< $(SOAK)
 soak-ranks: $(BUILD)/tests/test_train_ranks mpi
 	@tests/soak/ranks --build $(BUILD) $(RANKS)
+asan-ranks:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SANITIZE=address,undefined CUDA=0 lib mpi
+	@tests/soak/asan-ranks $(BUILD)/asan/tally
 soak-kills: $(BUILD)/tally mpi
 	@$(PYTHON) tests/soak/rank-kills --tally $< --self-test
 	@$(PYTHON) tests/soak/rank-kills --tally $< $(KILLS)
