@@ -34,6 +34,7 @@ in_system() {
 }
 
 remove_system() { # remove_system FOLDER
-    ! mountpoint -q "$1/proc" || umount "$1/proc"
+    [ -d "$1" ] || return 0
+    ! mountpoint -q "$1/proc" || umount "$1/proc" || return 1
     rm -rf --one-file-system "$1"
 }

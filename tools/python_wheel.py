@@ -3,6 +3,8 @@
 
     python3 tools/python_wheel.py FOLDER                 a wheel in FOLDER
     python3 tools/python_wheel.py --bare FOLDER          the wheel without other libraries, for auditwheel to put in
+    python3 tools/python_wheel.py --bare FOLDER LIBRARY  the same for another architecture (scripts/build-wheel --arch);
+                                                         LIBRARY is a libtally.so that runs here and writes the stubs
     python3 tools/python_wheel.py --cuda FOLDER          the wheel tally-cuda, the plugin alone, in FOLDER
     python3 tools/python_wheel.py --install FOLDER BUILD the package alone, for a system whose library is installed,
                                                          into FOLDER, with the binding that `make python` built in BUILD
@@ -201,7 +203,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     wheel = Wheel(wheel_directory, tag())
     for name, path in package_files():
         wheel.add(name, path.read_bytes())
-    for name, data in stub_files(built / library):
+    foreign = settings.get("stubs_by")
+    for name, data in stub_files(foreign or built / library):
         wheel.add(name, data)
     wheel.add("tally/tally.h", (ROOT / "include/tally.h").read_bytes())
     if has_python_headers():
@@ -210,6 +213,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     wheel.add("tally/lib/libtally.so", (built / library).read_bytes(), 0o755)  # under one name: wheels have no links
     if plugin:
         wheel.add("tally/lib/libtally_cuda.so", (built / "libtally_cuda.so").read_bytes(), 0o755)
+    if foreign:
+        for path in sorted(Path(os.environ["PKG_CONFIG_SYSROOT_DIR"]).glob("usr/share/doc/*/copyright")):
+            if path.is_file() and not path.parent.name.endswith("-dev"):
+                wheel.add(f"{wheel.info}/licenses/{path.parent.name}.txt", path.read_bytes())
+        return wheel.close()
     for name, path in needed_libraries(built / library, built / program).items():
         if not wanted(settings, "bare"):
             wheel.add(f"tally/lib/{name}", path.read_bytes(), 0o755)
@@ -318,9 +326,10 @@ def add_source(tar, name, data, mode):
 if __name__ == "__main__":
     if len(sys.argv) == 4 and sys.argv[1] == "--install":
         raise SystemExit(install(*sys.argv[2:]))
-    kind = sys.argv[1] if len(sys.argv) == 3 else None
-    if len(sys.argv) not in (2, 3) or kind not in (None, "--cuda", "--bare"):
+    kind = sys.argv[1] if sys.argv[1:2] in (["--cuda"], ["--bare"]) else None
+    rest = sys.argv[2 if kind else 1:]
+    if not rest or len(rest) > (2 if kind == "--bare" else 1) or rest[0].startswith("-"):
         raise SystemExit(__doc__)
-    to = sys.argv[-1]
-    os.makedirs(to, exist_ok=True)
-    print(Path(to, build_cuda_wheel(to) if kind == "--cuda" else build_wheel(to, {"bare": "1"} if kind else None)))
+    os.makedirs(rest[0], exist_ok=True)
+    wanted_so = {"bare": "1", **({"stubs_by": rest[1]} if len(rest) == 2 else {})} if kind == "--bare" else None
+    print(Path(rest[0], build_cuda_wheel(rest[0]) if kind == "--cuda" else build_wheel(rest[0], wanted_so)))
