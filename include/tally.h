@@ -466,6 +466,18 @@ TL_API tl_tensor *tl_imag(tl_tensor *x);
 TL_API tl_tensor *tl_conj(tl_tensor *x);
 TL_API tl_tensor *tl_angle(tl_tensor *x); /* in (-pi, pi]; of a real number 0 or pi */
 
+/* Discrete Fourier transforms along one axis, of n numbers: x is cut there, or filled up with zeros; n <= 0: as many
+ * as it has (tl_irfft: twice as many, less 2). The results are those of torch.fft, and so are the places of the
+ * factor 1/n: in the inverse (BACKWARD), in the transform (FORWARD), or its root in both (ORTHO). tl_fft and tl_ifft
+ * take real and complex numbers and give complex ones. tl_rfft takes real numbers and gives the first n/2 + 1
+ * numbers of the transform; tl_irfft takes those and gives n real ones. Computed in f64, for any n; n with a prime
+ * factor above 31 take several times as long. There is no kernel on cuda. */
+typedef enum tl_fft_norm { TL_FFT_BACKWARD, TL_FFT_ORTHO, TL_FFT_FORWARD } tl_fft_norm;
+TL_API tl_tensor *tl_fft(tl_tensor *x, int64_t n, int axis, tl_fft_norm norm);
+TL_API tl_tensor *tl_ifft(tl_tensor *x, int64_t n, int axis, tl_fft_norm norm);
+TL_API tl_tensor *tl_rfft(tl_tensor *x, int64_t n, int axis, tl_fft_norm norm);
+TL_API tl_tensor *tl_irfft(tl_tensor *x, int64_t n, int axis, tl_fft_norm norm);
+
 /* What torch.finfo and torch.iinfo return. Another kind of dtype is an error, and the result is all zero. The table is
  * in docs/dtypes.md. */
 typedef struct tl_float_info {

@@ -24,7 +24,7 @@ FUNCTIONS = {
         select_copy split_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unsqueeze_copy
         unfold_copy view_copy slice_copy""",
 }
-MODULES = """accelerator backends compiler distributed distributions func jit linalg masked multiprocessing profiler
+MODULES = """accelerator backends compiler distributed distributions fft func jit linalg masked multiprocessing profiler
 random signal special testing types version""".split()
 
 METHODS = {

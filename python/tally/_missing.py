@@ -46,7 +46,7 @@ GROUPS = [
         acos* acosh* arc* asin* asinh* atan* atanh* cosh* sinh* sinc* erfc* erfinv* lgamma* digamma* polygamma*
         mvlgamma* i0* igamma* special gcd* lcm* ldexp* frexp nextafter* copysign* heaviside* logcumsumexp gradient
         trapezoid trapz cumulative_trapezoid histc histogram* combinations bartlett* blackman* hamming* hann* kaiser*
-        fft stft istft"""),
+        stft istft"""),
     ("bits of integers", "NumPy: `tally.from_numpy(numpy.bitwise_and(...))`",
      "bitwise_left* bitwise_right* __*shift__"),
     ("order statistics", "`sort`, `topk`, `kthvalue`, `median`",

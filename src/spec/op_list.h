@@ -25,6 +25,9 @@ OP(VIEW, view_as_complex)
 OP(KERNEL, complex_mul)
 OP(KERNEL, complex_div)
 
+/* fft.c */
+OP(KERNEL, fft)
+
 /* create.c */
 OP(KERNEL, full)
 OP(KERNEL, arange)

@@ -410,6 +410,36 @@ const struct sample samples_complex_div[] = {
     {"large", LARGE | GRAD, DT_PARTS, .binary = complex_quotient, .in = {F(33, 1031, 2), IN(POSITIVE, DENSE, 1031, 2)}},
     END};
 
+/* ---- fft.c ---- */
+
+/* n: the length, the axis counted without pairs, the norm */
+CALL(fft_call) {
+    return one(out, tl_view_as_real(tl_fft(paired(in[0]), s->n[0], (int)s->n[1], (tl_fft_norm)s->n[2])));
+}
+CALL(ifft_call) {
+    return one(out, tl_view_as_real(tl_ifft(paired(in[0]), s->n[0], (int)s->n[1], (tl_fft_norm)s->n[2])));
+}
+CALL(rfft_call) { return one(out, tl_view_as_real(tl_rfft(in[0], s->n[0], (int)s->n[1], (tl_fft_norm)s->n[2]))); }
+CALL(irfft_call) { return one(out, tl_irfft(paired(in[0]), s->n[0], (int)s->n[1], (tl_fft_norm)s->n[2])); }
+const struct sample samples_fft[] = {
+    {"powers of two", GRAD, DT_PARTS, .call = fft_call, .in = {F(2, 8, 2)}, .n = {0, -1}, .total_flops = 240}, /* 2 of 5 x 8 x 3 */
+    {"small factors", GRAD, DT_PARTS, .call = ifft_call, .in = {F(12, 2)}, .n = {0, -1}},
+    {"a large prime", GRAD, DT_PARTS, .call = fft_call, .in = {F(37, 2)}, .n = {0, -1, TL_FFT_ORTHO}},
+    {"one number", GRAD, DT_PARTS, .call = fft_call, .in = {F(3, 1, 2)}, .n = {0, -1}},
+    {"another axis", GRAD, DT_PARTS, .call = ifft_call, .in = {IN(FLOAT, PERMUTED, 5, 2, 2)}, .n = {0, 0, TL_FFT_FORWARD}},
+    {"filled up", GRAD, DT_PARTS, .call = fft_call, .in = {F(2, 3, 2)}, .n = {7, -1}},
+    {"cut", GRAD, DT_PARTS, .call = fft_call, .in = {F(5, 2)}, .n = {3, -1, TL_FFT_FORWARD}},
+    {"of real numbers", GRAD, DT_PARTS, .call = rfft_call, .in = {F(2, 6)}, .n = {0, -1}},
+    {"of an odd number", GRAD, DT_PARTS, .call = rfft_call, .in = {IN(FLOAT, REVERSED, 7, 2)}, .n = {0, 0, TL_FFT_ORTHO}},
+    {"to real numbers", GRAD, DT_PARTS, .call = irfft_call, .in = {F(2, 5, 2)}, .n = {0, -1}},
+    {"to an odd number", GRAD, DT_PARTS, .call = irfft_call, .in = {F(5, 2)}, .n = {9, -1, TL_FFT_FORWARD}},
+    {"no rows", GRAD, DT_PARTS, .call = rfft_call, .in = {F(0, 4)}, .n = {0, -1}},
+    {"large", LARGE | GRAD, DT_PARTS, .call = fft_call, .in = {F(67, 240, 2)}, .n = {0, -1}},
+    {"no numbers", 0, DT_PARTS, .call = rfft_call, .in = {F(2, 0)}, .n = {0, -1}, .error = "Invalid number of data points (0)"},
+    {"other norm", 0, DT_PARTS, .call = rfft_call, .in = {F(4)}, .n = {0, -1, 3}, .error = "no norm has the number 3"},
+    {"complex", 0, DT_PARTS, .call = irfft_call, .in = {F(1, 2)}, .n = {0, -1}, .error = "Invalid number of data points (0)"},
+    END};
+
 /* ---- create.c ---- */
 
 CALL(full_call) { return (void)in, one(out, tl_full((int)s->n[0], s->n + 1, s->d[0], run_dtype, NULL)); }
