@@ -250,7 +250,7 @@ endif
 # LAPACK (matrix factorisations): OpenBLAS contains it; beside another BLAS it is a library of its own. A build without
 # it refuses these ops.
 links_lapack = $(shell echo 'void dpotrf_(void); int main(void) { dpotrf_(); return 0; }' | \
-                 $(CC) -x c -o /dev/null - $(1) 2>/dev/null && echo yes)
+                 $(CC) -x c -o /dev/null - $(1) $(LDFLAGS) 2>/dev/null && echo yes)
 ifneq ($(call links_lapack,$(BLAS_LIBS)),)
 BLAS_CFLAGS += -DTALLY_LAPACK=1
 else ifneq ($(call links_lapack,$(BLAS_LIBS) -llapack),)
