@@ -1167,6 +1167,7 @@ typedef enum tl_optimizer_kind {
     TL_LION,
     TL_MUON,
     TL_SCHEDULE_FREE,
+    TL_ADAFACTOR,
     TL_OPTIMIZER_KIND_COUNT
 } tl_optimizer_kind;
 TL_API const char *tl_optimizer_kind_name(tl_optimizer_kind kind); /* "adamw"; NULL if it is not a kind */
@@ -1181,6 +1182,7 @@ typedef struct tl_optimizer_options {
      * elements or more; smaller ones have f32. No effect on f64 parameters. */
     int moment_bits;
     double ema; /* decay of a moving average of the parameter, in f32 (f64): see tl_optimizer_average; 0: none */
+    double beta2_decay, eps2, d; /* TL_ADAFACTOR, whose eps1 is `eps`: see tl_adafactor_options */
 } tl_optimizer_options;
 TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's; the papers' of others */
 
@@ -1349,6 +1351,25 @@ TL_API tl_schedule_free_options tl_schedule_free_defaults(void);
  * (beta1 (1 - share) - 1) d; z -= lr d. z starts as the parameter. */
 TL_API bool tl_schedule_free_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *z, tl_tensor *v,
                               const tl_schedule_free_options *options);
+
+/* Adafactor, torch.optim.Adafactor's: of a tensor of rank 2 or more, the second moment is kept as its means over rows
+ * and over columns, those of the last two axes. */
+typedef struct tl_adafactor_options {
+    double lr;          /* the largest relative step, and the rate of weight decay */
+    double beta2_decay; /* 1 - beta2 = step^beta2_decay; 0 or less */
+    double eps1;        /* 0: the epsilon of the parameter's dtype, or of its master copy's */
+    double eps2, d, weight_decay;
+    int64_t step;
+    tl_update_options update;
+} tl_adafactor_options;
+TL_API tl_adafactor_options tl_adafactor_defaults(void); /* lr 1e-2, -0.8, eps 0 and 1e-3, d 1, no decay, step 1 */
+/* row += step^beta2_decay (mean over columns of g^2 - row); column likewise with the mean over rows; v = row column
+ * / max(mean of row, eps1). Below rank 2: variance += step^beta2_decay (g^2 - variance); v = variance. Then u = g /
+ * max(sqrt(v), eps1) and p = p (1 - lr weight_decay) - min(lr, 1 / sqrt(step)) max(eps2, rms(p)) u / max(1, rms(u) /
+ * d). row has the parameter's shape with 1 for its last axis, column with 1 for the one before; variance is NULL
+ * exactly if they are not. A step takes scratch of the parameter's size. If u is not finite, p stays as it is. */
+TL_API bool tl_adafactor_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *row, tl_tensor *column, tl_tensor *variance,
+                          const tl_adafactor_options *options);
 
 /* An exponential moving average: average += weight (x - average), exactly x with weight 1. Any float dtypes, of one
  * shape; billed to the update phase. */

@@ -975,6 +975,17 @@ static void optimizers_count_their_options(void **state) {
     /* and the sum, in f32 */
     ROW("matmul_acc", TL_UPDATE, 10, 5 * (54 + 72), 5 * ((18 + 36) + (18 + 24 + 48)), 5 * (36 + 48));
     end();
+    /* Adafactor of other ops: g^2, row times column, times g; two means and one of the row; row and column 3 + 4 */
+    tl_adafactor_options adafactor = tl_adafactor_defaults();
+    STEP(tl_adafactor_(p, g, f32(TL_SHAPE(3, 1)), f32(TL_SHAPE(1, 4)), NULL, &adafactor), "ema", 3 * 7, 2 * 28, 28);
+    begin();
+    tl_adafactor_(p, g, f32(TL_SHAPE(3, 1)), f32(TL_SHAPE(1, 4)), NULL, &adafactor);
+    ROW("mul", TL_UPDATE, 3, 3 * 12, 48 + 28 + 96, 3 * 48);
+    ROW("sum", TL_UPDATE, 3, 2 * 12 + 3, 2 * 48 + 12, 12 + 16 + 4);
+    ROW("rsqrt", TL_UPDATE, 1, 2 * 12, 48, 48);
+    ROW("sum_squares", TL_UPDATE, 2, 2 * 24, 2 * 48, 2 * 4); /* of u and of p */
+    ROW("sgd_momentum", TL_UPDATE, 1, 3 * 12, 2 * 48 + 4, 48);
+    end();
 #undef STEP
 }
 

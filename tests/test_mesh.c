@@ -135,9 +135,25 @@ static void ranks_have_groups_for_experts(void **state) {
     expect_refused(price_text(&s), "ep: 8-bit moments are blocks of whole tensors, of which a rank of --ep 2");
 }
 
+static void adafactor_has_whole_tensors(void **state) {
+    (void)state;
+    struct settings s = with("2", "12"), other;
+    set(&s, "optimizer", "adafactor");
+    other = s, set(&other, "shard", "zero1");
+    expect_refused(price_text(&other), "shard: adafactor has means of whole rows, columns and tensors, of which a rank "
+                                       "of --shard zero1 has a part (need --shard none, or --optimizer adamw)");
+    other = s, set(&other, "tp", "2");
+    expect_refused(price_text(&other), "tp: adafactor has means of whole rows, columns and tensors, which tp divides");
+    other = s, set(&other, "model", "tiny-moe"), set(&other, "ep", "2");
+    expect_refused(price_text(&other), "ep: adafactor has means of whole rows, columns and tensors, of which a rank");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(every_rank_can_be_priced), TEST(a_process_alone_is_a_mesh_of_one),
-                                       TEST(sizes_must_multiply_to_the_processes), TEST(ranks_have_groups_for_sharding),
-                                       TEST(ranks_have_groups_for_experts)};
+    const struct CMUnitTest tests[] = {TEST(every_rank_can_be_priced),
+                                       TEST(a_process_alone_is_a_mesh_of_one),
+                                       TEST(sizes_must_multiply_to_the_processes),
+                                       TEST(ranks_have_groups_for_sharding),
+                                       TEST(ranks_have_groups_for_experts),
+                                       TEST(adafactor_has_whole_tensors)};
     return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
 }

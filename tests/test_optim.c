@@ -49,7 +49,8 @@ static void states_are_listed_by_torchs_names(void **state) {
         {"exp_avg.a.weight", "exp_avg_sq.a.weight", "max_exp_avg_sq.a.weight", "exp_avg.b.weight",
          "exp_avg_sq.b.weight", "master.b.weight", "exp_avg.c", "exp_avg_sq.c"}, /* vectors: AdamW */
         {"z.a.weight", "exp_avg_sq.a.weight", "z.b.weight", "exp_avg_sq.b.weight", "master.b.weight", "z.c",
-         "exp_avg_sq.c"}};
+         "exp_avg_sq.c"},
+        {"variance.a.weight", "variance.b.weight", "master.b.weight", "variance.c"}}; /* vectors */
     for (int kind = 0; kind < TL_OPTIMIZER_KIND_COUNT; kind++) {
         tl_tensor *p[N];
         tl_optimizer *o = three((tl_optimizer_kind)kind, p, NULL);
@@ -573,12 +574,38 @@ static void every_allocation_may_fail(void **state) {
         }
 }
 
+/* Every allocation of a step fails once: an error that says so, and nothing is left. */
+static void a_failed_step_of_adafactor_is_clean(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const tl_dtype dtype = i == 0 ? TL_F32 : i == 1 ? TL_F64 : TL_BF16, wide = i == 1 ? TL_F64 : TL_F32;
+        tl_tensor *p = tl_ones(TL_SHAPE(6, 5), dtype, NULL), *g = tl_ones(TL_SHAPE(6, 5), dtype, NULL),
+                  *row = tl_zeros(TL_SHAPE(6, 1), wide, NULL), *column = tl_zeros(TL_SHAPE(1, 5), wide, NULL);
+        tl_adafactor_options o = tl_adafactor_defaults();
+        o.update.grad_scale = tl_full(TL_SCALAR, 0.5, TL_F32, NULL);
+        o.update.master = i == 2 ? tl_ones(TL_SHAPE(6, 5), TL_F32, NULL) : NULL;
+        const uint64_t before = tl_device_memory(check_cpu()).live_bytes;
+        uint64_t n = 1;
+        for (bool ok = false; !ok; n++) {
+            tl_pool_trim(check_cpu());
+            tl_fail_allocation(n, false);
+            ok = tl_adafactor_(p, g, row, column, NULL, &o);
+            tl_fail_allocation(0, false);
+            expect_equal(tl_error(), ok ? TL_OK : TL_ERROR_MEMORY);
+            tl_error_clear();
+            expect_equal(tl_device_memory(check_cpu()).live_bytes, before);
+        }
+        expect_true(n > 10);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(states_are_listed_by_torchs_names),
         TEST(an_empty_optimizer_lists_nothing_and_steps),
         TEST(wrong_settings_are_refused_by_name),
         TEST(parameters_have_settings_of_their_own),
+        TEST(a_failed_step_of_adafactor_is_clean),
         TEST(many_are_stepped_as_one_by_one),
         TEST(parts_of_one_storage_are_stepped_by_calls_of_their_own),
         TEST(a_call_takes_as_many_parameters_as_fit),

@@ -182,7 +182,8 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     sizes_draw(&s, m, !strcmp(settings_choice(&s, "recipe"), "fp4"));
     if (is_gpt2) set(&s, "kv_heads", "0");
     if (one_in(3)) set(&s, "dropout", "0.1");
-    SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion", "muon", "schedule-free");
+    SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion", "muon", "schedule-free",
+               "adafactor");
     const bool has_moments = s.optimizer < 2 || !strcmp(settings_choice(&s, "optimizer"), "muon");
     if (has_moments) SET_ONE_OF(&s, "moments", "f32", "bf16", "8bit");
     const bool is_free = !strcmp(settings_choice(&s, "optimizer"), "schedule-free");
@@ -252,8 +253,9 @@ static void ranks_draw(struct settings *s) {
     if (s->pp > 1) s->batch_warmup = 0;
     s->sp = s->tp > 1 && one_in(2);
     SET_ONE_OF(s, "shard", "none", "zero1", "zero2", "zero3");
-    bool is_muon = !strcmp(settings_choice(s, "optimizer"), "muon"); /* which needs whole matrices */
-    if (is_muon && (s->tp > 1 || s->shard)) set(s, "optimizer", "adamw");
+    bool is_whole = !strcmp(settings_choice(s, "optimizer"), "muon") || /* which need whole matrices */
+                    !strcmp(settings_choice(s, "optimizer"), "adafactor");
+    if (is_whole && (s->tp > 1 || s->shard)) set(s, "optimizer", "adamw");
     bool is_8bit = !strcmp(settings_choice(s, "moments"), "8bit"); /* whose blocks are those of whole tensors */
     if (is_8bit && (s->tp > 1 || s->shard)) set(s, "moments", "bf16");
     if (s->shard && s->dp * s->cp == 4 && one_in(2)) s->shard_group = 2;

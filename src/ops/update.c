@@ -182,8 +182,8 @@ const tl_op op_schedule_free = {RECORD(KERNEL, schedule_free, 0), UPDATE_RULES, 
                                 .flops = "15n; weight decay 2n, scale n"};
 const tl_op op_ema = {RECORD(KERNEL, ema, 0), .dtypes = "floats",
                       .shape = update_shape,  .changes = update_changes,
-                      .cost = ema_cost,       .shapes = "average, x, alike, for each pair",
-                      .flops = "3n"};
+                      .cost = ema_cost,       .shapes = "average, x, alike, for each pair [, scale]",
+                      .flops = "3n; scale n"};
 
 /* The tensors of one call: those of as many parameters as fit. */
 struct batch {
@@ -470,15 +470,15 @@ bool tl_schedule_free_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *z, tl_t
 
 /* ---- Averages ---- */
 
-bool update_ema(const struct update_tensors *list, int n, double weight) {
+bool update_ema(const struct update_tensors *list, int n, double weight, tl_tensor *scale) {
     if (!isfinite(weight)) return error_set(TL_ERROR_USE, "ema: weight is %g (need a number)", weight);
     struct attr_ema a;
     memset(&a, 0, sizeof a);
     a.weight = weight;
-    return list_apply(&op_ema, list, n, &(tl_update_options){.master = NULL}, ATTR(a));
+    return list_apply(&op_ema, list, n, &(tl_update_options){.grad_scale = scale}, ATTR(a));
 }
 
 bool tl_ema_(tl_tensor *average, tl_tensor *x, double weight) {
     if (!tensor_check(average, "ema") || !tensor_check(x, "ema")) return false;
-    return update_ema(&(struct update_tensors){.parameter = average, .grad = x}, 1, weight);
+    return update_ema(&(struct update_tensors){.parameter = average, .grad = x}, 1, weight, NULL);
 }

@@ -34,7 +34,10 @@ bool update_schedule_free(const struct update_tensors *list, int n, const tl_sch
 bool update_muon(const struct update_tensors *list, int n, const tl_muon_options *options);
 /* Its first part. What is listed as parameters are the updates, which are overwritten. */
 bool update_muon_momentum(const struct update_tensors *list, int n, const tl_muon_options *options);
-/* Of averages, each listed as a parameter, with what it is an average of as its gradient. */
-bool update_ema(const struct update_tensors *list, int n, double weight);
+/* States: row and column, or neither of them and the variance; each is a few calls. */
+bool update_adafactor(const struct update_tensors *list, int n, const tl_adafactor_options *options);
+/* Of averages, each listed as a parameter, with what it is an average of as its gradient. scale: NULL, or the
+ * gradient's. */
+bool update_ema(const struct update_tensors *list, int n, double weight, tl_tensor *scale);
 
 #endif

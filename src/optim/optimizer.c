@@ -53,8 +53,8 @@ struct tl_optimizer {
 
 /* ---- Kinds ---- */
 
-static const char *const kind_names[TL_OPTIMIZER_KIND_COUNT] = {"sgd",   "adagrad", "rmsprop", "adam",
-                                                                "adamw", "lion",    "muon",    "schedule-free"};
+static const char *const kind_names[TL_OPTIMIZER_KIND_COUNT] = {"sgd",  "adagrad", "rmsprop",       "adam",     "adamw",
+                                                                "lion", "muon",    "schedule-free", "adafactor"};
 
 const char *tl_optimizer_kind_name(tl_optimizer_kind kind) {
     return (unsigned)kind < TL_OPTIMIZER_KIND_COUNT ? kind_names[kind] : NULL;
@@ -67,6 +67,10 @@ tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind) {
     if (kind == TL_ADAMW) o.weight_decay = 1e-2;
     if (kind == TL_LION) o.lr = tl_lion_defaults().lr, o.beta2 = tl_lion_defaults().beta2;
     if (kind == TL_SCHEDULE_FREE) o.lr = tl_schedule_free_defaults().lr;
+    if (kind == TL_ADAFACTOR) {
+        const tl_adafactor_options own = tl_adafactor_defaults();
+        o.lr = own.lr, o.beta2_decay = own.beta2_decay, o.eps = own.eps1, o.eps2 = own.eps2, o.d = own.d;
+    }
     if (kind == TL_MUON) {
         const tl_muon_options muon = tl_muon_defaults();
         o.momentum = muon.momentum, o.nesterov = muon.nesterov;
@@ -81,7 +85,7 @@ static tl_optimizer_kind step_kind(tl_optimizer_kind kind, const tl_optimizer_op
 }
 
 /* The states of a kind by torch's names; NULL if the options do not need it. */
-static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, const char *name[MAX_STATES]) {
+static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, int rank, const char *name[MAX_STATES]) {
     const char *buffer = o->momentum != 0 ? "momentum_buffer" : NULL;
     memset(name, 0, MAX_STATES * sizeof *name);
     switch (kind) {
@@ -99,6 +103,10 @@ static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, c
         break;
     case TL_ADAGRAD:
         name[0] = "sum";
+        break;
+    case TL_ADAFACTOR:
+        if (rank >= 2) name[0] = "row_var", name[1] = "col_var";
+        else name[2] = "variance";
         break;
     case TL_RMSPROP:
         name[0] = "square_avg", name[1] = o->centered ? "grad_avg" : NULL, name[2] = buffer;
@@ -124,6 +132,7 @@ static bool options_check(tl_optimizer_kind kind, const char *name, const tl_opt
                 {"momentum", o->momentum, has_momentum, false},
                 {"alpha", o->alpha, kind == TL_RMSPROP, false},
                 {"lr_decay", o->lr_decay, kind == TL_ADAGRAD, false},
+                {"eps2", o->eps2, kind == TL_ADAFACTOR, false},
                 {"ema", o->ema, true, true}};
     for (size_t i = 0; i < sizeof rule / sizeof *rule; i++)
         if (rule[i].is_read &&
@@ -139,6 +148,10 @@ static bool options_check(tl_optimizer_kind kind, const char *name, const tl_opt
         return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: %s", name,
                          o->ema != 0 ? "schedule-free AdamW has an average of its own (need ema 0)"
                                      : "beta1 is 0 (need above 0: the average is in beta1 of the parameter)");
+    if (kind == TL_ADAFACTOR && !(o->beta2_decay <= 0 && isfinite(o->beta2_decay) && o->d >= 1))
+        return error_set(TL_ERROR_USE,
+                         "tl_optimizer_add: %s: beta2_decay is %g and d %g (need 0 or less, and 1 or more)", name,
+                         o->beta2_decay, o->d);
     if (kind == TL_SGD && !isfinite(o->dampening))
         return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: dampening is %g (need a number)", name, o->dampening);
     if (kind == TL_SGD && o->nesterov && (o->momentum == 0 || o->dampening != 0))
@@ -283,11 +296,19 @@ static char *name_new(const char *what, const char *name) {
     return own;
 }
 
-/* The beginning of a state: zeros, the parameter's values, or a zero for each of its blocks. */
-enum beginning { ZEROS, COPY, SCALES };
+/* The beginning of a state: zeros, the parameter's values, or a zero for each of its blocks, rows or columns. */
+enum beginning { ZEROS, COPY, SCALES, ROWS, COLUMNS };
+static tl_tensor *means_begin(const tl_tensor *p, tl_dtype dtype, enum beginning begins) {
+    int64_t shape[TL_MAX_RANK];
+    memcpy(shape, p->shape, (size_t)p->rank * sizeof *shape);
+    shape[p->rank - (begins == ROWS ? 1 : 2)] = 1;
+    return tl_zeros(p->rank, shape, dtype, p->storage->device);
+}
+
 static tl_tensor *state_begin(tl_tensor *p, tl_dtype dtype, enum beginning begins) {
     const int64_t n_blocks = (p->numel + DYNAMIC_BLOCK - 1) / DYNAMIC_BLOCK;
     if (begins == SCALES) return tl_zeros(1, &n_blocks, dtype, p->storage->device);
+    if (begins == ROWS || begins == COLUMNS) return means_begin(p, dtype, begins);
     if (begins == ZEROS) return tl_zeros(p->rank, p->shape, dtype, p->storage->device);
     return p->dtype == dtype ? tl_clone(p) : tl_cast(p, dtype);
 }
@@ -321,7 +342,8 @@ static bool states_new(tl_optimizer *o, struct parameter *to) {
                                                                                : bits == 8 ? TL_U8
                                                                                            : wide;
     enum beginning begins[MAX_STATES] = {to->kind == TL_SCHEDULE_FREE ? COPY : ZEROS};
-    state_names(to->kind, &to->options, what);
+    state_names(to->kind, &to->options, to->tensor->rank, what);
+    if (to->kind == TL_ADAFACTOR) begins[0] = ROWS, begins[1] = COLUMNS;
     if (bits == 8) what[2] = "exp_avg_scale", what[3] = "exp_avg_sq_scale", begins[2] = begins[3] = SCALES;
     for (int i = 0; i < MAX_STATES; i++)
         if (what[i] && !(to->state[i] = state_new(o, what[i], to->name, to->tensor, begins[i] == SCALES ? wide : own,
@@ -422,6 +444,17 @@ static bool step_list(tl_optimizer_kind kind, const struct update_tensors *list,
         own.ns_steps = o->ns_steps, own.matches_adamw = o->matches_adamw, own.update = update;
         return update_muon(list, n, &own);
     }
+    if (kind == TL_ADAFACTOR) {
+        const tl_adafactor_options own = {.lr = lr,
+                                          .beta2_decay = o->beta2_decay,
+                                          .eps1 = o->eps,
+                                          .eps2 = o->eps2,
+                                          .d = o->d,
+                                          .weight_decay = o->weight_decay,
+                                          .step = step,
+                                          .update = update};
+        return update_adafactor(list, n, &own);
+    }
     const bool is_8bit = n > 0 && list[0].state[0]->dtype == TL_U8;
     const tl_adam_options own = {.lr = lr,
                                  .beta1 = o->beta1,
@@ -440,7 +473,8 @@ static bool options_equal(const tl_optimizer_options *a, const tl_optimizer_opti
            a->alpha == b->alpha && a->lr_decay == b->lr_decay && a->nesterov == b->nesterov &&
            a->centered == b->centered && a->amsgrad == b->amsgrad && a->has_master == b->has_master &&
            a->stochastic == b->stochastic && a->ns_steps == b->ns_steps && a->matches_adamw == b->matches_adamw &&
-           a->moment_bits == b->moment_bits && a->ema == b->ema;
+           a->moment_bits == b->moment_bits && a->ema == b->ema && a->beta2_decay == b->beta2_decay &&
+           a->eps2 == b->eps2 && a->d == b->d;
 }
 
 /* Whether one call may step both. */
@@ -505,7 +539,7 @@ static bool emas_step(tl_optimizer *o) {
         if (!p->ema || p->is_stepped) continue;
         const double weight = o->n_steps == 1 ? 1 : 1 - p->options.ema;
         const int n = emas_list(o, i);
-        ok = update_ema(o->updates, n, weight);
+        ok = update_ema(o->updates, n, weight, NULL);
     }
     return ok;
 }

@@ -505,8 +505,8 @@ struct attr_linear_cross_entropy {
  * (p, g, z, v [, master] ... [, scale]);
  * adam_8bit (p, g, m, v, m_scale, v_scale [, master] ... [, scale]), where m and v are codes, u8, with one f32 scale
  * for DYNAMIC_BLOCK elements in row-major order (spec/dynamic_map.h), all four dense, and p is not f64;
- * muon_momentum (p, g, buffer ... [, scale]), where p is no parameter but what its update is made from; ema (p, g ...),
- * where p is an average and g a parameter. All any, of
+ * muon_momentum (p, g, buffer ... [, scale]), where p is no parameter but what its update is made from;
+ * ema (p, g ... [, scale]), where p is an average and g a parameter. All any, of
  * the parameter's shape; parameters of one dtype; states and master f32 (f64 for f64 p). The parameter is read from
  * the master where there is one, and written to both, to p rounded. Formulas: device/cpu/ops/update_template.h.
  * scale: one f32 number that g is multiplied by; when it is not finite, nothing is changed. is_stochastic: p,

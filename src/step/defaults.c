@@ -77,8 +77,9 @@ static void choose_prompt(struct settings *s) {
     tl_error_clear();
 }
 
-/* What the optimizer schedule-free is made for. */
-static void choose_free(struct settings *s) {
+/* What the optimizer schedule-free is made for; torch.optim.Adafactor's default. */
+static void choose_rule(struct settings *s) {
+    if (!strcmp(settings_choice(s, "optimizer"), "adafactor")) settings_choose(s, "eps", "0");
     if (strcmp(settings_choice(s, "optimizer"), "schedule-free")) return;
     settings_choose(s, "schedule", "constant");
     settings_choose(s, "beta1", "0.9");
@@ -102,7 +103,7 @@ static void choose_all(struct settings *s, const struct defaults_machine *m) {
     choose_adapter(s);
     if (!trainer_sizes(s, &config, weights) || !tl_model_config_check(&config)) return;
     choose_prompt(s);
-    choose_free(s);
+    choose_rule(s);
     int64_t n_parameters = tl_model_config_parameters(&config);
     bool is_large = n_parameters >= DEFAULTS_LARGE;
     int64_t seq = is_large ? DEFAULTS_SEQ : s->seq;
@@ -135,7 +136,7 @@ void defaults_choose_inference(struct settings *s, const tl_device *device) {
 }
 
 void defaults_keep(struct settings *s, const struct settings *then) {
-    choose_free(s);
+    choose_rule(s);
     choose_adapter(s);
     for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) settings_take_from(s, chosen[i], then);
 }

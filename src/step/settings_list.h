@@ -47,7 +47,7 @@ INTEGER(accum, IDENTITY, 1, 1, 1000000, "micro-batches in a step; their gradient
 INTEGER(batch_warmup, IDENTITY, 0, 0, 1000000000000, "batch-size warm-up: steps in which the micro-batches of a step grow from 1 to accum, in at most 7 equal stages. accum must be 2 or more; 0: none")
 
 GROUP("Optimizer")
-CHOICE(optimizer, IDENTITY, "adamw", "adamw|adam|sgd|adagrad|rmsprop|lion|muon|schedule-free", "update rule, as PyTorch defines it; lion: the sign of the momentum; muon: orthogonalized momentum for the matrices of the layers, AdamW for embeddings, head and vectors; schedule-free: AdamW without a schedule, whose model is an average of the weights (beta1 is then 0.9 unless it is given)")
+CHOICE(optimizer, IDENTITY, "adamw", "adamw|adam|sgd|adagrad|rmsprop|lion|muon|schedule-free|adafactor", "update rule, as PyTorch defines it; lion: the sign of the momentum; muon: orthogonalized momentum for the matrices of the layers, AdamW for embeddings, head and vectors; schedule-free: AdamW without a schedule, whose model is an average of the weights (beta1 is then 0.9 unless it is given); adafactor: second moments as means of rows and columns")
 REAL(lr, IDENTITY, 4e-3, 0, 1e6, "peak learning rate")
 CHOICE(schedule, IDENTITY, "cosine", "cosine|linear|constant|wsd|inverse-sqrt", "learning-rate schedule after warm-up")
 INTEGER(warmup, IDENTITY, -1, -1, 1000000000000, "warm-up steps, in which the learning rate rises from 0; -1: a fifth of all steps")
@@ -56,7 +56,7 @@ REAL(decay_share, IDENTITY, 0.2, 0, 1, "wsd: share of the steps in which the lea
 REAL(beta1, IDENTITY, 0.7, 0, 1, "first decay of Adam, AdamW and Lion; schedule-free: of the average in the weights")
 REAL(beta2, IDENTITY, 0.95, 0, 1, "second decay of Adam, AdamW, Lion and schedule-free; RMSprop's alpha")
 CHOICE(moments, IDENTITY, "f32", "f32|bf16|8bit", "adam, adamw and the AdamW of muon: precision in which moments are kept; bf16 halves their memory, and beta2 should be 0.99 or less; 8bit, in blocks of 256, leaves about a quarter")
-REAL(eps, IDENTITY, 1e-8, 0, 1, "added to the square root in the denominator")
+REAL(eps, IDENTITY, 1e-8, 0, 1, "added to the square root in the denominator; adafactor: its least value, 0 for the epsilon of the dtype, which is its default")
 REAL(momentum, IDENTITY, 0, 0, 1, "sgd, rmsprop")
 TRUTH(nesterov, IDENTITY, false, "sgd: Nesterov's momentum")
 REAL(weight_decay, IDENTITY, 0.1, 0, 1e6, "on matrices only")

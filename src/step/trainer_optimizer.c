@@ -33,6 +33,7 @@ static int moment_bits(const struct settings *s) {
 const char *trainer_whole_steps(const struct settings *s) {
     const tl_optimizer_kind kind = optimizer_kind(s);
     if (kind == TL_MUON) return "muon orthogonalizes whole matrices";
+    if (kind == TL_ADAFACTOR) return "adafactor has means of whole rows, columns and tensors";
     return (kind == TL_ADAM || kind == TL_ADAMW) && moment_bits(s) == 8 ? "8-bit moments are blocks of whole tensors"
                                                                         : NULL;
 }
@@ -197,8 +198,10 @@ static bool division_check(const struct trainer *t) {
         return error_set(TL_ERROR_USE,
                          "noise_scale: is measured by one process, and there are %d (need --noise-scale false)",
                          t->mesh.size);
-    const char *const what = trainer_whole_steps(s), *const other = optimizer_kind(s) == TL_MUON ? "--optimizer adamw"
-                                                                                                 : "--moments bf16";
+    const tl_optimizer_kind kind = optimizer_kind(s);
+    const char *const what = trainer_whole_steps(s), *const other = kind == TL_MUON || kind == TL_ADAFACTOR
+                                                                        ? "--optimizer adamw"
+                                                                        : "--moments bf16";
     if (!what) return true;
     if (t->dp.size > 1 && s->shard != SHARDING_NONE)
         return error_set(TL_ERROR_USE, "shard: %s, of which a rank of --shard %s has a part (need --shard none, or %s)",
@@ -208,6 +211,9 @@ static bool division_check(const struct trainer *t) {
                          "ep: 8-bit moments are blocks of whole tensors, of which a rank of --ep %d has some experts' "
                          "(need --ep 1, or --moments bf16)",
                          t->mesh.ep.size);
+    if (t->mesh.ep.size > 1 && kind == TL_ADAFACTOR)
+        return error_set(TL_ERROR_USE, "ep: %s, of which a rank of --ep %d has some experts' (need --ep 1, or %s)",
+                         what, t->mesh.ep.size, other);
     return t->mesh.axis[MESH_TP].size == 1 ||
            error_set(TL_ERROR_USE, "tp: %s, which tp divides (need --tp 1, or %s)", what, other);
 }

@@ -1,5 +1,5 @@
-"""Optimizers that torch.optim has not, or has since 2.9, over 200 steps: beside torch.optim.Muon, and beside the
-formulas of their papers in f64."""
+"""Optimizers that torch.optim has not, or has since 2.5, over 200 steps: beside torch.optim.Muon and Adafactor, and
+beside the formulas of their papers in f64."""
 import numpy as np
 import pytest
 import torch
@@ -139,6 +139,105 @@ def test_muon_refuses():
     options.ns_steps = 100
     with pytest.raises(TallyError, match="0 to 99 steps"):
         tl.muon_(p, p, s, options)
+
+
+# ---- Adafactor
+
+SHAPES = [(7, 5), (6,), (2, 3, 4), (1, 8), ()]
+
+
+def adafactor_pair(rng, name, given, **more):
+    """Parameters of ours and of torch's; narrow ones have f32 peers, as their master copies are."""
+    wide = np.float64 if name == "float64" else np.float32
+    starts = [normal(rng, *shape).astype(NUMPY[name]) for shape in SHAPES]
+    ours = [tl.requires_grad(tl.tensor(x), True) for x in starts]
+    theirs = [to_torch(x.astype(wide)).requires_grad_() for x in starts]
+    o = dict(given)
+    eps1, o["eps2"] = o.pop("eps", (None, 1e-3))
+    options = options_of("adafactor", dict(o, **more) | ({} if eps1 is None else dict(eps=eps1)))
+    return ours, theirs, torch.optim.Adafactor(theirs, foreach=False, **given), options
+
+
+@pytest.mark.parametrize("name,relative", [("float64", 1e-12), ("float32", 1e-6), ("bfloat16", 1e-6)])
+@pytest.mark.parametrize("given", [dict(), dict(lr=0.05, weight_decay=0.3),
+                                   dict(d=2.0, beta2_decay=-0.5, lr=2.0, eps=(1e-3, 0.5))])
+def test_adafactor_is_torchs(name, relative, given):
+    """Parameters are within (1 + step / 4) `relative` of the largest number that they had; of narrow ones, the master
+    copies."""
+    rng = np.random.default_rng(21)
+    ours, theirs, peer, options = adafactor_pair(rng, name, given, has_master=True)
+    factor = lambda step: 1 - 0.5 * step / STEPS
+    schedule = torch.optim.lr_scheduler.LambdaLR(peer, factor)
+    wide, largest = np.float64 if name == "float64" else np.float32, [0] * len(ours)
+    with optimizer_of("adafactor", ours, options) as optimizer:
+        states = states_of(optimizer)
+        for step in range(STEPS):
+            for p, q in zip(ours, theirs):
+                grad = np.asarray(2 ** -(step / 40) * normal(rng, *q.shape)).astype(NUMPY[name])
+                tl.set_grad(p, tl.tensor(grad))
+                q.grad = to_torch(grad.astype(wide))
+            peer.step()
+            schedule.step()
+            assert tl.optimizer_step(optimizer, factor(step), None)
+            for i, (p, q) in enumerate(zip(ours, theirs)):
+                got = numbers(states[f"master.p{i}"], q.shape, wide) if name == "bfloat16" else p.numpy()
+                assert np.array_equal(p.numpy(), got.astype(NUMPY[name]))
+                largest[i] = max(largest[i], np.abs(from_torch(q)).max())
+                apart = np.abs(got - from_torch(q)).max()
+                assert apart <= relative * (1 + step / 4) * largest[i], f"step {step} parameter {i}"
+        for i, q in enumerate(theirs):
+            for what in ("row_var", "col_var") if q.ndim >= 2 else ("variance",):
+                want = peer.state[q][what].numpy()
+                np.testing.assert_allclose(numbers(states[f"{what}.p{i}"], want.shape, wide), want, rtol=20 * relative)
+        assert len(states) == 2 * 3 + 2 + (len(SHAPES) if name == "bfloat16" else 0)
+
+
+def test_adafactor_clips_and_refuses_what_is_not_finite():
+    """Clipping by the norm of all, as torch's; a norm that is not finite changes no bit."""
+    rng = np.random.default_rng(22)
+    ours, theirs, peer, options = adafactor_pair(rng, "float32", dict(weight_decay=0.1))
+    with optimizer_of("adafactor", ours, options) as optimizer:
+        states = states_of(optimizer)
+        for step in range(50):
+            for p, q in zip(ours, theirs):
+                grad = np.asarray(2 ** (3 - step / 5) * normal(rng, *q.shape)).astype(np.float32)
+                tl.set_grad(p, tl.tensor(np.asarray(4 * grad)))  # of four micro-batches
+                q.grad = to_torch(grad)
+            norm = torch.nn.utils.clip_grad_norm_(theirs, 1.0, foreach=False)
+            scale = tl.clip_scale(tl.grad_norm(ours, len(ours)), 1.0, 4.0)
+            peer.step()
+            assert tl.optimizer_step(optimizer, 1.0, scale)
+            for p, q in zip(ours, theirs):
+                np.testing.assert_allclose(p.numpy(), from_torch(q), rtol=0, atol=1e-6 * (1 + step / 4) * 3)
+        assert float(norm) < 1
+        shapes = {f"{what}.p{i}": tuple(x.shape) for i, q in enumerate(theirs) for what, x in peer.state[q].items()}
+        everything = lambda: [p.numpy().tobytes() for p in ours] + [
+            numbers(states[name], shapes[name], np.float32).tobytes() for name in states]
+        before = everything()
+        for bad in (np.inf, np.nan):
+            assert tl.optimizer_step(optimizer, 1.0, tl.tensor(np.float32(bad)))
+            assert everything() == before
+        assert tl.optimizer_step(optimizer, 1.0, tl.tensor(np.float32(0.5)))
+        assert everything() != before
+
+
+def test_one_step_of_adafactor_by_itself():
+    p, row, column, wrong = (np.ones(shape, np.float32) for shape in ((4, 3), (4, 1), (1, 3), (3, 1)))
+    vector = tl.tensor(np.ones(3, np.float32))
+    ours, states = tl.tensor(p), [tl.tensor(np.zeros_like(x)) for x in (row, column)]
+    assert tl.adafactor_(ours, tl.tensor(2 * p), *states, None, tl.adafactor_defaults())
+    np.testing.assert_allclose(ours.numpy(), 0.99, rtol=1e-6)  # rms(p) 1, u 1, lr 0.01
+    assert (states[0].numpy() == 4).all() and (states[1].numpy() == 4).all()
+    with pytest.raises(TallyError, match="rank 2 needs row and column, and no variance"):
+        tl.adafactor_(ours, ours, None, None, ours, tl.adafactor_defaults())
+    with pytest.raises(TallyError, match="rank 1 needs a variance, and neither row nor column"):
+        tl.adafactor_(vector, vector, vector, vector, None, tl.adafactor_defaults())
+    with pytest.raises(TallyError, match="row must have the parameter's shape, with 1 for its last axis"):
+        tl.adafactor_(ours, ours, tl.tensor(wrong), states[1], None, tl.adafactor_defaults())
+    options = tl.adafactor_defaults()
+    options.d = 0.5
+    with pytest.raises(TallyError, match="d 0.5"):
+        tl.adafactor_(ours, ours, *states, None, options)
 
 
 # ---- AdamW with bf16 moments

@@ -62,7 +62,7 @@ def question(number):
 
     maybe(0.7, "--checkpointing", r.choice("none every-k sqrt full nothing selective".split()))
     maybe(0.4, "--accum", r.choice([2, 4, 7, 1000 if most <= 512 else 8]))
-    maybe(0.3, "--optimizer", r.choice("adam sgd adagrad rmsprop muon lion".split()))
+    maybe(0.3, "--optimizer", r.choice("adam sgd adagrad rmsprop muon lion adafactor".split()))
     maybe(0.5, "--tokens", r.choice(["300B", "1T", "1e9", "15T"]))
     maybe(0.4, "--price-per-hour", r.choice(["2", "3.5", "0.1"]))
     maybe(0.2, "--memory-limit", r.choice(["24GiB", "80GB", "5000000000", "640MB"]))

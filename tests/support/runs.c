@@ -106,7 +106,8 @@ struct settings small_run(tl_family family, int64_t n_bytes) {
 struct settings configuration(int i) {
     static const char *const recipes[] = {"fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4"};
     static const char *const policies[] = {"none", "every-k", "sqrt", "full", "nothing", "selective"};
-    static const char *const optimizers[] = {"adamw", "adam", "sgd", "adagrad", "rmsprop", "muon", "schedule-free"};
+    static const char *const optimizers[] = {"adamw",   "adam", "sgd",           "adagrad",
+                                             "rmsprop", "muon", "schedule-free", "adafactor"};
     static const char *const accums[] = {"1", "2", "3"}, *const batches[] = {"1", "2", "5"},
                              *const seqs[] = {"8", "16", "31"};
     char name[32];
@@ -118,15 +119,15 @@ struct settings configuration(int i) {
     set(&s, "sample_every", i % 4 ? "0" : "3");
     set(&s, "recipe", recipes[i % 7]);
     set(&s, "checkpointing", policies[i / 2 % 6]);
-    set(&s, "optimizer", optimizers[i / 3 % 7]);
-    if (i / 3 % 7 == 6) set(&s, "schedule", "constant");
-    if (i / 3 % 7 < 2) set(&s, "moments", i % 3 == 1 ? "bf16" : i % 3 == 2 ? "8bit" : "f32");
-    if (i % 2 && i / 3 % 7 == 2) set(&s, "momentum", "0.9");
+    set(&s, "optimizer", optimizers[i / 3 % 8]);
+    if (i / 3 % 8 == 6) set(&s, "schedule", "constant");
+    if (i / 3 % 8 < 2) set(&s, "moments", i % 3 == 1 ? "bf16" : i % 3 == 2 ? "8bit" : "f32");
+    if (i % 2 && i / 3 % 8 == 2) set(&s, "momentum", "0.9");
     set(&s, "accum", accums[i / 5 % 3]);
     set(&s, "batch", batches[i / 7 % 3]);
     set(&s, "seq", seqs[i / 11 % 3]);
     set(&s, "lr", "1e-3");
-    if (i % 4 == 3 && i / 3 % 7 != 6) set(&s, "ema", "0.9");
+    if (i % 4 == 3 && i / 3 % 8 != 6) set(&s, "ema", "0.9");
     set(&s, "clip", i % 5 ? "1" : "0");
     if (i % 4 == 1 || i % 4 == 2) set(&s, "dropout", "0.1"); /* both families */
     set(&s, "top_k", i % 6 ? "0" : "5");

@@ -2917,6 +2917,10 @@ CALL(schedule_free_call) { /* d: weight decay, share */
 CALL(ema_call) { /* d: the weight */
     return tl_ema_(in[0], in[1], s->d[0]) ? one(out, in[0]) : 0;
 }
+CALL(scaled_ema_call) {
+    const struct update_tensors list = {.parameter = in[0], .grad = in[1]};
+    return update_ema(&list, 1, s->d[0], update_options(s, in).grad_scale) ? one(out, in[0]) : 0;
+}
 CALL(muon_momentum_call) { /* d: nesterov */
     tl_muon_options o = {.momentum = 0.875, .nesterov = s->d[0] != 0, .update = update_options(s, in)};
     const struct update_tensors list = {.parameter = in[0], .grad = in[1], .state = {in[2]}};
@@ -3053,6 +3057,9 @@ const struct sample samples_ema[] = {
     {"weight 1", WRITES, .call = ema_call, .in = {K(3, 4), K(3, 4)}, .d = {1}},
     {"strided", WRITES, .call = ema_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4)}, .d = {0.25}, .roundings = 2},
     {"in packs", WRITES | LARGE, .call = ema_call, .in = {K(40, 1000), K(40, 1000)}, .d = {0.25}, .roundings = 2},
+    {"scaled", WRITES, .call = scaled_ema_call, .in = {K(3, 4), K(3, 4)}, .n = {0, false, false, SCALED}, .d = {0.25}, .roundings = 2},
+    {"scaled, large weight", WRITES | LARGE, .call = scaled_ema_call, .in = {K(40, 1000), K(40, 1000)}, .n = {0, false, false, SCALED}, .d = {0.75}, .roundings = 2},
+    {"void", WRITES, .call = scaled_ema_call, .in = {K(3, 4), K(3, 4)}, .n = {0, false, false, VOID}, .d = {0.25}},
     {"nothing", WRITES, .call = ema_call, .in = {K(0), K(0)}, .d = {0.25}},
     {"another shape", 0, .call = ema_call, .in = {K(3), K(4)}, .d = {0.25}, .error = "must have the parameter's shape"},
     {"weight that is no number", 0, .call = ema_call, .in = {K(3), K(3)}, .d = {INFINITY}, .error = "ema: weight is inf (need a number)"},

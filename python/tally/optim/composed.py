@@ -1,10 +1,12 @@
 """Optimizers that are written with tensors, one op after the other: NAdam, RAdam, Adamax, Adadelta, ASGD, Rprop,
-Adafactor, LBFGS. The formulas are torch's, in its order of operations."""
+LBFGS; and Adafactor, whose ops the library calls. The formulas are torch's, in its order of operations."""
+import ctypes
 import math
 
 from .. import _functions as f
 from .._grad import enable_grad
 from .._library import lib
+from . import _options as fused_options
 from .optimizer import Fused, Optimizer, check, refuse_differentiable, zeros_for
 
 
@@ -212,36 +214,22 @@ class Adafactor(_Composed):
                                       foreach=foreach, maximize=maximize))
 
     def _update(self, p, grad, states, group):
-        from .._types import finfo
-        state, like = states[p], zeros_for(p)
+        state = states[p]
         if not state:
+            like = zeros_for(p)
             state.update(step=0)
             if p.ndim > 1:
                 state.update(row_var=like[..., :1].clone(), col_var=like[..., :1, :].clone())
             else:
-                state.update(variance=like.clone())
+                state.update(variance=like)
         state["step"] += 1
         eps1, eps2 = group["eps"]
-        eps1 = finfo(p.dtype).eps if eps1 is None else eps1
-        x, g = p.detach().to(like.dtype), grad.to(like.dtype)
-        one_minus_beta2 = state["step"] ** group["beta2_decay"]
-        rho = min(float(group["lr"]), 1 / math.sqrt(state["step"]))
-        alpha = max(eps2, x.norm(2).item() / math.sqrt(x.numel())) * rho
-        if group["weight_decay"] != 0:
-            x = x * (1 - group["lr"] * group["weight_decay"])
-        if p.ndim > 1:
-            rows = g.norm(dim=-1, keepdim=True).square() / g.size(-1)
-            state["row_var"].lerp_(rows, one_minus_beta2)
-            columns = g.norm(dim=-2, keepdim=True).square() / g.size(-2)
-            state["col_var"].lerp_(columns, one_minus_beta2)
-            variance = state["row_var"] @ state["col_var"]
-            variance = variance / state["row_var"].mean(dim=-2, keepdim=True).clamp(min=eps1)
-        else:
-            state["variance"].lerp_(g.square(), one_minus_beta2)
-            variance = state["variance"]
-        update = variance.clamp(min=eps1 * eps1).rsqrt() * g
-        size = max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * group["d"]))
-        lib.tl_copy_(p, x.add(update, alpha=-alpha / size))
+        eps1 = 0.0 if eps1 is None else max(eps1, 5e-324)  # 0 stands for None there
+        options = fused_options("tl_adafactor_options", lr=float(group["lr"]), beta2_decay=group["beta2_decay"],
+                                eps1=eps1, eps2=eps2, d=group["d"], weight_decay=group["weight_decay"],
+                                step=state["step"])
+        lib.tl_adafactor_(p, grad, state.get("row_var"), state.get("col_var"), state.get("variance"),
+                          ctypes.addressof(options))
 
 
 def _cubic(x1, f1, g1, x2, f2, g2, bounds=None):

@@ -140,11 +140,11 @@ static void NAME(schedule_free_step)(const struct factors *f, REAL *const *x, in
 /* x[0] is the average, x[1] what it follows: as torch.lerp, exact at both ends. */
 static void NAME(ema_step)(const struct factors *f, REAL *const *x, int64_t n) {
     REAL *p = x[0];
-    const REAL *g = x[1], weight = (REAL)f->take, rest = (REAL)(1 - f->take);
+    const REAL *g = x[1], scale = (REAL)f->scale, weight = (REAL)f->take, rest = (REAL)(1 - f->take);
     if (f->take < 0.5)
-        for (int64_t i = 0; i < n; i++) p[i] += weight * (g[i] - p[i]);
+        for (int64_t i = 0; i < n; i++) p[i] += weight * (g[i] * scale - p[i]);
     else
-        for (int64_t i = 0; i < n; i++) p[i] = g[i] - (g[i] - p[i]) * rest;
+        for (int64_t i = 0; i < n; i++) p[i] = g[i] * scale - (g[i] * scale - p[i]) * rest;
 }
 
 /* Rounds values into the parameter, which is narrower. */
