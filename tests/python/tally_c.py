@@ -26,7 +26,7 @@ _spec.loader.exec_module(_header)
 NUMPY_DTYPES = [np.dtype(t) for t in (
     np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
     ml_dtypes.float8_e8m0fnu, ml_dtypes.float4_e2m1fn, np.int64, np.int32, np.int16, np.uint16, np.int8, np.uint8,
-    np.bool_)]
+    np.bool_, np.complex64, np.complex128)]
 
 
 class TallyError(RuntimeError):
