@@ -1,7 +1,7 @@
 """Predicted against measured step times, on configurations that the calibration has not seen.
 
     python3 bench/bench_predict.py [--device cpu|cuda] [--calibrate] [--random N] [--seed 1] [--under "CMD"]
-                                   [--turns 2] [--part 1/1] [--json]
+                                   [--turns 2] [--part 1/1] [--json FILE]
 
 Each configuration is priced on meta (`tally train --price --json`), predicted from the machine's profile
 (`tally calibrate --price`), and then trained for some steps. The measured time is the median of the step times in the
@@ -235,7 +235,7 @@ def main():
             rows.append(try_out(case, options.device, said, under, options.turns))
         except Refused as why:
             if not options.random:
-                raise
+                sys.exit(str(why))
             print(f"left out: {why}")
             continue
         row_print(rows[-1])
