@@ -22,6 +22,7 @@
 #include "plan/predict.h"
 #include "plan/trial.h"
 #include "tensor/device.h"
+#include "tensor/format.h"
 #include "step/trainer.h"
 
 static void tell(const struct calibrate_options *o, const char *format, ...) TL_PRINTF(2, 3);
@@ -276,8 +277,6 @@ static void case_limit(struct calibrate_case *c, int64_t tokens, const struct ca
     c->batch = tokens / c->seq;
 }
 
-enum { FP4_BLOCK = 16 };
-
 struct calibrate_case calibrate_case_at(int i, bool is_large) {
     static const int64_t groups[] = {1, 1, 2}, widths[] = {0, 0, 2, 3};
     static const double dropouts[] = {0, 0, 0, 0.1};
@@ -301,7 +300,7 @@ struct calibrate_case calibrate_case_at(int i, bool is_large) {
     c.ff = PICK(widths, i, 29) * c.channels;
     c.dropout = strcmp(c.model, "tiny") ? PICK(dropouts, i, 31) : 0;
     if (!strcmp(c.recipe, "fp4")) { /* its blocks must divide all widths */
-        if (c.channels % FP4_BLOCK) c.recipe = "bf16";
+        if (c.channels % format_info(TL_NVFP4)->block) c.recipe = "bf16";
         else if (!c.ff) c.ff = 4 * c.channels;
     }
     case_limit(&c, pick(range->tokens, i, 7), range);
@@ -408,7 +407,8 @@ static double waited_s(void) {
     return sum;
 }
 
-double calibrate_most_s(bool is_quick, bool is_large) { return is_quick ? 20 : is_large ? 240 : 90; }
+/* How long a calibration takes at most, nearly, in seconds: a busy machine gets fewer configurations. */
+static double most_seconds(bool is_quick, bool is_large) { return is_quick ? 20 : is_large ? 240 : 90; }
 
 /* A trial in which threads waited for a busy core is repeated a few times; the least disturbed one counts. */
 static const double disturbed = 0.02; /* share of the time that threads waited */
@@ -483,7 +483,7 @@ static bool samples_make(const struct calibrate_options *o, struct machine *p, s
 static bool steps_measure(const struct calibrate_options *o, struct machine *p, double began) {
     enum { MOST = 20000 };
     bool is_large = !device_is_host(o->device);
-    const double most_s = calibrate_most_s(o->is_quick, is_large);
+    const double most_s = most_seconds(o->is_quick, is_large);
     int n = o->is_quick ? CALIBRATE_QUICK : is_large ? CALIBRATE_LARGE : CALIBRATE_CASES, n_done = 0, n_disturbed = 0;
     double *weights = memory_new(MOST * sizeof *weights);
     struct trial *trials = memory_new((size_t)n * sizeof *trials);

@@ -15,9 +15,6 @@ struct calibrate_options {
     const volatile sig_atomic_t *stop; /* becomes nonzero when it is to end, with an error; may be NULL */
 };
 
-/* How long a calibration takes at most, nearly, in seconds: a busy machine gets fewer configurations. */
-double calibrate_most_s(bool is_quick, bool is_large);
-
 /* Fills a profile that is freed with machine_free. False: recorded. */
 bool calibrate(const struct calibrate_options *o, struct machine *p);
 
