@@ -1320,6 +1320,27 @@ static void eight_bit_products_count_what_they_read(void **state) {
     end();
 }
 
+/* x (16,64) and a weight (48,64) in nf4, f32: 3072 numbers, two in a byte, with 48 scales. */
+static void weights_in_blocks_are_read_as_they_are(void **state) {
+    (void)state;
+    enum { M = 16, K = 64, N = 48, WEIGHT_BYTES = N * K / 2 + 4 * N };
+    tl_tensor *x = leaf(tl_ones(TL_SHAPE(M, K), TL_F32, NULL)), *b = leaf(tl_ones(TL_SHAPE(N), TL_F32, NULL));
+    tl_quantized q;
+    assert_true(tl_quantize(tl_ones(TL_SHAPE(N, K), TL_F32, NULL), TL_NF4, TL_NEAREST, &q));
+    begin();
+    tl_backward(linear_quantized(x, &q, b), tl_ones(TL_SHAPE(M, N), TL_F32, NULL), 0);
+    ROW("matmul_blocks", TL_FORWARD, 1, 2 * M * N * K + N * K, 4 * M * K + WEIGHT_BYTES, 4 * M * N);
+    ROW("matmul_blocks", TL_BACKWARD, 1, 2 * M * N * K + N * K, 4 * M * N + WEIGHT_BYTES, 4 * M * K);
+    ROW("add", TL_FORWARD, 1, M * N, 4 * (M * N + N), 4 * M * N);
+    end();
+    /* blocks of 16 with a scale of a byte, and one for the tensor */
+    bool grad = tl_set_grad_mode(false);
+    assert_true(tl_quantize(tl_ones(TL_SHAPE(N, K), TL_F32, NULL), TL_NVFP4, TL_NEAREST, &q));
+    COST(linear_quantized(x, &q, NULL), "matmul_blocks", 2 * M * N * K + N * K + N * K / 16,
+         4 * M * K + N * K / 2 + N * K / 16 + 4, 4 * M * N);
+    tl_set_grad_mode(grad);
+}
+
 static void random_numbers_in_place_are_written_and_not_read(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 6));
@@ -1424,6 +1445,7 @@ int main(void) {
         TEST(totals_exceed_64_bits),
         TEST(block_formats_count_values_and_scales),
         TEST(joined_layers_count_as_their_parts),
+        TEST(weights_in_blocks_are_read_as_they_are),
         TEST(eight_bit_products_count_what_they_read),
         TEST(random_numbers_in_place_are_written_and_not_read),
         TEST(collectives_move_bytes),

@@ -768,6 +768,7 @@ static const struct {
     {"i64", DT(TL_I64)},
     {"i64, i32", DT(TL_I64) | DT(TL_I32)},
     {"condition bool", DT(TL_BOOL)},
+    {"x f32, f16 or bf16", DT(TL_F32) | DT(TL_F16) | DT(TL_BF16)},
     {"factors f8e4m3 or f8e5m2", DT(TL_F8E4M3) | DT(TL_F8E5M2)},
     {"the dtypes of a format", DT(TL_F8E4M3) | DT(TL_F8E5M2) | DT(TL_F4E2M1) | DT(TL_U8)},
 };

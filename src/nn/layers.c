@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "engine/scope.h"
 #include "nn/module.h"
+#include "ops/ops.h"
 
 /* ---- Linear: x weight^T + bias ---- */
 
@@ -32,31 +33,20 @@ struct linear {
 enum { VALUES, SCALES, TENSOR_SCALE };
 static const tl_module_kind blocks_kind = {"Blocks", NULL, NULL, 0};
 
-/* The weight (out,in), made again whenever it is used: only one exists at a time. */
+static tl_quantized blocks_parts(const struct linear *l) {
+    return (tl_quantized){l->format, tl_module_tensor(l->blocks, VALUES), tl_module_tensor(l->blocks, SCALES),
+                          tl_module_tensor(l->blocks, TENSOR_SCALE)};
+}
+
+/* The weight (out,in), for what needs all of it: norms of its rows, and merging. Products do not. */
 static tl_tensor *blocks_weight(const struct linear *l) {
-    const tl_quantized q = {l->format, tl_module_tensor(l->blocks, VALUES), tl_module_tensor(l->blocks, SCALES),
-                            tl_module_tensor(l->blocks, TENSOR_SCALE)};
+    const tl_quantized q = blocks_parts(l);
     return tl_dequantize(&q, l->dtype);
 }
 
-/* dx = dy W */
-static void blocks_back(tl_gradient *g, void *context) {
-    tl_tensor *dy = tl_gradient_of_output(g, 0);
-    tl_scope scope = tl_scope_begin();
-    if (!scope.depth) return;
-    tl_tensor *weight = dy ? blocks_weight(context) : NULL, *dx = weight ? tl_matmul(dy, weight) : NULL;
-    dx = tl_scope_return(scope, dx);
-    if (dx) tl_gradient_set(g, 0, dx);
-}
-
 static tl_tensor *blocks_product(const struct linear *l, tl_tensor *x, tl_tensor *bias) {
-    bool grad = tl_set_grad_mode(false);
-    tl_scope scope = tl_scope_begin();
-    tl_tensor *weight = scope.depth ? blocks_weight(l) : NULL;
-    tl_tensor *y = weight ? tl_linear(x, weight, bias) : NULL;
-    if (scope.depth) y = tl_scope_return(scope, y);
-    tl_set_grad_mode(grad);
-    return y && tl_function(blocks_back, (void *)(uintptr_t)l, NULL, &x, 1, &y, 1) ? y : NULL;
+    const tl_quantized q = blocks_parts(l);
+    return linear_quantized(x, &q, bias);
 }
 
 static tl_tensor *product(const struct linear *l, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {

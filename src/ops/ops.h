@@ -72,6 +72,10 @@ bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_ten
 bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);
 tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
 
+/* x W^T [+ bias] with W (n,k) in a block-scaled format, rounded to x's dtype as it is multiplied. Gradients are those
+ * of x and of the bias. */
+tl_tensor *linear_quantized(tl_tensor *x, const tl_quantized *weight, tl_tensor *bias);
+
 /* down(gelu(up x)) and down(silu(gate x) up x), each as one op, and whether there is one that is faster than its parts.
  * Both biases are NULL, or neither. */
 bool mlp_fits(const tl_tensor *x, const tl_tensor *up, const tl_tensor *down);

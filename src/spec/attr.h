@@ -164,6 +164,19 @@ struct attr_matmul_f8 {
     bool is_timed; /* as in attr_matmul */
 };
 
+/* matmul_blocks (x dense (...,k), values, scales, tensor_scale () [, bias dense (n)]) -> (...,n) of x's dtype, f32, f16
+ * or bf16. W (n,k) is what dequantize makes of the three in x's dtype; W as a whole is nowhere in memory:
+ *      x W^T + bias when transpose_b,     and otherwise, of x (...,n) and without a bias,     x W (...,k)
+ * values and scales are dense; tensor_scale is scales again in a format without one. f32 accumulation. On the cpu the
+ * bits are those of matmul with W, where that is no call of the library (device/cpu/ops/matmul.c). On cuda parts of W
+ * are made in the workspace, for some columns of the result each, and multiplied as matmul does it; a few rows are
+ * multiplied by kernels that read values and scales (device/cuda/shared/blocks_rule.h). */
+struct attr_matmul_blocks {
+    tl_format format;
+    bool transpose_b;
+    bool is_fast, is_timed; /* as in attr_matmul */
+};
+
 /* gelu_mlp (x dense (...,C), down dense (D,F), up dense (F,C) [, up_bias dense (F), down_bias dense (D)]) -> out
  * (...,D) [, y (...,F), h (...,F) if `keeps`]:
  *      h = x up^T + up_bias,  y = gelu(h),  out = y down^T + down_bias,     h and y rounded to their dtype

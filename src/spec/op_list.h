@@ -104,6 +104,9 @@ OP(KERNEL, narrow)
 OP(KERNEL, matmul_f8)
 OP(KERNEL, matmul_f8_acc)
 
+/* blocks.c */
+OP(KERNEL, matmul_blocks)
+
 /* mlp.c */
 OP(KERNEL, gelu_mlp)
 OP(KERNEL, gelu_mlp_grad)

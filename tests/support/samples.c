@@ -1595,6 +1595,52 @@ const struct sample samples_matmul_f8_acc[] = {
     {"another shape", 0, DT_16, .call = matmul_f8_acc_call, .in = {K(16, 32), K(16, 32), K(48, 32)}, .error = "the sum has another shape than the product"},
     END};
 
+/* ---- blocks.c ---- */
+
+static bool blocks_of(const struct sample *s, tl_tensor *weight, tl_quantized *q) {
+    bool grad = tl_set_grad_mode(false), ok = tl_quantize(weight, (tl_format)s->n[0], TL_NEAREST, q);
+    tl_set_grad_mode(grad);
+    return ok;
+}
+/* x, a weight that is quantized [, bias]; n: the format */
+CALL(blocks_call) {
+    tl_quantized q;
+    return blocks_of(s, in[1], &q) ? one(out, linear_quantized(in[0], &q, s->in[2].kind ? in[2] : NULL)) : 0;
+}
+CALL(blocks_twin) {
+    tl_quantized q;
+    if (!blocks_of(s, in[1], &q)) return 0;
+    return one(out, tl_linear(in[0], tl_dequantize(&q, run_dtype), s->in[2].kind ? in[2] : NULL));
+}
+/* A weight that is none of the format's. */
+CALL(blocks_mixed) {
+    tl_quantized q;
+    if (!blocks_of(s, in[1], &q)) return 0;
+    q.format = (tl_format)s->n[1];
+    return one(out, linear_quantized(in[0], &q, NULL));
+}
+#define BLOCKS(flags_, format, ...) ROUNDS | (flags_), DT_TO_F8, .call = blocks_call, .n = {format}, .in = {__VA_ARGS__}
+const struct sample samples_matmul_blocks[] = {
+    /* multiply-adds and a product for each of 48 x 64 numbers of the weight */
+    {"nf4", BLOCKS(GRAD, TL_NF4, F(9, 64), K(48, 64)), .twin = blocks_twin, .total_flops = 2 * 9 * 48 * 64 + 48 * 64},
+    /* and one for each block of 16 */
+    {"nvfp4, a stack of rows", BLOCKS(GRAD, TL_NVFP4, F(2, 5, 48), K(20, 48)), .twin = blocks_twin, .total_flops = 2 * 10 * 20 * 48 + 20 * 48 + 20 * 3},
+    {"mxfp4, a few rows and a bias", BLOCKS(GRAD, TL_MXFP4, F(3, 64), K(24, 64), F(24)), .twin = blocks_twin, .roundings = 2},
+    {"mxfp8, a bias", BLOCKS(GRAD, TL_MXFP8_E4M3, F(17, 96), K(40, 96), F(40)), .twin = blocks_twin, .roundings = 2},
+    {"mxfp8 e5m2, a few columns", BLOCKS(GRAD, TL_MXFP8_E5M2, F(9, 32), K(3, 32)), .twin = blocks_twin},
+    {"a vector", BLOCKS(GRAD, TL_NVFP4, F(64), K(40, 64)), .twin = blocks_twin},
+    {"permuted", BLOCKS(GRAD, TL_NF4, IN(FLOAT, PERMUTED, 10, 64), IN(CONSTANT, PERMUTED, 16, 64)), .twin = blocks_twin},
+    {"of constants", BLOCKS(0, TL_NF4, K(9, 128), K(5, 128)), .twin = blocks_twin},
+    {"no rows", BLOCKS(GRAD, TL_NF4, F(0, 64), K(8, 64)), .twin = blocks_twin},
+    {"no columns", BLOCKS(GRAD, TL_MXFP4, F(3, 32), K(0, 32)), .twin = blocks_twin},
+    {"large nf4", BLOCKS(GRAD | LARGE, TL_NF4, F(130, 320), K(200, 320), F(200)), .roundings = 2},
+    {"large nvfp4", BLOCKS(GRAD | LARGE, TL_NVFP4, F(70, 1552), K(130, 1552))},
+    {"another length", 0, DT_TO_F8, .call = blocks_call, .n = {TL_NF4}, .in = {F(3, 32), K(8, 64)}, .error = "rows of 32 numbers and a weight of 8x64 cannot be multiplied"},
+    {"another format", 0, DT_TO_F8, .call = blocks_mixed, .n = {TL_MXFP4, TL_MXFP8_E4M3}, .in = {F(3, 32), K(8, 32)}, .error = "mxfp8_e4m3 has f8e4m3 values and f8e8m0 scales"},
+    {"a scalar", 0, DT_TO_F8, .call = blocks_call, .n = {TL_NF4}, .in = {SCALAR(FLOAT), K(8, 64)}, .error = "needs dense rows"},
+    {"f64", 0, DT(TL_F64), .call = blocks_call, .n = {TL_NF4}, .in = {F(3, 64), K(8, 64)}, .error = "not implemented for float64"},
+    END};
+
 /* ---- mlp.c ---- */
 
 /* x, up, down [, up_bias, down_bias] */

@@ -50,6 +50,15 @@ static uint64_t matmul_workspace(const tl_call *c, const struct target *target) 
     return gemm_workspace_bytes(&s, a->dtype == TL_BF16, out->dtype != TL_F32);
 }
 
+/* The same: the weight is unpacked where it is packed. */
+static uint64_t blocks_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const tl_tensor *x = c->input[0], *out = c->output[0];
+    if (!out->numel) return 0;
+    const struct gemm_sizes s = {1, rows_of(x), out->shape[out->rank - 1], x->shape[x->rank - 1]};
+    return gemm_workspace_bytes(&s, x->dtype == TL_BF16, out->dtype != TL_F32);
+}
+
 /* That of one product of all rows, which no group exceeds. */
 static uint64_t grouped_workspace(const tl_call *c, const struct target *target) {
     (void)target;
@@ -161,6 +170,7 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_grouped_matmul_acc] = grouped_workspace,
     [OP_ID_grouped_outer] = grouped_workspace,
     [OP_ID_grouped_outer_acc] = grouped_workspace,
+    [OP_ID_matmul_blocks] = blocks_workspace,
     [OP_ID_gelu_mlp] = mlp_workspace,
     [OP_ID_gelu_mlp_grad] = mlp_workspace,
     [OP_ID_swiglu_mlp] = mlp_workspace,

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "device/cuda/shared/attention_rule.h"
+#include "device/cuda/shared/blocks_rule.h"
 #include "device/cuda/shared/head_rule.h"
 #include "device/cuda/shared/limits.h"
 #include "spec/op.h"
@@ -19,6 +20,15 @@ static uint64_t sum_bytes(tl_dtype dtype) { return dtype == TL_F64 ? 8 : 4; } /*
 /* The library gets the same for every product. */
 static uint64_t product_workspace(const tl_call *c, const struct target *target) {
     return c->output[0]->numel ? target->gemm_workspace_bytes : 0;
+}
+
+/* The same beside a part of the weight. */
+static uint64_t blocks_workspace(const tl_call *c, const struct target *target) {
+    const struct attr_matmul_blocks *a = c->attr;
+    const tl_tensor *x = c->input[0], *out = c->output[0];
+    const int64_t terms = x->shape[x->rank - 1], columns = out->shape[out->rank - 1];
+    if (!x->numel || !out->numel || blocks_are_few(out->numel / columns, a->transpose_b)) return 0;
+    return target->gemm_workspace_bytes + blocks_part_bytes(columns, terms, dtype_info(x->dtype)->bits / 8);
 }
 
 /* The library adds a bias to 16-bit products of even sizes before it writes them: one pass over y less. */
@@ -188,6 +198,7 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_narrow] = narrow_workspace,
     [OP_ID_matmul_f8] = product_workspace,
     [OP_ID_matmul_f8_acc] = product_workspace,
+    [OP_ID_matmul_blocks] = blocks_workspace,
     [OP_ID_gelu_mlp] = mlp_workspace,
     [OP_ID_gelu_mlp_grad] = mlp_grad_workspace,
     [OP_ID_swiglu_mlp] = mlp_workspace,

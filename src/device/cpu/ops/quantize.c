@@ -7,6 +7,8 @@
  */
 #include "base/float_bits.h"
 #include "base/rng.h"
+#include "base/scratch.h"
+#include "device/cpu/shared/unpack.h"
 #include "device/cpu/shared/iterate.h"
 #include "device/cpu/shared/kernels.h"
 #include "device/cpu/shared/parallel.h"
@@ -326,25 +328,18 @@ struct dequantize {
     const struct format_info *format;
     const tl_operand *values, *scales, *out;
     double tensor_scale;
+    const struct blocks *blocks; /* for f32, f16 and bf16 */
 };
 
-/* With scales that are powers of two f32 is exact, or rounds (to infinity) as f64 would: the smallest product of a
- * value and a scale, 2^-143, is a float. */
+/* To floats of at most 32 bits. */
 static void dequantize_blocks_f32(void *context, int64_t first, int64_t last) {
     const struct dequantize *d = context;
     const int n = d->format->block;
     float x[CHUNK];
     for (int64_t block = first; block < last; block += CHUNK / n) {
-        const int64_t n_blocks = last - block < CHUNK / n ? last - block : CHUNK / n;
-        const uint8_t *scales = (const uint8_t *)d->scales->data + block;
-        convert_to_f32(x, element_at(d->values->data, d->format->values, block * n), d->format->values, 1,
-                       n_blocks * n);
-        for (int64_t b = 0; b < n_blocks; b++) {
-            float scale;
-            convert_to_f32(&scale, scales + b, d->format->scales, 1, 1);
-            for (int i = 0; i < n; i++) x[b * n + i] *= scale;
-        }
-        convert_from_f32(element_at(d->out->data, d->out->dtype, block * n), d->out->dtype, 1, x, n_blocks * n);
+        const int64_t length = n * (last - block < CHUNK / n ? last - block : CHUNK / n);
+        blocks_read_f32(x, d->blocks, block * n, length);
+        convert_from_f32(element_at(d->out->data, d->out->dtype, block * n), d->out->dtype, 1, x, length);
     }
 }
 
@@ -359,9 +354,17 @@ static void dequantize_blocks(void *context, int64_t first, int64_t last) {
 
 bool cpu_dequantize(const tl_kernel_args *args) {
     const struct attr_dequantize *attr = args->attr;
-    struct dequantize d = {format_info(attr->format), &args->in[0], &args->in[1], &args->out[0], 1};
-    if (args->n_in == 3) d.tensor_scale = *(const float *)args->in[2].data;
-    const bool is_narrow = d.format->scales == TL_F8E8M0 && dtype_compute(d.out->dtype) == TL_F32;
+    const tl_dtype dtype = args->out[0].dtype;
+    const float *tensor_scale = args->n_in == 3 ? args->in[2].data : NULL;
+    const bool is_narrow = dtype == TL_F32 || dtype == TL_F16 || dtype == TL_BF16;
+    struct dequantize d = {.format = format_info(attr->format),
+                           .values = &args->in[0],
+                           .scales = &args->in[1],
+                           .out = &args->out[0],
+                           .tensor_scale = tensor_scale ? (double)*tensor_scale : 1};
+    SCRATCH(struct blocks, blocks);
+    d.blocks = blocks;
+    if (is_narrow) blocks_begin(blocks, attr->format, dtype, d.values->data, d.scales->data, tensor_scale);
     parallel_for(iterate_numel(d.scales), parallel_grain(2 * d.format->block), args->n_threads,
                  is_narrow ? dequantize_blocks_f32 : dequantize_blocks, &d);
     return true;

@@ -25,6 +25,7 @@
 #include "base/float_bits.h"
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"
+#include "device/cpu/shared/unpack.h"
 #include "device/cpu/shared/gemm_kernels.h"
 #include "device/cpu/shared/parallel.h"
 #include "device/cpu/shared/gemm_sizes.h"
@@ -328,7 +329,7 @@ static void run_block(struct work *w, int n_threads) {
 static void multiply(const struct gemm *g, const struct kind *kind, struct gemm_sizes limit, char *workspace,
                      int n_threads) {
     struct work w = {.g = g, .kind = kind};
-    const bool is_ready = g->b.dtype == (kind->number_bytes == 2 ? TL_BF16 : TL_F32);
+    const bool is_ready = side_has(&g->b, kind->number_bytes == 2 ? TL_BF16 : TL_F32);
     /* One wide panel of converted numbers may be more than a workspace for bf16 has. */
     w.is_late = kind->packs_late && (is_ready || g->n < 2 * kind->columns);
     const int64_t part_m = even_part(g->m, limit.m, kind->rows), part_n = even_part(g->n, limit.n, kind->columns);

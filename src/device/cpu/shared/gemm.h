@@ -4,12 +4,16 @@
 
 #include "tally.h"
 
+struct blocks;
+
 /* Element (i, p) of a, or (j, p) of b^T, is i*stride + p*k_stride elements after data; p is the index that is summed
- * over. */
+ * over. With blocks, which b alone may have, the elements are theirs, and dtype is that to which they are rounded; one
+ * of the strides is 1. */
 struct gemm_side {
     const void *data;
     tl_dtype dtype;
     int64_t stride, k_stride;
+    const struct blocks *blocks; /* NULL: data has them */
 };
 
 /* out (m,n) = or += a b. Dtypes are any floats of at most 32 bits. */

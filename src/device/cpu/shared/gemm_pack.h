@@ -216,20 +216,29 @@ static void split_line(uint16_t *restrict high, uint16_t *restrict low, const fl
  * than WIDEST. */
 enum { LINE = 192, CHUNK = 32, WIDEST = 48 };
 
+/* n numbers from element `at` on, `step` apart (1 in blocks). */
+static void side_read(float *out, const struct gemm_side *s, int64_t at, int64_t step, int64_t n) {
+    if (s->blocks) blocks_read_f32(out, s->blocks, at, n);
+    else convert_to_f32(out, block_at(s->data, s->dtype, at), s->dtype, step, n);
+}
+
+/* Whether its numbers can be copied as they are. */
+INLINE bool side_has(const struct gemm_side *s, tl_dtype dtype) { return s->dtype == dtype && !s->blocks; }
+
 /* n <= LINE numbers from element `at` on, `step` apart, in the panel's format; zeros up to `n_padded`. `low`: of
  * FORMAT_SPLIT. */
 INLINE void line_read(char *out, char *low, const struct gemm_side *s, int64_t at, int64_t step, int64_t n,
                       int64_t n_padded, enum format format) {
     const int number = format == FORMAT_F32 ? 4 : 2;
-    const void *from = block_at(s->data, s->dtype, at);
     float values[LINE];
     if (n < 0) n = 0;
     if (format == FORMAT_F32) {
-        convert_to_f32((float *)(void *)out, from, s->dtype, step, n);
-    } else if (format == FORMAT_BF16 && s->dtype == TL_BF16) {
-        for (int64_t i = 0; i < n; i++) memcpy(out + 2 * i, (const char *)from + 2 * i * step, 2);
+        side_read((float *)(void *)out, s, at, step, n);
+    } else if (format == FORMAT_BF16 && side_has(s, TL_BF16)) {
+        const char *from = block_at(s->data, s->dtype, at);
+        for (int64_t i = 0; i < n; i++) memcpy(out + 2 * i, from + 2 * i * step, 2);
     } else {
-        convert_to_f32(values, from, s->dtype, step, n);
+        side_read(values, s, at, step, n);
         if (format == FORMAT_SPLIT) split_line((uint16_t *)(void *)out, (uint16_t *)(void *)low, values, n);
         else
             for (int64_t i = 0; i < n; i++) ((uint16_t *)(void *)out)[i] = bf16_round(values[i]);
@@ -260,7 +269,7 @@ INLINE void pack_slab_across(char *out, const struct slab *slab, int64_t low_at,
     const struct gemm_side *s = slab->side;
     const int number = format == FORMAT_F32 ? 4 : 2;
     const int64_t bytes = panel_bytes(slab->n_terms, width, format);
-    const bool is_ready = s->dtype == (format == FORMAT_F32 ? TL_F32 : TL_BF16) && format != FORMAT_SPLIT;
+    const bool is_ready = side_has(s, format == FORMAT_F32 ? TL_F32 : TL_BF16) && format != FORMAT_SPLIT;
     SCRATCH_ARRAY(pack_line, lines, CHUNK);
     SCRATCH_ARRAY(pack_low_line, low_lines, format == FORMAT_SPLIT ? CHUNK : 0);
     for (int64_t k = 0; k < slab->n_terms; k += CHUNK) {
@@ -294,7 +303,7 @@ INLINE void pack_slab_along(char *out, const struct slab *slab, int64_t low_at, 
     const int number = format == FORMAT_F32 ? 4 : 2;
     const int64_t bytes = panel_bytes(slab->n_terms, width, format);
     const bool is_ready =
-        s->dtype == (format == FORMAT_F32 ? TL_F32 : TL_BF16) && format != FORMAT_SPLIT && s->k_stride == 1;
+        side_has(s, format == FORMAT_F32 ? TL_F32 : TL_BF16) && format != FORMAT_SPLIT && s->k_stride == 1;
     SCRATCH_ARRAY(pack_line, lines, WIDEST);
     SCRATCH_ARRAY(pack_low_line, low_lines, format == FORMAT_SPLIT ? WIDEST : 0);
     for (int64_t i = 0; i < slab->n; i += width) {

@@ -15,6 +15,7 @@
  * from what is read to what is fetched. THIN_GROUP: rows of columns at once. THIN_REGISTERS: vectors that a tile of
  * rows and lines may take, of those that the chip has. */
 enum { THIN_K = 512, THIN_RUN = 64, THIN_PANEL = 8 * THIN_K, THIN_LINES = 4, THIN_AHEAD = 1024, THIN_FAR = 8 };
+enum { THIN_LINES_ACROSS = 32 }; /* that are converted at a time, if need be */
 #if defined(__AVX512F__)
 enum { THIN_BYTES = 64, THIN_GROUP = 4, THIN_REGISTERS = 30 };
 #elif defined(__AVX2__)
@@ -52,9 +53,7 @@ struct thin {
 /* n_k terms from k on of all the few rows. */
 static void thin_rows(thin_row *rows, const struct thin *t, int64_t k, int64_t n_k) {
     const struct gemm_side *s = t->few;
-    for (int64_t i = 0; i < t->n_few; i++)
-        convert_to_f32(rows[i], block_at(s->data, s->dtype, i * s->stride + k * s->k_stride), s->dtype, s->k_stride,
-                       n_k);
+    for (int64_t i = 0; i < t->n_few; i++) side_read(rows[i], s, i * s->stride + k * s->k_stride, s->k_stride, n_k);
 }
 
 /* THIN_WIDTH numbers of a line, from the i-th. bf16 is the upper half of f32. */
@@ -229,7 +228,7 @@ _Static_assert(GEMM_THIN_ROWS == 8 && GEMM_THIN_COLUMNS <= 8, "thin_four has a c
 static void thin_along(const struct thin *t, thin_sums *sums, int64_t first, int64_t n, thin_row *rows, int64_t k,
                        int64_t n_k) {
     const struct gemm_side *s = t->many;
-    const bool is_ready = (s->dtype == TL_F32 || s->dtype == TL_BF16) && s->k_stride == 1;
+    const bool is_ready = (side_has(s, TL_F32) || side_has(s, TL_BF16)) && s->k_stride == 1;
     const int64_t quarter = (n + THIN_LINES - 1) / THIN_LINES;
     /* along the lines if these follow each other, and else to the next one */
     const int64_t ahead = s->stride == t->g->k ? THIN_AHEAD : s->stride * (s->dtype == TL_BF16 ? 2 : 4);
@@ -239,11 +238,10 @@ static void thin_along(const struct thin *t, thin_sums *sums, int64_t first, int
             const int64_t length = block_min(THIN_K, n_k - at);
             const void *line[THIN_LINES];
             for (int64_t x = 0; x < THIN_LINES; x++) { /* beyond the last line: that one again, for nothing */
-                const int64_t index = first + block_min(j + x * quarter, n - 1);
-                line[x] = block_at(s->data, s->dtype, index * s->stride + (k + at) * s->k_stride);
-                if (is_ready) continue;
-                convert_to_f32(buffer + x * THIN_K, line[x], s->dtype, s->k_stride, length);
-                line[x] = buffer + x * THIN_K;
+                const int64_t index = first + block_min(j + x * quarter, n - 1),
+                              from = index * s->stride + (k + at) * s->k_stride;
+                if (is_ready) line[x] = block_at(s->data, s->dtype, from);
+                else side_read(buffer + x * THIN_K, s, from, s->k_stride, length), line[x] = buffer + x * THIN_K;
             }
             thin_four(sums, THIN_LINES * j, rows[0] + at, t->n_few, line, is_ready && s->dtype == TL_BF16, length,
                       is_ready ? ahead : 0);
@@ -260,9 +258,10 @@ static void thin_order(float *sums, int64_t n) {
             sums[x * quarter + j] = by_four[THIN_LINES * j + x];
 }
 
-/* n_rows rows with a whole run of lines, whose sums stay in registers. `step`: from term to term, in numbers. */
-THIN_INLINE void thin_columns(thin_sums *sums, thin_row *rows, int n_rows, const void *line, bool is_bf16, int64_t step,
-                              int64_t n_k) {
+/* n_rows rows, from term `from` on, with a whole run of lines, whose sums stay in registers. `step`: from term to
+ * term, in numbers. */
+THIN_INLINE void thin_columns(thin_sums *sums, thin_row *rows, int n_rows, int64_t from, const void *line, bool is_bf16,
+                              int64_t step, int64_t n_k) {
     enum { THIN_RUN_VECTORS = THIN_RUN / THIN_WIDTH };
     thin_vector lane[THIN_GROUP][THIN_RUN_VECTORS];
     for (int r = 0; r < n_rows; r++) memcpy(lane[r], sums[r], sizeof lane[r]);
@@ -275,7 +274,7 @@ THIN_INLINE void thin_columns(thin_sums *sums, thin_row *rows, int n_rows, const
             thin_load(&number, line, is_bf16, THIN_WIDTH * v);
 #pragma GCC unroll 4
             for (int r = 0; r < n_rows; r++) {
-                const float factor = rows[r][p];
+                const float factor = rows[r][from + p];
                 const thin_vector factors = factor - (thin_vector){0};
                 thin_add(&lane[r][v], &factors, &number);
             }
@@ -284,26 +283,41 @@ THIN_INLINE void thin_columns(thin_sums *sums, thin_row *rows, int n_rows, const
     for (int r = 0; r < n_rows; r++) memcpy(sums[r], lane[r], sizeof lane[r]);
 }
 
+/* The same of all rows, from term p on. */
+static void thin_all_columns(const struct thin *t, thin_sums *sums, thin_row *rows, int64_t p, const void *line,
+                             bool is_bf16, int64_t step, int64_t n_k) {
+    int64_t i = 0;
+    for (; i + THIN_GROUP <= t->n_few; i += THIN_GROUP)
+        if (is_bf16) thin_columns(sums + i, rows + i, THIN_GROUP, p, line, true, step, n_k);
+        else thin_columns(sums + i, rows + i, THIN_GROUP, p, line, false, step, n_k);
+    for (; i < t->n_few; i++)
+        if (is_bf16) thin_columns(sums + i, rows + i, 1, p, line, true, step, n_k);
+        else thin_columns(sums + i, rows + i, 1, p, line, false, step, n_k);
+}
+
 /* Terms are dense in the lines: multiples of these are added. */
 static void thin_across(const struct thin *t, thin_sums *sums, int64_t first, int64_t n, thin_row *rows, int64_t k,
                         int64_t n_k) {
     const struct gemm_side *s = t->many;
-    const void *from = block_at(s->data, s->dtype, first + k * s->k_stride);
-    float buffer[THIN_RUN];
-    int64_t i = 0;
-    if (n == THIN_RUN && (s->dtype == TL_F32 || s->dtype == TL_BF16)) {
-        for (; i + THIN_GROUP <= t->n_few; i += THIN_GROUP)
-            if (s->dtype == TL_BF16) thin_columns(sums + i, rows + i, THIN_GROUP, from, true, s->k_stride, n_k);
-            else thin_columns(sums + i, rows + i, THIN_GROUP, from, false, s->k_stride, n_k);
-        for (; i < t->n_few; i++)
-            if (s->dtype == TL_BF16) thin_columns(sums + i, rows + i, 1, from, true, s->k_stride, n_k);
-            else thin_columns(sums + i, rows + i, 1, from, false, s->k_stride, n_k);
+    const bool is_ready = side_has(s, TL_F32) || side_has(s, TL_BF16);
+    if (n == THIN_RUN && is_ready) {
+        thin_all_columns(t, sums, rows, 0, block_at(s->data, s->dtype, first + k * s->k_stride), s->dtype == TL_BF16,
+                         s->k_stride, n_k);
         return;
     }
-    for (int64_t p = 0; p < n_k; p++) {
-        const float *line = block_read_f32(buffer, s->data, s->dtype, first + (k + p) * s->k_stride, n);
-        for (i = 0; i < t->n_few; i++)
-            for (int64_t j = 0; j < n; j++) sums[i][j] = thin_add_one(sums[i][j], rows[i][p], line[j]);
+    SCRATCH_ARRAY(float, buffer, THIN_LINES_ACROSS *THIN_RUN);
+    for (int64_t p = 0; p < n_k; p += THIN_LINES_ACROSS) {
+        const int64_t n_lines = block_min(THIN_LINES_ACROSS, n_k - p);
+        for (int64_t x = 0; x < n_lines; x++)
+            side_read(buffer + x * THIN_RUN, s, first + (k + p + x) * s->k_stride, 1, n);
+        if (n == THIN_RUN) {
+            thin_all_columns(t, sums, rows, p, buffer, false, THIN_RUN, n_lines);
+            continue;
+        }
+        for (int64_t x = 0; x < n_lines; x++)
+            for (int64_t i = 0; i < t->n_few; i++)
+                for (int64_t j = 0; j < n; j++)
+                    sums[i][j] = thin_add_one(sums[i][j], rows[i][p + x], buffer[x * THIN_RUN + j]);
     }
 }
 

@@ -5,22 +5,9 @@
  * byte; blocks and rows of f4 are even, so no byte belongs to two threads.
  */
 #include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/formats.cuh"
 
 #include "base/rng_math.h"
-#include "tensor/format.h"
-
-/* The plugin uses no symbol of the library, so it repeats the table. */
-static struct format_info format_of(tl_format format) {
-    switch (format) {
-#define ROW(number, name, values, scales, block, max_exponent, has_tensor_scale, has_codes) \
-    case number:                                                                            \
-        return {name, values, scales, block, max_exponent, has_tensor_scale, has_codes};
-        FORMAT_LIST(ROW)
-#undef ROW
-    default:
-        return {};
-    }
-}
 
 static double largest_of(tl_dtype values) { return values == TL_F8E4M3 ? 448 : values == TL_F8E5M2 ? 57344 : 6; }
 
@@ -157,8 +144,6 @@ __global__ void __launch_bounds__(BLOCK) quantize_blocks(quantizing q) {
 }
 
 /* ---- Codes of NF4 ---- */
-
-__device__ const float nf4[NF4_CODES] = {NF4_LIST};
 
 /* The number of middles between neighbouring values that are below x. */
 __device__ inline int nf4_code(double x) {
