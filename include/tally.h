@@ -471,7 +471,7 @@ TL_API tl_tensor *tl_angle(tl_tensor *x); /* in (-pi, pi]; of a real number 0 or
  * factor 1/n: in the inverse (BACKWARD), in the transform (FORWARD), or its root in both (ORTHO). tl_fft and tl_ifft
  * take real and complex numbers and give complex ones. tl_rfft takes real numbers and gives the first n/2 + 1
  * numbers of the transform; tl_irfft takes those and gives n real ones. Computed in f64, for any n; n with a prime
- * factor above 31 take several times as long. There is no kernel on cuda. */
+ * factor above 31 take several times as long. */
 typedef enum tl_fft_norm { TL_FFT_BACKWARD, TL_FFT_ORTHO, TL_FFT_FORWARD } tl_fft_norm;
 TL_API tl_tensor *tl_fft(tl_tensor *x, int64_t n, int axis, tl_fft_norm norm);
 TL_API tl_tensor *tl_ifft(tl_tensor *x, int64_t n, int axis, tl_fft_norm norm);
@@ -767,8 +767,8 @@ TL_API tl_tensor *tl_grouped_matmul(tl_tensor *a, tl_tensor *b, tl_tensor *ends,
 
 /* ---- Linear algebra ---------------------------------------------------------------------------------------------- */
 
-/* Factorisations and solutions of the matrices in the last two axes, f32 or f64, on cpu (through LAPACK) and meta;
- * there are no cuda kernels. Leading axes of two operands broadcast. A matrix that cannot be factored is an error;
+/* Factorisations and solutions of the matrices in the last two axes, f32 or f64: on cpu through LAPACK, on cuda in f64.
+ * Leading axes of two operands broadcast. A matrix that cannot be factored is an error, so the call waits for the GPU;
  * for the functions that end in _ex it is not, and `info` (...) i32 is 0 or the column at which the work ended. */
 TL_API tl_tensor *tl_cholesky(tl_tensor *a); /* l, a = l l^T; the lower triangle is read */
 TL_API bool tl_cholesky_ex(tl_tensor *a, tl_tensor **l, tl_tensor **info);
@@ -790,7 +790,8 @@ TL_API bool tl_slogdet(tl_tensor *a, tl_tensor **sign, tl_tensor **logarithm); /
 TL_API bool tl_qr(tl_tensor *a, bool complete, tl_tensor **q, tl_tensor **r);
 TL_API tl_tensor *tl_qr_r(tl_tensor *a);
 /* Of symmetric matrices, of which one triangle is read: values (...,n), rising, and vectors in the columns of
- * (...,n,n); and the values alone. */
+ * (...,n,n); the values alone. In vectors, and u below, the first element at least half as large as the largest is
+ * positive. */
 TL_API bool tl_eigh(tl_tensor *a, bool upper, tl_tensor **values, tl_tensor **vectors);
 TL_API tl_tensor *tl_eigvalsh(tl_tensor *a, bool upper);
 /* a (...,m,n) = u diag(s) vh: (...,m,k), (...,k), (...,k,n) with k = min(m,n); full: u (...,m,m), vh (...,n,n). And s

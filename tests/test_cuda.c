@@ -1279,6 +1279,29 @@ static void bad_data_is_reported_when_somebody_waits(void **state) {
     tl_scope_end(scope);
 }
 
+/* As PyTorch's do. */
+static bool fails(tl_tensor *result, const char *text) {
+    bool ok = !result && strstr(tl_error_message(), text);
+    if (!ok) print_message("    '%s', not '%s'\n", tl_error_message(), text);
+    tl_error_clear();
+    return ok;
+}
+static void a_matrix_that_cannot_be_factored_fails_its_call(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *ones = tl_ones(TL_SHAPE(2, 40, 40), TL_F64, cuda), *nan = tl_scale(ones, NAN);
+    bool ok = fails(tl_cholesky(tl_neg(ones)), "(Batch element 0): The factorization could not be completed");
+    ok = fails(tl_inv(ones), "The diagonal element 2 is zero") && ok;
+    ok = fails(tl_solve(ones, ones), "(element 2 of U's diagonal is 0)") && ok;
+    ok = fails(tl_eigvalsh(nan, false), "too many repeated eigenvalues or is not finite") && ok;
+    ok = fails(tl_svdvals(nan), "too many repeated singular values or is not finite") && ok;
+    tl_swap_rows(ones, tl_full(TL_SHAPE(2, 3), 41, TL_I32, cuda), false);
+    ok = tells("swap_rows: a pivot's row, counted from 0, 40 is outside [0, 40)") && ok;
+    assert_true(ok);
+    tl_scope_end(scope);
+}
+
 /* The driver does not survive fork(): every call in the child says so, and its CPU device still works. */
 static void a_forked_child_is_refused_the_gpu_by_name(void **state) {
     (void)state;
@@ -1405,6 +1428,7 @@ int main(void) {
         cmocka_unit_test(timed_products_are_right),
         cmocka_unit_test(a_bad_id_is_reported_and_nothing_breaks),
         cmocka_unit_test(bad_data_is_reported_when_somebody_waits),
+        cmocka_unit_test(a_matrix_that_cannot_be_factored_fails_its_call),
         cmocka_unit_test(a_forked_child_is_refused_the_gpu_by_name),
         cmocka_unit_test(external_memory_of_the_gpu_is_shared),
         cmocka_unit_test(calls_that_repeat_are_queued_together),

@@ -43,7 +43,7 @@ static uint64_t fft_workspace(const tl_call *c) {
     const struct attr_fft *a = c->attr;
     const int64_t numel = c->output[0]->numel;
     const int64_t each = a->kind == FFT_TO_REAL ? a->n : 2 * numbers_of(a, a->kind == FFT_OF_REAL);
-    return numel ? (uint64_t)fft_doubles(a->n, numel / each) * sizeof(double) : 0;
+    return numel ? (uint64_t)fft_doubles(a->n, fft_lanes(numel / each)) * sizeof(double) : 0;
 }
 
 static tl_tensor *transform(tl_tensor *x, enum fft_kind kind, int64_t n, bool inverse, double scale) {

@@ -52,7 +52,8 @@ struct attr_complex { bool conjugates; };
 
 /* fft (x dense f32 or f64) -> its discrete Fourier transform of n numbers along the last axis, times scale; pairs are
  * complex numbers. FFT_COMPLEX: (...,n,2) -> (...,n,2). FFT_OF_REAL: (...,n) -> (...,n/2+1,2). FFT_TO_REAL:
- * (...,n/2+1,2) -> (...,n). inverse: with e^(2 pi i j k / n) instead of its conjugate. workspace: fft_doubles. */
+ * (...,n/2+1,2) -> (...,n). inverse: with e^(2 pi i j k / n) instead of its conjugate. workspace:
+ * fft_doubles. */
 enum fft_kind { FFT_COMPLEX, FFT_OF_REAL, FFT_TO_REAL };
 struct attr_fft {
     enum fft_kind kind;

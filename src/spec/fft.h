@@ -9,11 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum {
-    FFT_LARGEST_FACTOR = 31, /* beyond it a chirp is faster */
-    FFT_LANES = 16           /* transforms that run side by side, each with buffers of its own */
-};
+#define FFT_LARGEST_FACTOR 31       /* beyond it a chirp is faster */
 #define FFT_MOST ((int64_t)1 << 40) /* numbers of one transform */
+#define FFT_LANES 16                /* transforms that run side by side, each with buffers of its own; not on cuda */
 
 static inline bool fft_is_smooth(int64_t n) {
     for (int64_t p = 2; p <= FFT_LARGEST_FACTOR; p++)
@@ -32,9 +30,9 @@ static inline int64_t fft_inner(int64_t n) {
 static inline int64_t fft_lanes(int64_t n_transforms) { return n_transforms < FFT_LANES ? n_transforms : FFT_LANES; }
 
 /* Roots of unity, chirp and its transform where there is one, and two buffers for each lane. */
-static inline int64_t fft_doubles(int64_t n, int64_t n_transforms) {
+static inline int64_t fft_doubles(int64_t n, int64_t n_lanes) {
     const int64_t m = fft_inner(n);
-    return 2 * m + (m != n ? 2 * n + 2 * m : 0) + fft_lanes(n_transforms) * 4 * m;
+    return 2 * m + (m != n ? 2 * n + 2 * m : 0) + n_lanes * 4 * m;
 }
 
 #endif

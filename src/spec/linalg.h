@@ -13,6 +13,19 @@
 #define LINALG_SLOTS 16
 #define LINALG_BLOCK 64
 
+/* Why a matrix cannot be factored; '%' stands for LAPACK's info. */
+#define LINALG_NOT_POSITIVE                                                                                            \
+    "The factorization could not be completed because the input is not positive-definite (the leading minor of order " \
+    "% is not positive-definite)"
+#define LINALG_ZERO_PIVOT \
+    "element % of U's diagonal is zero and using it on lu_solve would result in a division by zero"
+#define LINALG_NO_SOLUTION "The solver failed because the input matrix is singular (element % of U's diagonal is 0)"
+#define LINALG_NO_INVERSE \
+    "The diagonal element % is zero, the inversion could not be completed because the input matrix is singular"
+#define LINALG_NO_END(what)                                                                                     \
+    "The algorithm failed to converge because the input matrix is ill-conditioned, has too many repeated " what \
+    " or is not finite (error code: %)"
+
 static inline int64_t linalg_least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t linalg_most(int64_t a, int64_t b) { return a < b ? b : a; }
 

@@ -62,7 +62,7 @@ struct tl_op {
 
     bool (*shape)(tl_call *call);                         /* checks inputs, fills out[]; false: call_fail */
     void (*cost)(const tl_call *call, struct cost *cost); /* mandatory: cost_free for what is free */
-    uint64_t (*workspace)(const tl_call *call); /* bytes, where devices do not differ in them (else device_rules) */
+    uint64_t (*workspace)(const tl_call *call); /* bytes, on devices without a rule of their own (device_rules) */
     void (*backward)(tl_gradient *g);           /* NULL: no gradient flows through it */
 
     uint8_t overwrites[TL_MAX_OUTPUTS]; /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */

@@ -1420,6 +1420,7 @@ const struct sample samples_cholesky[] = {
     {"size 0", GRAD, .unary = cholesky_of, .in = {F(2, 0, 0)}, LAPACK_DTYPES},
     {"no matrices", GRAD, .unary = cholesky_of, .in = {F(0, 3, 3)}, LAPACK_DTYPES},
     {"info", 0, .call = cholesky_ex_call, .in = {F(3, 3)}, .d = {-40}, LAPACK_DTYPES},
+    {"more than a panel", LARGE | GRAD, .unary = cholesky_of, .in = {IN(FLOAT, PERMUTED, 40, 40)}, LAPACK_DTYPES},
     {"more matrices than slots", LARGE | GRAD, .unary = cholesky_of, .in = {F(37, 9, 9)}, LAPACK_DTYPES},
     {"not square", 0, .unary = tl_cholesky, .in = {F(3, 4)}, LAPACK_DTYPES, .error = "but they are 3 by 4 matrices"},
     {"vector", 0, .unary = tl_cholesky, .in = {F(3)}, LAPACK_DTYPES, .error = "at least 2 dimensions"},
@@ -1474,6 +1475,7 @@ const struct sample samples_solve[] = {
     {"by factors", GRAD, .call = lu_solve_call, .in = {F(3, 3), F(3, 2)}, LAPACK_DTYPES},
     {"by factors, transposed", GRAD, .call = lu_solve_call, .in = {F(3, 3), F(3, 2)}, .n = {1}, LAPACK_DTYPES},
     {"no sides", GRAD, .binary = solve_of, .in = {F(3, 3), F(3, 0)}, LAPACK_DTYPES},
+    {"more than a panel", LARGE | GRAD, .binary = solve_of, .in = {F(2, 35, 35), F(35, 3)}, LAPACK_DTYPES},
     {"large", LARGE | GRAD, .binary = solve_of, .in = {F(18, 7, 7), F(18, 7, 30)}, LAPACK_DTYPES},
     {"singular", CPU_ONLY, .unary = solve_zeros, .in = {F(2, 1)}, LAPACK_DTYPES, .error = "the input matrix is singular"},
     END};
@@ -1519,6 +1521,7 @@ const struct sample samples_eigh[] = {
     {"values alone", GRAD, .unary = eigvalsh_of, .in = {F(3, 3)}, LAPACK_DTYPES},
     {"size 0", GRAD, .call = eigh_call, .in = {F(0, 0)}, LAPACK_DTYPES},
     {"large", LARGE, .unary = eigvalsh_of, .in = {F(20, 9, 9)}, LAPACK_DTYPES},
+    {"many values", LARGE, .unary = eigvalsh_of, .in = {F(65, 65)}, LAPACK_DTYPES},
     END};
 
 CALL(svd_call) { return tl_svd(in[0], s->n[0], &out[s->n[1]], &out[(s->n[1] + 1) % 3], &out[(s->n[1] + 2) % 3]) ? 3 : 0; }
@@ -1530,6 +1533,7 @@ const struct sample samples_svd[] = {
     {"full of nothing", 0, .call = svd_call, .in = {F(3, 0)}, .n = {1}, LAPACK_DTYPES},
     {"values alone", GRAD, .unary = tl_svdvals, .in = {F(2, 3, 4)}, LAPACK_DTYPES},
     {"large", LARGE, .unary = tl_svdvals, .in = {F(20, 12, 9)}, LAPACK_DTYPES},
+    {"many values", LARGE, .unary = tl_svdvals, .in = {F(33, 65)}, LAPACK_DTYPES},
     END};
 
 /* ---- narrow.c ---- */

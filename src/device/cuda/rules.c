@@ -8,6 +8,7 @@
 #include "device/cuda/shared/blocks_rule.h"
 #include "device/cuda/shared/head_rule.h"
 #include "device/cuda/shared/limits.h"
+#include "device/cuda/shared/linalg_rule.h"
 #include "spec/op.h"
 #include "spec/attr.h"
 #include "spec/head.h"
@@ -190,6 +191,55 @@ static uint64_t unique_workspace(const tl_call *c, const struct target *target) 
     return tiles_bytes(c->input[0]) + (uint64_t)a->n * sizeof(int64_t);
 }
 
+/* ---- fft and linalg ---- */
+
+static uint64_t fft_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const struct attr_fft *a = c->attr;
+    const tl_tensor *x = c->input[0];
+    int64_t n_rows = 1;
+    for (int i = 0; i < x->rank - (a->kind == FFT_OF_REAL ? 1 : 2); i++) n_rows *= x->shape[i];
+    return n_rows ? (uint64_t)fft_doubles(a->n, fft_lanes_cuda(a->n, n_rows)) * sizeof(double) : 0;
+}
+
+static struct matrix_room room_of(const tl_call *c) {
+    const tl_tensor *a = c->input[0];
+    const int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1], least = m < n ? m : n, most = m < n ? n : m;
+    switch (c->op->id) {
+    case OP_ID_solve_triangular:
+    case OP_ID_solve:
+        return room_sides(n, c->input[1]->shape[a->rank - 1]);
+    case OP_ID_inv:
+        return room_inv(n);
+    case OP_ID_qr: {
+        const struct attr_qr *attr = c->attr;
+        return room_qr(m, n, !attr->vectors ? 0 : attr->complete ? m : least);
+    }
+    case OP_ID_eigh:
+        return room_eigh(n, ((const struct attr_eigh *)c->attr)->vectors);
+    case OP_ID_svd: {
+        const struct attr_svd *attr = c->attr;
+        return room_svd(most, least, attr->full ? most : least, attr->vectors);
+    }
+    default:
+        return room_factor(m, n);
+    }
+}
+
+static uint64_t matrix_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const tl_tensor *a = c->input[0];
+    const int64_t numbers = room_of(c).all,
+                  n_words = c->op->id == OP_ID_eigh || c->op->id == OP_ID_svd ? JACOBI_WORDS : 0;
+    int64_t n_matrices = 1; /* no more than can matter */
+    for (int i = 0; i < a->rank - 2; i++) {
+        if (a->shape[i] == 0) return 0;
+        n_matrices *= a->shape[i] < MATRIX_SLOTS ? a->shape[i] : MATRIX_SLOTS;
+        if (n_matrices > MATRIX_SLOTS) n_matrices = MATRIX_SLOTS;
+    }
+    return (uint64_t)(matrix_slots(n_matrices, numbers) * numbers + n_words) * sizeof(double);
+}
+
 static tl_kernel custom(const tl_op_def *def) { return def->cuda; }
 
 static const workspace_rule workspace[OP_COUNT] = {
@@ -213,6 +263,16 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_multinomial] = multinomial_workspace,
     [OP_ID_nonzero] = nonzero_workspace,
     [OP_ID_unique] = unique_workspace,
+    [OP_ID_fft] = fft_workspace,
+    [OP_ID_cholesky] = matrix_workspace,
+    [OP_ID_lu] = matrix_workspace,
+    [OP_ID_solve_triangular] = matrix_workspace,
+    [OP_ID_solve] = matrix_workspace,
+    [OP_ID_inv] = matrix_workspace,
+    [OP_ID_det] = matrix_workspace,
+    [OP_ID_qr] = matrix_workspace,
+    [OP_ID_eigh] = matrix_workspace,
+    [OP_ID_svd] = matrix_workspace,
 };
 
 const struct device_rules cuda_rules = {.workspace = workspace,

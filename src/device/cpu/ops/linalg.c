@@ -168,31 +168,22 @@ static bool checks(const tl_kernel_args *args) { return ((const struct attr_fact
 
 bool cpu_cholesky(const tl_kernel_args *args) {
     const struct failure f = batch_run(args, FOR_DTYPE(args, cholesky));
-    return !f.info || !checks(args) ||
-           fail(args, f,
-                "The factorization could not be completed because the input is not positive-definite (the "
-                "leading minor of order % is not positive-definite)");
+    return !f.info || !checks(args) || fail(args, f, LINALG_NOT_POSITIVE);
 }
 
 bool cpu_lu(const tl_kernel_args *args) {
     const struct failure f = batch_run(args, FOR_DTYPE(args, lu));
-    return !f.info || !checks(args) ||
-           fail(args, f,
-                "element % of U's diagonal is zero and using it on lu_solve would result in a division by zero");
+    return !f.info || !checks(args) || fail(args, f, LINALG_ZERO_PIVOT);
 }
 
 bool cpu_solve(const tl_kernel_args *args) {
     const struct failure f = batch_run(args, FOR_DTYPE(args, solve));
-    return !f.info || !checks(args) ||
-           fail(args, f, "The solver failed because the input matrix is singular (element % of U's diagonal is 0)");
+    return !f.info || !checks(args) || fail(args, f, LINALG_NO_SOLUTION);
 }
 
 bool cpu_inv(const tl_kernel_args *args) {
     const struct failure f = batch_run(args, FOR_DTYPE(args, inv));
-    return !f.info || !checks(args) ||
-           fail(args, f,
-                "The diagonal element % is zero, the inversion could not be completed because the input matrix "
-                "is singular");
+    return !f.info || !checks(args) || fail(args, f, LINALG_NO_INVERSE);
 }
 
 bool cpu_det(const tl_kernel_args *args) {
@@ -207,16 +198,12 @@ bool cpu_qr(const tl_kernel_args *args) {
 
 bool cpu_eigh(const tl_kernel_args *args) {
     const struct failure f = batch_run(args, FOR_DTYPE(args, eigh));
-    return !f.info || fail(args, f,
-                           "The algorithm failed to converge because the input matrix is ill-conditioned, has "
-                           "too many repeated eigenvalues or is not finite (error code: %)");
+    return !f.info || fail(args, f, LINALG_NO_END("eigenvalues"));
 }
 
 bool cpu_svd(const tl_kernel_args *args) {
     const struct failure f = batch_run(args, FOR_DTYPE(args, svd));
-    return !f.info || fail(args, f,
-                           "The algorithm failed to converge because the input matrix is ill-conditioned, has "
-                           "too many repeated singular values or is not finite (error code: %)");
+    return !f.info || fail(args, f, LINALG_NO_END("singular values"));
 }
 
 #else

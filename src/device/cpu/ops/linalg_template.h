@@ -127,6 +127,21 @@ static int NAME(qr)(const tl_kernel_args *args, int64_t index, void *work) {
     return info;
 }
 
+/* -1 where the first element that is at least half as large as the largest is negative, else 1: vectors times it do
+ * not depend on the library, and device/cuda/ops/linalg_jacobi.cu gives the same. Half: among elements of equal size
+ * rounding would decide. */
+static REAL NAME(sign)(const REAL *x, int64_t n) {
+    REAL largest = 0;
+    for (int64_t i = 0; i < n; i++) largest = MAGNITUDE(x[i]) > largest ? MAGNITUDE(x[i]) : largest;
+    for (int64_t i = 0; i < n; i++)
+        if (2 * MAGNITUDE(x[i]) >= largest) return x[i] < 0 ? -1 : 1;
+    return 1;
+}
+/* n numbers with a stride */
+static void NAME(turn)(REAL *x, int64_t n, int64_t stride, REAL sign) {
+    for (int64_t i = 0; i < n; i++) x[i * stride] *= sign;
+}
+
 static int NAME(eigh)(const tl_kernel_args *args, int64_t index, void *work) {
     const struct attr_eigh *attr = args->attr;
     const int n = (int)rows_of(&args->in[0]), lwork = (int)linalg_eigh_lwork(n, attr->vectors),
@@ -138,7 +153,9 @@ static int NAME(eigh)(const tl_kernel_args *args, int64_t index, void *work) {
     LAPACK(syevd)
     (attr->vectors ? "V" : "N", attr->upper ? "U" : "L", &n, a, &n, values, more, &lwork, integers, &liwork, &info, 1,
      1);
-    if (attr->vectors) NAME(write)(&args->out[1], index, a, n, NAME(ALL));
+    if (!attr->vectors) return info;
+    for (int64_t j = 0; j < n; j++) NAME(turn)(a + j * n, n, 1, NAME(sign)(a + j * n, n));
+    NAME(write)(&args->out[1], index, a, n, NAME(ALL));
     return info;
 }
 
@@ -167,6 +184,11 @@ static int NAME(svd)(const tl_kernel_args *args, int64_t index, void *work) {
     (attr->vectors ? attr->full ? "A" : "S" : "N", &m, &n, a, &m, s, left, &m, right, &ld_v, more, &lwork, integers,
      &info, 1);
     if (!attr->vectors) return info;
+    for (int64_t j = 0; j < k; j++) { /* of U's columns; V's follow them */
+        const REAL sign = NAME(sign)(left + j * m, m);
+        NAME(turn)(left + j * m, m, 1, sign);
+        NAME(turn)(right + j, n, ld_v, sign);
+    }
     NAME(write)(u, index, left, m, NAME(ALL));
     NAME(write)(vh, index, right, n_v, NAME(ALL));
     return info;

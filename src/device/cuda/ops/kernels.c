@@ -22,3 +22,11 @@ const tl_kernel cuda_kernel_table[] = {
 #include "spec/op_list.h"
 };
 #undef OP
+
+/* Factorisations that may fail, or that go on until they have converged. */
+bool cuda_kernel_waits(tl_kernel kernel) {
+    static const tl_kernel waiting[] = {cuda_cholesky, cuda_lu, cuda_solve, cuda_inv, cuda_eigh, cuda_svd};
+    for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
+        if (kernel == waiting[i]) return true;
+    return false;
+}

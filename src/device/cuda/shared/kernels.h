@@ -1,8 +1,8 @@
 /* kernels.h: every kernel of this plugin, `cuda_NAME` for the row NAME of op_list.h. Their contracts are in
  * spec/attr.h.
  *
- * A kernel only enqueues work on args->stream. Launch errors are checked in one place, cuda_run in state.c, so
- * kernels return true after launching. If one returns false, args->error says why.
+ * A kernel only enqueues work on args->stream, unless it is one of those that wait. Launch errors are checked in one
+ * place, cuda_run in state.c, so kernels return true after launching. If one returns false, args->error says why.
  */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
@@ -26,6 +26,8 @@ extern "C" {
 #undef DECLARE_DYNAMIC
 
 extern const tl_kernel cuda_kernel_table[]; /* by op id */
+/* Whether a kernel reads its results back before it returns, beside those of dynamic ops, which do. */
+bool cuda_kernel_waits(tl_kernel kernel);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 /* state.c: the opened GPUs, the one way into every kernel, and error messages. */
 #include "device/cuda/shared/state.h"
+#include "device/cuda/shared/kernels.h"
 #include "device/cuda/shared/repeat.h"
 
 #include <dlfcn.h>
@@ -48,6 +49,7 @@ bool cuda_fault_report(struct cuda_state *state, char *error) {
         [FAULT_INDEX] = "index: index",
         [FAULT_INDEX_PUT] = "index_put: index",
         [FAULT_GROUPED] = "grouped_matmul: the end of a group, after the one before it,",
+        [FAULT_PIVOT] = "swap_rows: a pivot's row, counted from 0,",
     };
     const struct cuda_fault fault = *(volatile struct cuda_fault *)state->fault;
     const long long index = (long long)fault.index, limit = (long long)fault.limit;
@@ -126,6 +128,7 @@ static bool kernel_enter(const tl_kernel_args *args, tl_kernel kernel) {
 }
 
 bool cuda_run(const tl_kernel_args *args, tl_kernel kernel) {
+    if (cuda_kernel_waits(kernel)) return cuda_run_waiting(args, kernel);
     struct cuda_state *state = state_enter(args);
     if (!state) return false;
     pthread_mutex_lock(&cuda_run_lock);

@@ -36,6 +36,7 @@ enum cuda_fault_code {
     FAULT_INDEX,
     FAULT_INDEX_PUT,
     FAULT_GROUPED,
+    FAULT_PIVOT,
     FAULT_REPEAT,    /* index: a count, limit: its position */
     FAULT_REMAINDER, /* index: the dividend */
     FAULT_WEIGHT,    /* index: the row */
