@@ -1368,7 +1368,7 @@ TL_API tl_adafactor_options tl_adafactor_defaults(void); /* lr 1e-2, -0.8, eps 0
  * / max(mean of row, eps1). Below rank 2: variance += step^beta2_decay (g^2 - variance); v = variance. Then u = g /
  * max(sqrt(v), eps1) and p = p (1 - lr weight_decay) - min(lr, 1 / sqrt(step)) max(eps2, rms(p)) u / max(1, rms(u) /
  * d). row has the parameter's shape with 1 for its last axis, column with 1 for the one before; variance is NULL
- * exactly if they are not. A step takes scratch of the parameter's size. If u is not finite, p stays as it is. */
+ * exactly if they are not. If u is not finite, p stays as it is. */
 TL_API bool tl_adafactor_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *row, tl_tensor *column, tl_tensor *variance,
                           const tl_adafactor_options *options);
 

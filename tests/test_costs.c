@@ -975,17 +975,17 @@ static void optimizers_count_their_options(void **state) {
     /* and the sum, in f32 */
     ROW("matmul_acc", TL_UPDATE, 10, 5 * (54 + 72), 5 * ((18 + 36) + (18 + 24 + 48)), 5 * (36 + 48));
     end();
-    /* Adafactor of other ops: g^2, row times column, times g; two means and one of the row; row and column 3 + 4 */
+    /* 13 for each of 12, 6 for each of 3 rows, 4 for each of 4 columns */
     tl_adafactor_options adafactor = tl_adafactor_defaults();
-    STEP(tl_adafactor_(p, g, f32(TL_SHAPE(3, 1)), f32(TL_SHAPE(1, 4)), NULL, &adafactor), "ema", 3 * 7, 2 * 28, 28);
-    begin();
-    tl_adafactor_(p, g, f32(TL_SHAPE(3, 1)), f32(TL_SHAPE(1, 4)), NULL, &adafactor);
-    ROW("mul", TL_UPDATE, 3, 3 * 12, 48 + 28 + 96, 3 * 48);
-    ROW("sum", TL_UPDATE, 3, 2 * 12 + 3, 2 * 48 + 12, 12 + 16 + 4);
-    ROW("rsqrt", TL_UPDATE, 1, 2 * 12, 48, 48);
-    ROW("sum_squares", TL_UPDATE, 2, 2 * 24, 2 * 48, 2 * 4); /* of u and of p */
-    ROW("sgd_momentum", TL_UPDATE, 1, 3 * 12, 2 * 48 + 4, 48);
-    end();
+    tl_tensor *row = f32(TL_SHAPE(3, 1)), *column = f32(TL_SHAPE(1, 4));
+    STEP(tl_adafactor_(p, g, row, column, NULL, &adafactor), "adafactor", 13 * 12 + 18 + 16, 2 * 48 + 28, 48 + 28);
+    adafactor.weight_decay = 0.1;
+    adafactor.update.grad_scale = f32(TL_SCALAR);
+    STEP(tl_adafactor_(f32(TL_SHAPE(5)), f32(TL_SHAPE(5)), NULL, NULL, f32(TL_SHAPE(5)), &adafactor), "adafactor",
+         15 * 5, 3 * 20 + 4, 2 * 20);
+    adafactor.update.master = c; /* it is read instead of the parameter */
+    STEP(tl_adafactor_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), row, column, NULL, &adafactor),
+         "adafactor", 15 * 12 + 18 + 16, 24 + 48 + 28 + 4, 24 + 48 + 28);
 #undef STEP
 }
 

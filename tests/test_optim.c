@@ -579,8 +579,9 @@ static void a_failed_step_of_adafactor_is_clean(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {
         const tl_dtype dtype = i == 0 ? TL_F32 : i == 1 ? TL_F64 : TL_BF16, wide = i == 1 ? TL_F64 : TL_F32;
-        tl_tensor *p = tl_ones(TL_SHAPE(6, 5), dtype, NULL), *g = tl_ones(TL_SHAPE(6, 5), dtype, NULL),
-                  *row = tl_zeros(TL_SHAPE(6, 1), wide, NULL), *column = tl_zeros(TL_SHAPE(1, 5), wide, NULL);
+        tl_tensor *p = tl_ones(TL_SHAPE(6, 5), dtype, NULL),
+                  *g = tl_transpose(tl_ones(TL_SHAPE(5, 6), dtype, NULL), 0, 1), /* the kernel has a dense copy */
+                      *row = tl_zeros(TL_SHAPE(6, 1), wide, NULL), *column = tl_zeros(TL_SHAPE(1, 5), wide, NULL);
         tl_adafactor_options o = tl_adafactor_defaults();
         o.update.grad_scale = tl_full(TL_SCALAR, 0.5, TL_F32, NULL);
         o.update.master = i == 2 ? tl_ones(TL_SHAPE(6, 5), TL_F32, NULL) : NULL;
@@ -595,7 +596,7 @@ static void a_failed_step_of_adafactor_is_clean(void **state) {
             tl_error_clear();
             expect_equal(tl_device_memory(check_cpu()).live_bytes, before);
         }
-        expect_true(n > 10);
+        expect_true(n > 4);
     }
 }
 

@@ -248,9 +248,8 @@ static bool batch_apply(const tl_op *op, struct batch *b, const tl_update_option
     return ok;
 }
 
-/* Outside the graph, in the update phase. */
-static bool list_apply(const tl_op *op, const struct update_tensors *list, int n, const tl_update_options *options,
-                       void *attr, size_t attr_bytes) {
+bool update_apply(const tl_op *op, const struct update_tensors *list, int n, const tl_update_options *options,
+                  void *attr, size_t attr_bytes) {
     if (tl_error() != TL_OK)
         return false; /* a NULL may be a scale or a master that failed, not one that is not wanted */
     const char *const name = op->name;
@@ -288,7 +287,7 @@ bool update_sgd(const struct update_tensors *list, int n, const tl_sgd_options *
     struct attr_sgd_momentum a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    return list_apply(&op_sgd_momentum, list, n, &options->update, ATTR(a));
+    return update_apply(&op_sgd_momentum, list, n, &options->update, ATTR(a));
 }
 
 bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_sgd_options *options) {
@@ -312,7 +311,7 @@ bool update_adagrad(const struct update_tensors *list, int n, const tl_adagrad_o
     struct attr_adagrad a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    return list_apply(&op_adagrad, list, n, &options->update, ATTR(a));
+    return update_apply(&op_adagrad, list, n, &options->update, ATTR(a));
 }
 
 bool tl_adagrad_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *sum, const tl_adagrad_options *options) {
@@ -340,7 +339,7 @@ bool update_rmsprop(const struct update_tensors *list, int n, const tl_rmsprop_o
     struct attr_rmsprop a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    return list_apply(&op_rmsprop, list, n, &options->update, ATTR(a));
+    return update_apply(&op_rmsprop, list, n, &options->update, ATTR(a));
 }
 
 bool tl_rmsprop_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *square, tl_tensor *mean, tl_tensor *buffer,
@@ -369,7 +368,7 @@ bool update_adam(const struct update_tensors *list, int n, const tl_adam_options
     memset(&a, 0, sizeof a);
     a.options = *options;
     a.has_max = n > 0 && list[0].state[2];
-    return list_apply(&op_adam, list, n, &options->update, ATTR(a));
+    return update_apply(&op_adam, list, n, &options->update, ATTR(a));
 }
 
 bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
@@ -392,7 +391,7 @@ bool update_adam_8bit(const struct update_tensors *list, int n, const tl_adam_op
     struct attr_adam a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    return list_apply(&op_adam_8bit, list, n, &options->update, ATTR(a));
+    return update_apply(&op_adam_8bit, list, n, &options->update, ATTR(a));
 }
 
 bool tl_adam_8bit_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *m_scale,
@@ -416,7 +415,7 @@ bool update_lion(const struct update_tensors *list, int n, const tl_lion_options
     struct attr_lion a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    return list_apply(&op_lion, list, n, &options->update, ATTR(a));
+    return update_apply(&op_lion, list, n, &options->update, ATTR(a));
 }
 
 bool tl_lion_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, const tl_lion_options *options) {
@@ -434,7 +433,7 @@ bool update_muon_momentum(const struct update_tensors *list, int n, const tl_muo
     struct attr_muon_momentum a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    return list_apply(&op_muon_momentum, list, n, &options->update, ATTR(a));
+    return update_apply(&op_muon_momentum, list, n, &options->update, ATTR(a));
 }
 
 /* ---- Schedule-free AdamW ---- */
@@ -454,7 +453,7 @@ bool update_schedule_free(const struct update_tensors *list, int n, const tl_sch
     struct attr_schedule_free a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    return list_apply(&op_schedule_free, list, n, &options->update, ATTR(a));
+    return update_apply(&op_schedule_free, list, n, &options->update, ATTR(a));
 }
 
 bool tl_schedule_free_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *z, tl_tensor *v,
@@ -475,7 +474,7 @@ bool update_ema(const struct update_tensors *list, int n, double weight, tl_tens
     struct attr_ema a;
     memset(&a, 0, sizeof a);
     a.weight = weight;
-    return list_apply(&op_ema, list, n, &(tl_update_options){.grad_scale = scale}, ATTR(a));
+    return update_apply(&op_ema, list, n, &(tl_update_options){.grad_scale = scale}, ATTR(a));
 }
 
 bool tl_ema_(tl_tensor *average, tl_tensor *x, double weight) {

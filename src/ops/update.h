@@ -20,6 +20,11 @@ struct update_tensors {
     uint64_t words_before, words_after;
 };
 
+/* Calls op for the list, outside the graph and in the update phase. `attr` begins with a struct attr_update, which is
+ * filled here. */
+bool update_apply(const tl_op *op, const struct update_tensors *list, int n, const tl_update_options *options,
+                  void *attr, size_t attr_bytes);
+
 /* All of the list have the same states, a master or none, one dtype of parameters and one device.
  * options->update.master is not read. Random words are taken in the list's order. False: an error; the calls before
  * the one that failed have been made. */
@@ -34,7 +39,7 @@ bool update_schedule_free(const struct update_tensors *list, int n, const tl_sch
 bool update_muon(const struct update_tensors *list, int n, const tl_muon_options *options);
 /* Its first part. What is listed as parameters are the updates, which are overwritten. */
 bool update_muon_momentum(const struct update_tensors *list, int n, const tl_muon_options *options);
-/* States: row and column, or neither of them and the variance; each is a few calls. */
+/* States: row and column, or neither of them and the variance; each is a call. */
 bool update_adafactor(const struct update_tensors *list, int n, const tl_adafactor_options *options);
 /* Of averages, each listed as a parameter, with what it is an average of as its gradient. scale: NULL, or the
  * gradient's. */

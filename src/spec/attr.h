@@ -566,6 +566,23 @@ struct attr_ema {
     double weight;
 };
 
+/* adafactor (p, g, row, column [, master] [, scale]), or, below rank 2, (p, g, variance [, master] [, scale]), all
+ * dense, changes all of them but g and scale. With G = scale g, R rows and C columns in the last two axes, w =
+ * step^beta2_decay, and means over those axes:
+ *
+ *      row += w (mean over columns of G^2 - row),  column += w (mean over rows of G^2 - column)
+ *      v = row column / max(mean of row, eps1);   below rank 2:  variance += w (G^2 - variance),  v = variance
+ *      u = G / sqrt(max(v, eps1^2))
+ *      p = p (1 - lr weight_decay) - min(lr, 1 / sqrt(step)) max(eps2, rms(p)) u / max(1, rms(u) / d)
+ *
+ * Sums have the order of spec/adafactor.h's lines and runs, which is also the workspace. If the scale is not finite,
+ * nothing is changed; if the factor of u is not finite, p is not. */
+struct attr_adafactor {
+    struct attr_update update; /* one parameter */
+    tl_adafactor_options options;
+    double eps1; /* not 0 */
+};
+
 /* sum_squares ([start,] x1 any, x2 any, ...) -> a scalar of attr.dtype (f32 or f64), in whose type the arithmetic is
  * done: the sum of all elements squared, on top of start (one number of that dtype). Each x is cut, in row-major
  * order, into chunks of REDUCE_CHUNK; each chunk is summed by itself, into one f64 of the workspace, and these are

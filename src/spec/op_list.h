@@ -189,6 +189,9 @@ OP(KERNEL, muon_momentum)
 OP(KERNEL, ema)
 OP(KERNEL, schedule_free)
 
+/* adafactor.c */
+OP(KERNEL, adafactor)
+
 /* clip.c */
 OP(KERNEL, sum_squares)
 OP(KERNEL, clip_scale)

@@ -3115,6 +3115,32 @@ const struct sample samples_ema[] = {
     {"weight that is no number", 0, .call = ema_call, .in = {K(3), K(3)}, .d = {INFINITY}, .error = "ema: weight is inf (need a number)"},
     END};
 
+/* ---- adafactor.c ---- */
+
+/* p, g, row, column, or p, g, variance [, master]; d: weight decay */
+CALL(adafactor_call) {
+    const bool is_factored = s->in[0].rank >= 2;
+    tl_adafactor_options o = {.lr = 0.0625, .beta2_decay = -0.5, .eps1 = 1e-3, .eps2 = 1e-3, .d = 1, .weight_decay = s->d[0], .step = s->n[0], .update = update_options(s, in)};
+    bool ok = tl_adafactor_(in[0], in[1], is_factored ? in[2] : NULL, is_factored ? in[3] : NULL, is_factored ? NULL : in[2], &o);
+    return ok ? changed(in, is_factored ? 2 : 1, out) : 0;
+}
+const struct sample samples_adafactor[] = {
+    {"first step", WRITES, .call = adafactor_call, .in = {K(3, 4), K(3, 4), STATE(3, 1), STATE(1, 4)}, .n = {1}, .roundings = 2},
+    {"matrix", WRITES, .call = adafactor_call, .in = {K(3, 4), K(3, 4), STATE(3, 1), STATE(1, 4)}, .n = {5}, .roundings = 2},
+    {"vector, decay", WRITES, .call = adafactor_call, .in = {K(7), K(7), STATE(7)}, .n = {9}, .d = {0.125}, .roundings = 2},
+    {"number", WRITES, .call = adafactor_call, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT), SCALAR(STATE)}, .n = {2}, .roundings = 2},
+    {"stack of matrices, scaled", WRITES, .call = adafactor_call, .in = {K(2, 3, 4, 5), K(2, 3, 4, 5), STATE(2, 3, 4, 1), STATE(2, 3, 1, 5)}, .n = {3, false, false, SCALED}, .d = {0.125}, .roundings = 2},
+    {"strided", WRITES, .call = adafactor_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, SLICED, 3, 1), IN(STATE, SLICED, 1, 4)}, .n = {3}, .roundings = 2},
+    {"void", WRITES, .call = adafactor_call, .in = {K(3, 4), K(3, 4), STATE(3, 1), STATE(1, 4)}, .n = {3, false, false, VOID}},
+    {"master, stochastic", WRITES | NO_DATA, DT_16, .call = adafactor_call, .in = {K(3, 4), K(3, 4), STATE(3, 1), STATE(1, 4), STATE(3, 4)}, .n = {2, true, true}},
+    {"nothing", WRITES, .call = adafactor_call, .in = {K(0, 4), K(0, 4), STATE(0, 1), STATE(1, 4)}, .n = {1}},
+    {"several runs of rows", WRITES | LARGE, .call = adafactor_call, .in = {K(600, 70), K(600, 70), STATE(600, 1), STATE(1, 70)}, .n = {4}, .roundings = 2},
+    {"long rows", WRITES | LARGE, .call = adafactor_call, .in = {K(5, 2100), K(5, 2100), STATE(5, 1), STATE(1, 2100)}, .n = {4}, .roundings = 2},
+    {"column of another shape", 0, .call = adafactor_call, .in = {K(3, 4), K(3, 4), STATE(3, 1), STATE(3, 1)}, .n = {1}, .error = "column must have the parameter's shape, with 1 for its last axis but one"},
+    {"gradient of another shape", 0, .call = adafactor_call, .in = {K(3), K(4), STATE(3)}, .n = {1}, .error = "the gradient must have the parameter's shape"},
+    {"step 0", 0, .call = adafactor_call, .in = {K(3), K(3), STATE(3)}, .error = "adafactor: steps are counted from 1, not 0"},
+    END};
+
 /* ---- clip.c ---- */
 
 CALL(sum_squares_call) { return one(out, tl_sum_squares(in, sample_input_count(s))); }
