@@ -794,6 +794,10 @@ TL_API tl_tensor *tl_qr_r(tl_tensor *a);
  * positive. */
 TL_API bool tl_eigh(tl_tensor *a, bool upper, tl_tensor **values, tl_tensor **vectors);
 TL_API tl_tensor *tl_eigvalsh(tl_tensor *a, bool upper);
+/* Of any square matrices, as complex numbers: values (...,n), in no order, and vectors of length 1 in the columns of
+ * (...,n,n); the values alone. On cpu; there is no kernel on cuda. */
+TL_API bool tl_eig(tl_tensor *a, tl_tensor **values, tl_tensor **vectors);
+TL_API tl_tensor *tl_eigvals(tl_tensor *a);
 /* a (...,m,n) = u diag(s) vh: (...,m,k), (...,k), (...,k,n) with k = min(m,n); full: u (...,m,m), vh (...,n,n). And s
  * alone. */
 TL_API bool tl_svd(tl_tensor *a, bool full, tl_tensor **u, tl_tensor **s, tl_tensor **vh);

@@ -1156,6 +1156,8 @@ static void factorisations_count_the_nominal_flops(void **state) {
     COST(tl_qr(tall, true, &x[0], &x[1]), "qr", 90 + 4 * 36 * 3 - 2 * 12 * 9 + 36, 144, 288 + 144); /* Q is 6 x 6 */
     COST(tl_eigvalsh(a, false), "eigh", 2 * 288, matrix, 48);                                       /* 4/3 216 */
     COST(tl_eigh(a, false, &x[0], &x[1]), "eigh", 2 * 9 * 216, matrix, 48 + matrix);
+    COST(tl_eigvals(a), "eig", 2 * 10 * 216, matrix, 96);
+    COST(tl_eig(a, &x[0], &x[1]), "eig", 2 * 25 * 216, matrix, 96 + 2 * matrix);
     COST(tl_svdvals(tall), "svd", 4 * 6 * 9 - 36, 144, 24); /* 4mn^2 - 4/3 n^3 */
     COST(tl_svd(tall, false, &x[0], &x[1], &x[2]), "svd", 14 * 6 * 9 + 8 * 27, 144, 144 + 24 + 72);
     COST(tl_svd(tall, true, &x[0], &x[1], &x[2]), "svd", 4 * 36 * 3 + 8 * 6 * 9 + 9 * 27, 144, 288 + 24 + 72);

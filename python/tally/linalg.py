@@ -1,4 +1,4 @@
-"""torch.linalg: norms, products, factorisations and solutions. Factorisations run on cpu."""
+"""torch.linalg: norms, products, factorisations and solutions. eig runs on cpu."""
 import collections
 import functools
 import math
@@ -55,7 +55,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None, out=No
         norm = (f.amax if ord > 0 else f.amin)(sums, (over,), True)
         norm = norm if keepdim else f.squeeze(norm, (rows, columns))
     elif ord in (2, -2, "nuc"):
-        values = lib.tl_svdvals(f.movedim(A, (rows, columns), (-2, -1)))
+        values = _values(lib.tl_svdvals, f.movedim(A, (rows, columns), (-2, -1)))
         norm = (f.sum if ord == "nuc" else f.amax if ord > 0 else f.amin)(values, -1)
         for axis in sorted((rows, columns)) if keepdim else ():
             norm = lib.tl_unsqueeze(norm, axis)
@@ -180,6 +180,7 @@ _inv_ex = _result("linalg_inv_ex", "inverse info")
 _slogdet = _result("linalg_slogdet", "sign logabsdet")
 _qr = _result("linalg_qr", "Q R")
 _eigh = _result("linalg_eigh", "eigenvalues eigenvectors")
+_eig = _result("linalg_eig", "eigenvalues eigenvectors")
 _svd = _result("linalg_svd", "U S Vh")
 _lstsq = _result("linalg_lstsq", "solution residuals rank singular_values")
 
@@ -188,13 +189,14 @@ def _give(result, out):
     return result if out is None else f._into(out, result)
 
 
-def _matrix(name, A, square=False):
+def _matrix(name, A, square=False, may_be_complex=False):
     """A with two axes or more, in a dtype that LAPACK has."""
     if not isinstance(A, f._Tensor):
         raise TypeError(f"linalg_{name}(): argument 'A' (position 1) must be Tensor, not {type(A).__name__}")
     _real(name, A)
-    f._refuse_complex(f"linalg.{name}", A)
-    if A.dtype is not float32 and A.dtype is not float64:
+    if not may_be_complex:
+        f._refuse_complex(f"linalg.{name}", A)
+    if A.dtype.to_real() not in (float32, float64):
         raise RuntimeError(f"linalg.{name}: Low precision dtypes not supported. Got {f._scalar_name(A)}")
     if A.ndim < 2:
         raise RuntimeError(f"linalg.{name}: The input tensor A must have at least 2 dimensions.")
@@ -221,10 +223,49 @@ def _eye_like(A, n):
     return eye(n, dtype=A.dtype, device=A.device)
 
 
+def _as_real(A):
+    """Complex matrices as real ones of twice the size: a + ib is [[a, -b], [b, a]], element by element. Products,
+    inverses and Cholesky factors are then those of complex numbers, and eigenvalues and singular values come twice."""
+    re, im = lib.tl_real(A), lib.tl_imag(A)
+    rows = [f.stack((a, b), -1) for a, b in ((re, f.neg(im)), (im, re))]  # (..., m, n, 2)
+    *batch, m, n = A.shape
+    return f.reshape(f.stack(rows, -3), (*batch, 2 * m, 2 * n))
+
+
+def _as_complex(M):
+    *batch, m, n = M.shape
+    left = f.reshape(M, (*batch, m // 2, 2, n // 2, 2))[..., 0]
+    return lib.tl_complex(left[..., 0, :], left[..., 1, :])
+
+
+def _through_real(function, *matrices):
+    """function of matrices, or of the real ones that stand for complex ones."""
+    if not matrices[0].dtype.is_complex:
+        return function(*matrices)
+    return _as_complex(function(*map(_as_real, matrices)))
+
+
+def _values(function, A):
+    """Values of matrices, or every second one of those that stand for complex ones."""
+    return lib.tl_slice(function(_as_real(A)), -1, 0, 2 * min(A.shape[-2:]), 2) if A.dtype.is_complex else function(A)
+
+
+def _mH(A):
+    return _mT(lib.tl_conj(A))
+
+
+def _hermitian(A, upper=False):
+    """Complex matrices by one of their triangles; real ones as they are, since the library reads one."""
+    if not A.dtype.is_complex:
+        return A
+    half = f.triu(A, 1) if upper else f.tril(A, -1)
+    return half + _mH(half) + f.tril(f.triu(lib.tl_real(A)))
+
+
 def cholesky(A, *, upper=False, out=None):
-    """L with A = L L^T, of symmetric positive-definite matrices; upper: its transpose."""
-    L = lib.tl_cholesky(_matrix("cholesky", A, True))
-    return _give(_mT(L) if upper else L, out)
+    """L with A = L L^H, of Hermitian positive-definite matrices; upper: its adjoint."""
+    L = _through_real(lib.tl_cholesky, _hermitian(_matrix("cholesky", A, True, True)))
+    return _give(_mH(L) if upper else L, out)
 
 
 def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
@@ -303,7 +344,7 @@ def _solved(A, B, left, function):
 
 def solve(A, B, *, left=True, out=None):
     """X with A X = B, or X A = B if not left; B may be a vector."""
-    return _give(_solved(_matrix("solve", A, True), B, left, lib.tl_solve), out)
+    return _give(_solved(_matrix("solve", A, True, True), B, left, functools.partial(_through_real, lib.tl_solve)), out)
 
 
 def solve_ex(A, B, *, left=True, check_errors=False, out=None):
@@ -325,7 +366,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
 
 def inv(A, *, out=None):
     """The inverse."""
-    return _give(lib.tl_inv(_matrix("inv", A, True)), out)
+    return _give(_through_real(lib.tl_inv, _matrix("inv", A, True, True)), out)
 
 
 def inv_ex(A, *, check_errors=False, out=None):
@@ -368,8 +409,20 @@ def eigh(A, UPLO="L", *, out=None):
 
 
 def eigvalsh(A, UPLO="L", *, out=None):
-    """The eigenvalues of symmetric matrices, rising."""
-    return _give(lib.tl_eigvalsh(_matrix("eigvalsh", A, True), _is_upper(UPLO)), out)
+    """The eigenvalues of Hermitian matrices, rising."""
+    upper = _is_upper(UPLO)
+    A = _hermitian(_matrix("eigvalsh", A, True, True), upper)
+    return _give(_values(lambda A: lib.tl_eigvalsh(A, upper), A), out)
+
+
+def eig(A, *, out=None):
+    """Eigenvalues and eigenvectors (columns) of any square matrices, as complex numbers."""
+    return _give(_eig(*lib.tl_eig(_matrix("eig", A, True))), out)
+
+
+def eigvals(A, *, out=None):
+    """The eigenvalues of any square matrices, as complex numbers."""
+    return _give(lib.tl_eigvals(_matrix("eigvals", A, True)), out)
 
 
 def svd(A, full_matrices=True, *, driver=None, out=None):
@@ -379,7 +432,7 @@ def svd(A, full_matrices=True, *, driver=None, out=None):
 
 def svdvals(A, *, driver=None, out=None):
     """The singular values, falling."""
-    return _give(lib.tl_svdvals(_matrix("svdvals", A)), out)
+    return _give(_values(lib.tl_svdvals, _matrix("svdvals", A, False, True)), out)
 
 
 # ---- Made of these ----

@@ -489,7 +489,77 @@ static tl_tensor *cos_rule(tl_call *c) {
     return call_give(c, join(re, tl_neg(tl_mul(sine, tl_sinh(y)))));
 }
 
+/* sinh(x + iy) = sinh x cos y + i cosh x sin y */
+static tl_tensor *sinh_rule(tl_call *c) {
+    tl_tensor *z = operand(c), *x = part(z, 0), *y = part(z, 1);
+    tl_tensor *sine = tl_sin(y), *cosine = tl_cos(y);
+    tl_tensor *re = tl_mul(cosine, tl_sinh(x));
+    return call_give(c, join(re, tl_mul(sine, tl_cosh(x))));
+}
+/* cosh(x + iy) = cosh x cos y + i sinh x sin y */
+static tl_tensor *cosh_rule(tl_call *c) {
+    tl_tensor *z = operand(c), *x = part(z, 0), *y = part(z, 1);
+    tl_tensor *sine = tl_sin(y), *cosine = tl_cos(y);
+    tl_tensor *re = tl_mul(cosine, tl_cosh(x));
+    return call_give(c, join(re, tl_mul(sine, tl_sinh(x))));
+}
+/* tanh(x + iy) = (tanh x + i tan y) / (1 + i tanh x tan y), which does not overflow */
+static tl_tensor *tanh_rule(tl_call *c) {
+    tl_tensor *z = operand(c), *x = part(z, 0), *y = part(z, 1);
+    tl_tensor *flat = tl_tanh(x), *sine = tl_sin(y), *steep = tl_div(sine, tl_cos(y));
+    tl_tensor *both = tl_mul(flat, steep), *above = join(flat, steep);
+    return call_give(c, tl_div(above, join(both ? tl_ones_like(both) : NULL, both)));
+}
+/* 1 / (1 + e^-z) */
+static tl_tensor *sigmoid_rule(tl_call *c) {
+    tl_tensor *z = operand(c), *e = tl_exp(tl_neg(z));
+    return call_give(c, tl_reciprocal(tl_affine(e, 1, 1)));
+}
+/* e^(b log a); 0 to the power of 0 is 1, to another one 0. */
+static tl_tensor *pow_rule(tl_call *c) {
+    tl_dtype dtype;
+    if (!call_dtype(c, 0, 2, &dtype)) return NULL;
+    tl_tensor *a = tl_cast(operand(c), dtype), *b = tl_cast(c->input[1], dtype);
+    tl_tensor *is_zero = a ? tl_cmp_scalar(a, TL_EQ, tl_scalar_int(0)) : NULL;
+    tl_tensor *logarithm = is_zero ? tl_log(tl_masked_fill(a, is_zero, 1)) : NULL;
+    tl_tensor *y = logarithm && b ? tl_exp(tl_mul(b, logarithm)) : NULL;
+    y = y ? tl_masked_fill(y, is_zero, 0) : NULL;
+    tl_tensor *is_one = b ? tl_cmp_scalar(b, TL_EQ, tl_scalar_int(0)) : NULL;
+    return call_give(c, y && is_one ? tl_masked_fill(y, is_one, 1) : NULL);
+}
+
 /* ---- Sums and products of many ---- */
+
+/* The axes in turn: the first half times the second, until one number is left. */
+static tl_tensor *halves_multiply(tl_tensor *x, int axis) {
+    while (x && x->shape[axis] > 1) {
+        const int64_t n = x->shape[axis], half = n / 2;
+        tl_tensor *first = tl_slice(x, axis, 0, half, 1);
+        tl_tensor *product = tl_mul(first, tl_slice(x, axis, half, 2 * half, 1)), *rest = NULL;
+        if (n % 2) rest = tl_slice(x, axis, n - 1, n, 1);
+        x = n % 2 ? tl_concat((tl_tensor *[]){product, rest}, 2, axis) : product;
+    }
+    return x;
+}
+static tl_tensor *prod_rule(tl_call *c) {
+    const struct attr_reduce *a = c->attr;
+    tl_tensor *x = c->input[0];
+    int64_t shape[TL_MAX_RANK];
+    int rank = 0;
+    for (int axis = 0, r = x->rank; axis < r && x; axis++) {
+        const bool is_reduced = a->axes >> axis & 1;
+        if (is_reduced && x->shape[axis] == 0) { /* of none: 1 */
+            memcpy(shape, x->shape, (size_t)r * sizeof *shape);
+            shape[axis] = 1;
+            x = tl_ones(r, shape, x->dtype, x->storage->device);
+        }
+        if (is_reduced) x = halves_multiply(x, axis);
+    }
+    if (!x) return NULL;
+    for (int axis = 0; axis < x->rank; axis++)
+        if (a->keep || !(a->axes >> axis & 1)) shape[rank++] = x->shape[axis];
+    return tl_reshape(x, rank, shape);
+}
 
 /* Norms are those of the magnitudes. */
 static tl_tensor *norm_rule(tl_call *c) {
@@ -619,6 +689,12 @@ static const complex_rule rules[OP_COUNT] = {
     [OP_ID_rsqrt] = rsqrt_rule,
     [OP_ID_sin] = sin_rule,
     [OP_ID_cos] = cos_rule,
+    [OP_ID_sinh] = sinh_rule,
+    [OP_ID_cosh] = cosh_rule,
+    [OP_ID_tanh] = tanh_rule,
+    [OP_ID_sigmoid] = sigmoid_rule,
+    [OP_ID_pow] = pow_rule,
+    [OP_ID_prod] = prod_rule,
     [OP_ID_sum] = pairwise_rule,
     [OP_ID_norm] = norm_rule,
     [OP_ID_cumsum] = cumsum_rule,

@@ -649,6 +649,108 @@ tl_tensor *tl_eigvalsh(tl_tensor *a, bool upper) {
     return eigh(a, upper, false, &values, NULL) ? values : NULL;
 }
 
+/* ---- eig: a V = V diag(w), in complex numbers ---- */
+
+static bool eig_shape(tl_call *c) {
+    const struct attr_eig *attr = c->attr;
+    if (!call_needs_square(c)) return false;
+    const tl_tensor *a = c->input[0];
+    int64_t shape[TL_MAX_RANK];
+    if (a->rank == TL_MAX_RANK) return call_fail(c, "pairs have more than %d axes", TL_MAX_RANK);
+    if (linalg_eig_lwork(rows_of(a)) > INT_MAX) return call_fail(c, "the matrix is too large for LAPACK");
+    memcpy(shape, a->shape, (size_t)a->rank * sizeof *shape);
+    shape[a->rank] = 2;
+    c->n_outputs = attr->vectors ? 2 : 1;
+    return call_output_of(c, 0, a->dtype, 2, rows_of(a), 2) &&
+           (!attr->vectors || call_output(c, 1, a->dtype, a->rank + 1, shape));
+}
+/* 25 n^3 by the QR algorithm; the values alone 10 n^3 */
+static void eig_cost(const tl_call *c, struct cost *cost) {
+    const struct attr_eig *attr = c->attr;
+    cost_traffic(c, cost, batch_of(c->input[0]) * (attr->vectors ? 25 : 10) * cube(c->input[0]));
+}
+static uint64_t eig_workspace(const tl_call *c) {
+    const struct attr_eig *attr = c->attr;
+    return scratch_bytes(c, linalg_eig_numbers(rows_of(c->input[0]), attr->vectors));
+}
+
+/* a^-1 b of complex matrices, as one of real ones: [ re -im ] [ x_re ]   [ b_re ]
+ *                                                  [ im  re ] [ x_im ] = [ b_im ] */
+static tl_tensor *complex_solved(tl_tensor *a, tl_tensor *b) {
+    if (!a || !b) return NULL;
+    const int64_t n = rows_of(a);
+    tl_tensor *re = tl_real(a), *im = tl_imag(a), *negative = im ? tl_neg(im) : NULL;
+    if (!re || !negative) return NULL;
+    tl_tensor *halves[2] = {tl_concat((tl_tensor *[]){re, negative}, 2, -1), NULL};
+    halves[1] = tl_concat((tl_tensor *[]){im, re}, 2, -1);
+    tl_tensor *sides[2] = {tl_real(b), NULL};
+    sides[1] = tl_imag(b);
+    if (!halves[0] || !halves[1] || !sides[0] || !sides[1]) return NULL;
+    tl_tensor *whole = tl_concat(halves, 2, -2), *side = tl_concat(sides, 2, -2);
+    tl_tensor *x = whole && side ? tl_solve(whole, side) : NULL;
+    re = part(x, -2, 0, n);
+    im = part(x, -2, n, 2 * n);
+    return re && im ? tl_complex(re, im) : NULL;
+}
+
+/* With M = V^H gV and E_ij = w_j - w_i: da = V^-H ((M - V^H V diag(re M)) / conj(E), diag(gw) on its diagonal) V^H, of
+ * which a has the real part. */
+static void eig_backward(tl_gradient *g) {
+    const struct attr_eig *attr = g->node->attr;
+    if (!attr->vectors || (!g->grad[0] && !g->grad[1])) return;
+    tl_tensor *w = tl_view_as_complex(gradient_output(g, 0)), *v = tl_view_as_complex(gradient_output(g, 1));
+    if (!w || !v) return;
+    tl_tensor *across = turned(tl_conj(v)), *inner = NULL; /* V^H */
+    tl_tensor *on = tl_eye(rows_of(v), rows_of(v), TL_BOOL, v->storage->device);
+    if (!across || !on) return;
+    if (g->grad[1]) {
+        tl_tensor *m = product(across, tl_view_as_complex(tl_contiguous(g->grad[1])));
+        tl_tensor *off = tl_logical_not(on), *of_m = m && off ? tl_masked_fill(tl_real(m), off, 0) : NULL;
+        of_m = of_m ? tl_sum(of_m, (const int[]){-2}, 1, true) : NULL;
+        tl_tensor *lost = of_m ? product(across, tl_mul(v, of_m)) : NULL;
+        tl_tensor *row = tl_unsqueeze(w, -2), *between = row ? tl_conj(tl_sub(row, tl_unsqueeze(w, -1))) : NULL;
+        between = between ? tl_masked_fill(between, on, 1) : NULL;
+        inner = lost && between ? tl_div(tl_sub(m, lost), between) : NULL;
+        inner = inner ? tl_masked_fill(inner, on, 0) : NULL;
+        if (!inner) return;
+    }
+    if (g->grad[0]) {
+        tl_tensor *gw = tl_unsqueeze(tl_view_as_complex(tl_contiguous(g->grad[0])), -1);
+        tl_tensor *none = gw ? tl_zeros_like(gw) : NULL, *diagonal = none ? tl_where(on, gw, none) : NULL;
+        inner = sum_of(inner, diagonal);
+        if (!diagonal || !inner) return;
+    }
+    tl_tensor *whole = complex_solved(across, product(inner, across));
+    g->result[0] = whole ? tl_real(whole) : NULL;
+}
+
+const tl_op op_eig = {RECORD(KERNEL, eig, 2),
+                      .shapes = "a (...,n,n) -> values (...,n,2) [, vectors (...,n,n,2)]; pairs",
+                      .dtypes = "f32, f64",
+                      .flops = "25 n^3 per matrix; values alone 10 n^3",
+                      .shape = eig_shape,
+                      .cost = eig_cost,
+                      .workspace = eig_workspace,
+                      .backward = eig_backward,
+                      .is_wide = true,
+                      .is_costly = true,
+                      .saves = {TL_OUTPUT(0) | TL_OUTPUT(1)}};
+
+static bool eig(tl_tensor *a, bool vectors, tl_tensor **values, tl_tensor **all) {
+    if (!tensor_check(a, "eig")) return false;
+    const struct attr_eig attr = {vectors || tensor_needs_grad(a)};
+    tl_call c;
+    call_begin(&c, &op_eig, &a, 1, ATTR(attr));
+    if (tl_error() != TL_OK || !op_apply(&c)) return false;
+    if (values && !(*values = tl_view_as_complex(c.output[0]))) return false;
+    return !all || (*all = tl_view_as_complex(c.output[1]));
+}
+bool tl_eig(tl_tensor *a, tl_tensor **values, tl_tensor **vectors) { return eig(a, true, values, vectors); }
+tl_tensor *tl_eigvals(tl_tensor *a) {
+    tl_tensor *values;
+    return eig(a, false, &values, NULL) ? values : NULL;
+}
+
 /* ---- svd: a = U diag(s) V^T ---- */
 
 static bool svd_shape(tl_call *c) {

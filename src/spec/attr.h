@@ -139,6 +139,9 @@ struct attr_qr { bool complete, vectors; };
 /* eigh (a (...,n,n), of which one triangle is read) -> values (...,n), rising [, vectors (...,n,n), in columns] */
 struct attr_eigh { bool upper, vectors; };
 
+/* eig (a (...,n,n)) -> values (...,n,2) [, vectors (...,n,n,2), in columns, of length 1]; pairs are complex numbers */
+struct attr_eig { bool vectors; };
+
 /* svd (a (...,m,n)) -> s (...,k), falling [, u (...,m,k), vh (...,k,n)], k = min(m,n); full: u (...,m,m), vh
  * (...,n,n) */
 struct attr_svd { bool full, vectors; };

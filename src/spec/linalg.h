@@ -25,6 +25,7 @@
 #define LINALG_NO_END(what)                                                                                     \
     "The algorithm failed to converge because the input matrix is ill-conditioned, has too many repeated " what \
     " or is not finite (error code: %)"
+#define LINALG_NOT_FINITE "input tensor should not contain infs or NaNs (element %, counted from 1, is not finite)"
 
 static inline int64_t linalg_least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t linalg_most(int64_t a, int64_t b) { return a < b ? b : a; }
@@ -43,6 +44,12 @@ static inline int64_t linalg_eigh_lwork(int64_t n, int vectors) { return vectors
 static inline int64_t linalg_eigh_liwork(int64_t n, int vectors) { return vectors ? 3 + 5 * n : 1; }
 static inline int64_t linalg_eigh_numbers(int64_t n, int vectors) {
     return n * n + linalg_eigh_lwork(n, vectors) + linalg_eigh_liwork(n, vectors);
+}
+
+/* geev: LWORK; the matrix, its vectors, and both parts of the values. */
+static inline int64_t linalg_eig_lwork(int64_t n) { return (LINALG_BLOCK + 4) * n; }
+static inline int64_t linalg_eig_numbers(int64_t n, int vectors) {
+    return n * n + (vectors ? n * n : 0) + 2 * n + linalg_eig_lwork(n);
 }
 
 /* gesdd: LWORK; the integers are 8 min(m, n). */

@@ -97,6 +97,7 @@ OP(KERNEL, inv)
 OP(KERNEL, det)
 OP(KERNEL, qr)
 OP(KERNEL, eigh)
+OP(KERNEL, eig)
 OP(KERNEL, svd)
 
 /* narrow.c */

@@ -1330,7 +1330,8 @@ ELSEWHERE = {
                            "purpose_of is_contiguous shares_storage storage_bytes version_of data at item item_int "
                            "to_data describe set_purpose to",
     "tests/test_samples.c": "shape",
-    "tests/support/samples.c": "adam_8bit_ cholesky_ex lu_ex lu_solve solve_ex inv_ex slogdet qr_r eigvalsh svdvals "
+    "tests/support/samples.c": "adam_8bit_ cholesky_ex lu_ex lu_solve solve_ex inv_ex slogdet qr_r eigvalsh "
+                               "eigvals svdvals "
                                "is_complex real imag conj complex polar angle ifft rfft irfft",
     "tests/test_random.c": "uniform normal bernoulli integers uniform_like normal_like integers_like uniform_ normal_ "
                            "bernoulli_ trunc_normal_",

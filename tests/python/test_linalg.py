@@ -34,6 +34,8 @@ CASES = {
     "qr, wide": (L.qr, [(2, 4)]),
     "eigh": (lambda x: L.eigh(x + x.mT), [(3, 3)]),
     "eigvalsh": (lambda x: L.eigvalsh(x + x.mT, UPLO="U"), [(3, 3)]),
+    "eig": (lambda x: [part for y in L.eig(x) for part in (y.abs(), (y * y.conj()).real)], [(2, 3, 3)]),
+    "eigvals": (lambda x: tally.view_as_real(L.eigvals(x) ** 2), [(4, 4)]),
     "svd": (lambda x: L.svd(x, False), [(4, 3)]),
     "svd, wide": (lambda x: L.svd(x, False), [(3, 4)]),
     "svdvals": (L.svdvals, [(2, 3, 4)]),
@@ -48,6 +50,16 @@ def test_first_and_second_derivatives(name):
     function, shapes = CASES[name]
     inputs = [drawn(*shape) for shape in shapes]
     assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
+
+
+def test_eigenvalues_of_any_matrix_solve_its_equation():
+    x = tally.randn(3, 5, 5, dtype=tally.float64)
+    values, vectors = L.eig(x)
+    np.testing.assert_allclose((x.to(vectors.dtype) @ vectors).numpy(), (vectors * values[:, None]).numpy(), atol=1e-12)
+    np.testing.assert_allclose(np.sort_complex(L.eigvals(x).numpy()), np.sort_complex(np.linalg.eigvals(x.numpy())),
+                               atol=1e-12)
+    with pytest.raises(RuntimeError, match="should not contain infs or NaNs"):
+        L.eig(tally.full((2, 2), float("nan")))
 
 
 def test_pinv_of_equal_singular_values_has_a_gradient():

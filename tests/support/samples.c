@@ -1524,6 +1524,24 @@ const struct sample samples_eigh[] = {
     {"many values", LARGE, .unary = eigvalsh_of, .in = {F(65, 65)}, LAPACK_DTYPES},
     END};
 
+/* Of a pair of conjugate values LAPACK may name either first, and a vector has any phase: magnitudes. */
+static tl_tensor *eigvals_of(tl_tensor *x) { return tl_sum_all(tl_abs(tl_eigvals(x))); }
+CALL(eig_call) {
+    tl_tensor *values, *vectors;
+    if (!tl_eig(in[0], &values, &vectors)) return 0;
+    out[s->n[0]] = tl_abs(vectors);
+    out[!s->n[0]] = tl_view_as_real(values);
+    return out[0] && out[1] ? 2 : 0;
+}
+const struct sample samples_eig[] = {
+    {"values", GRAD, .call = eig_call, .in = {F(3, 3)}, .n = {1}, LAPACK_DTYPES, .total_flops = 675}, /* 25 x 27 */
+    {"vectors", GRAD, .call = eig_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 3)}, LAPACK_DTYPES},
+    {"values alone", GRAD, .unary = eigvals_of, .in = {F(4, 4)}, LAPACK_DTYPES},
+    {"size 0", 0, .call = eig_call, .in = {F(2, 0, 0)}, LAPACK_DTYPES},
+    {"large", LARGE, .unary = eigvals_of, .in = {F(20, 9, 9)}, LAPACK_DTYPES},
+    {"not square", 0, .unary = eigvals_of, .in = {F(3, 4)}, LAPACK_DTYPES, .error = "but they are 3 by 4 matrices"},
+    END};
+
 CALL(svd_call) { return tl_svd(in[0], s->n[0], &out[s->n[1]], &out[(s->n[1] + 1) % 3], &out[(s->n[1] + 2) % 3]) ? 3 : 0; }
 const struct sample samples_svd[] = {
     {"tall, U", GRAD, .call = svd_call, .in = {F(4, 3)}, LAPACK_DTYPES},

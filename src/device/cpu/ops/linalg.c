@@ -131,6 +131,9 @@ static void write_info(const tl_operand *info, int64_t index, int value) { ((int
                    const int *lwork, int *info);                                                                       \
     void c##syevd_(const char *jobz, const char *uplo, const int *n, real *a, const int *lda, real *w, real *work,     \
                    const int *lwork, int *iwork, const int *liwork, int *info, size_t, size_t);                        \
+    void c##geev_(const char *jobvl, const char *jobvr, const int *n, real *a, const int *lda, real *wr, real *wi,     \
+                  real *vl, const int *ldvl, real *vr, const int *ldvr, real *work, const int *lwork, int *info,       \
+                  size_t, size_t);                                                                                     \
     void c##gesdd_(const char *jobz, const int *m, const int *n, real *a, const int *lda, real *s, real *u,            \
                    const int *ldu, real *vt, const int *ldvt, real *work, const int *lwork, int *iwork, int *info,     \
                    size_t)
@@ -201,6 +204,13 @@ bool cpu_eigh(const tl_kernel_args *args) {
     return !f.info || fail(args, f, LINALG_NO_END("eigenvalues"));
 }
 
+bool cpu_eig(const tl_kernel_args *args) {
+    struct failure f = batch_run(args, FOR_DTYPE(args, eig));
+    const bool is_finite = f.info >= 0;
+    if (!is_finite) f.info = -f.info;
+    return !f.info || fail(args, f, is_finite ? LINALG_NO_END("eigenvalues") : LINALG_NOT_FINITE);
+}
+
 bool cpu_svd(const tl_kernel_args *args) {
     const struct failure f = batch_run(args, FOR_DTYPE(args, svd));
     return !f.info || fail(args, f, LINALG_NO_END("singular values"));
@@ -221,6 +231,7 @@ bool cpu_inv(const tl_kernel_args *args) { return refuse(args); }
 bool cpu_det(const tl_kernel_args *args) { return refuse(args); }
 bool cpu_qr(const tl_kernel_args *args) { return refuse(args); }
 bool cpu_eigh(const tl_kernel_args *args) { return refuse(args); }
+bool cpu_eig(const tl_kernel_args *args) { return refuse(args); }
 bool cpu_svd(const tl_kernel_args *args) { return refuse(args); }
 
 #endif

@@ -159,6 +159,37 @@ static int NAME(eigh)(const tl_kernel_args *args, int64_t index, void *work) {
     return info;
 }
 
+/* Values in pairs of conjugates have a positive imaginary part first; of their vectors LAPACK gives the real part and
+ * the imaginary part of the first, in two columns. The info of an element that is not finite is negative. */
+static int NAME(eig)(const tl_kernel_args *args, int64_t index, void *work) {
+    const bool vectors = ((const struct attr_eig *)args->attr)->vectors;
+    const int n = (int)rows_of(&args->in[0]), lwork = (int)linalg_eig_lwork(n), one = 1;
+    REAL *a = work, *v = a + (int64_t)n * n, *re = v + (vectors ? (int64_t)n * n : 0), *im = re + n, *more = im + n;
+    REAL *values = (REAL *)args->out[0].data + index * n * 2;
+    int info = 0;
+    if (!n) return 0;
+    NAME(read)(a, &args->in[0], index);
+    for (int64_t i = 0; i < (int64_t)n * n; i++)
+        if (!isfinite(a[i])) return (int)(-1 - i);
+    LAPACK(geev)("N", vectors ? "V" : "N", &n, a, &n, re, im, v, &one, v, &n, more, &lwork, &info, 1, 1);
+    if (info) return info;
+    for (int64_t j = 0; j < n; j++) {
+        values[2 * j] = re[j];
+        values[2 * j + 1] = im[j];
+    }
+    if (!vectors) return 0;
+    REAL *to = (REAL *)args->out[1].data + index * n * n * 2;
+    for (int64_t j = 0; j < n; j++) {
+        const bool is_second = im[j] < 0;
+        const REAL *column = v + (j - is_second) * n;
+        for (int64_t i = 0; i < n; i++) {
+            to[2 * (i * n + j)] = column[i];
+            to[2 * (i * n + j) + 1] = im[j] == 0 ? 0 : is_second ? -column[i + n] : column[i + n];
+        }
+    }
+    return 0;
+}
+
 /* The identity, for factors of a matrix without elements. */
 static void NAME(write_identity)(const tl_operand *x, int64_t index) {
     const int64_t m = rows_of(x), n = columns_of(x);

@@ -410,3 +410,13 @@ extern "C" bool cuda_swap_rows(const tl_kernel_args *args) {
         p->stride[p->rank - 1], ((const struct attr_swap *)args->attr)->inverse, fault_of(args));
     return true;
 }
+
+/* ---- eig ---- */
+
+/* The QR algorithm turns two rows at a time, one pair after the other: it has no work for a GPU. */
+extern "C" bool cuda_eig(const tl_kernel_args *args) {
+    snprintf(args->error, CUDA_ERROR_BYTES,
+             "there is no cuda kernel: move the matrix to the cpu first and the result back (x.cpu(), y.cuda(); tl_to "
+             "in C)");
+    return false;
+}
