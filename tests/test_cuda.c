@@ -643,6 +643,67 @@ static void the_head_is_as_exact_as_its_parts(void **state) {
     assert_true(ok);
 }
 
+/* ---- Weights in blocks that are multiplied in parts, and rows that are not aligned ---- */
+
+struct block_case {
+    tl_dtype dtype;
+    int64_t n_rows, n_out, n_in;
+    bool is_shifted; /* x begins at an odd element */
+};
+static const struct block_case block_cases[] = {{TL_BF16, 40, 9232, 4096, false}, {TL_F32, 24, 4096, 4160, false},
+                                                {TL_F16, 33, 4112, 8192, false},  {TL_BF16, 1, 4096, 4096, false},
+                                                {TL_BF16, 3, 1040, 2048, true},   {TL_F32, 8, 1040, 2048, true}};
+
+/* y and dx: by reading the blocks, or by the weight that dequantize makes of them, exactly or in the same dtype. */
+enum { BLOCKS_READ, BLOCKS_UNPACKED, BLOCKS_EXACT };
+static void block_results(const struct block_case *b, tl_format format, int way, struct results *r) {
+    const tl_dtype dtype = way == BLOCKS_EXACT ? TL_F64 : b->dtype;
+    const bool has_bias = tl_dtype_bits(b->dtype) == 16;
+    tl_scope scope = tl_scope_begin();
+    tl_quantized q;
+    tl_seed(79);
+    tl_tensor *w = tl_normal(TL_SHAPE(b->n_out, b->n_in), 0, 1, TL_F32, cuda);
+    tl_tensor *flat = tl_cast(tl_normal(TL_SHAPE(b->n_rows * b->n_in + b->is_shifted), 0, 1, b->dtype, cuda), dtype);
+    tl_tensor *bias = tl_cast(tl_normal(TL_SHAPE(b->n_out), 0, 1, b->dtype, cuda), dtype);
+    tl_tensor *g = tl_cast(tl_normal(TL_SHAPE(b->n_rows, b->n_out), 0, 1, b->dtype, cuda), dtype);
+    assert_true(tl_quantize(w, format, TL_NEAREST, &q));
+    tl_tensor *x = tl_reshape(tl_slice(flat, 0, b->is_shifted, TL_END, 1), TL_SHAPE(b->n_rows, b->n_in));
+    tl_requires_grad(x = tl_detach(x), true);
+    tl_tensor *y;
+    if (way == BLOCKS_READ) y = linear_quantized(x, &q, has_bias ? bias : NULL);
+    else y = tl_linear(x, tl_cast(tl_dequantize(&q, b->dtype), dtype), has_bias ? bias : NULL);
+    tl_backward(y, g, 0);
+    result_add(r, y);
+    result_add(r, tl_grad_of(x));
+    assert_int_equal(tl_error(), TL_OK);
+    tl_scope_end(scope);
+}
+
+static void weights_in_blocks_are_multiplied_in_parts(void **state) {
+    (void)state;
+    static const tl_format formats[] = {TL_NF4, TL_NVFP4, TL_MXFP4, TL_MXFP8_E4M3, TL_MXFP8_E5M2};
+    if (!cuda) skip();
+    bool ok = true;
+    for (size_t i = 0; i < sizeof block_cases / sizeof *block_cases; i++)
+        for (int f = 0; f < 5; f++) {
+            struct results exact = {0}, unpacked = {0}, read = {0}, again = {0};
+            block_results(&block_cases[i], formats[f], BLOCKS_EXACT, &exact);
+            block_results(&block_cases[i], formats[f], BLOCKS_UNPACKED, &unpacked);
+            block_results(&block_cases[i], formats[f], BLOCKS_READ, &read);
+            block_results(&block_cases[i], formats[f], BLOCKS_READ, &again);
+            for (int k = 0; k < 2; k++) {
+                const double own = distance(&read, &exact, k), theirs = distance(&unpacked, &exact, k);
+                const bool holds = own <= 2 * theirs && apart(&read, &again, k) == 0;
+                if (!holds)
+                    print_message("    case %zu, %s, %s: %.2g from f64, unpacked %.2g\n", i, tl_format_name(formats[f]),
+                                  k ? "dx" : "y", own, theirs);
+                ok = ok && holds;
+            }
+            results_free(&exact), results_free(&unpacked), results_free(&read), results_free(&again);
+        }
+    assert_true(ok);
+}
+
 /* ---- MLPs as one op, with several tiles for each block: the same rule for the result and all gradients ---- */
 
 static void mlp_results(bool is_gated, bool is_joined, tl_dtype drawn_as, tl_dtype dtype, struct results *r) {
@@ -1420,6 +1481,7 @@ int main(void) {
         cmocka_unit_test(quantized_bits_are_those_of_the_cpu),
         cmocka_unit_test(orders_are_those_of_the_cpu),
         cmocka_unit_test(losses_in_chunks_are_those_of_the_cpu),
+        cmocka_unit_test(weights_in_blocks_are_multiplied_in_parts),
         cmocka_unit_test(the_head_is_as_exact_as_its_parts),
         cmocka_unit_test(joined_layers_are_as_exact_as_their_parts),
         cmocka_unit_test(biases_get_the_sums_of_their_gradients),
