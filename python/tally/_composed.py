@@ -36,6 +36,7 @@ def logaddexp2(input, other):
 
 def hypot(input, other):
     """sqrt(input^2 + other^2), without overflow; infinite if one of them is, even beside NaN."""
+    f._refuse_complex("hypot", input, other)
     largest = f.maximum(f.abs(input), f.abs(other)).detach()
     scale = f.where(f.logical_and(f.gt(largest, 0), f.isfinite(largest)), largest, 1.0)
     length = f.mul(f.sqrt(f.add(f.square(f.div(input, scale)), f.square(f.div(other, scale)))), scale)
@@ -56,6 +57,7 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None):
 
 def logit(input, eps=None):
     """log(x / (1 - x)); eps clamps x to [eps, 1 - eps] first."""
+    f._refuse_complex("logit", input)
     x = input if eps is None else f.clamp(input, eps, 1 - eps)
     return f.log(f.div(x, lib.tl_rsub_scalar(x, 1)))
 
@@ -80,11 +82,13 @@ def signbit(input):
 
 def deg2rad(input):
     """Degrees to radians."""
+    f._refuse_complex("deg2rad", input)
     return f.mul(input, math.pi / 180)
 
 
 def rad2deg(input):
     """Radians to degrees."""
+    f._refuse_complex("rad2deg", input)
     return f.mul(input, 180 / math.pi)
 
 
@@ -115,11 +119,13 @@ def float_power(input, exponent):
 
 def isposinf(input):
     """Whether it is +infinity."""
+    f._refuse_complex("isposinf", input)
     return f.eq(input, math.inf)
 
 
 def isneginf(input):
     """Whether it is -infinity."""
+    f._refuse_complex("isneginf", input)
     return f.eq(input, -math.inf)
 
 
@@ -193,6 +199,7 @@ def trace(input):
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x1 x2 / (max(|x1|, eps) max(|x2|, eps)), along an axis."""
+    f._refuse_complex("cosine_similarity", x1, x2)
     def similarity(a, b):
         lengths = f.mul(f.clamp(f.norm(a, 2, dim), min=eps), f.clamp(f.norm(b, 2, dim), min=eps))
         return f.div(f.sum(f.mul(a, b), dim), lengths)
@@ -245,6 +252,7 @@ def msort(input):
 
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each element is one of the others."""
+    f._refuse_complex("isin", elements, test_elements)
     if not f.is_tensor(elements):
         elements = f._full_like_number(elements, test_elements)
     if not f.is_tensor(test_elements):

@@ -410,6 +410,7 @@ def normal(mean, std=1.0, size=None, *, dtype=None, device=None, layout=None, pi
     """Normal; mean and deviation are numbers (with a size) or tensors."""
     if not isinstance(mean, _Tensor) and not isinstance(std, _Tensor):
         return lib.tl_normal(_sizes((size,)), mean, std, _code(dtype), _address(device))
+    _refuse_complex("normal: a deviation", std)
     like = mean if isinstance(mean, _Tensor) else std
     noise = randn_like(like + (std if isinstance(std, _Tensor) else 0))
     return noise * std + mean

@@ -692,7 +692,7 @@ def _constant_of(x, axes, keepdim, y):
     if not lib.tl_needs_grad(x):
         return y
     never = lib.tl_zeros((), bool_.code, lib.tl_device_of(x))
-    return lib.tl_where(never, lib.tl_sum(x, axes, keepdim), y)
+    return lib.tl_where(never, lib.tl_sum(x if y.dtype.is_complex else lib.tl_real(x), axes, keepdim), y)
 
 
 def cumsum(input, dim, *, dtype=None):

@@ -171,6 +171,7 @@ def mode(input, dim=-1, keepdim=False):
 
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """The values without their repetitions next to each other."""
+    f._refuse_complex("unique_consecutive", input)
     x = lib.tl_reshape(input, (-1,)) if dim is None else f.movedim(input, dim, 0)
     n = x.shape[0]
     rows = lib.tl_reshape(x, (n, -1)) if n else x
@@ -286,6 +287,7 @@ def _p_norm(apart, p):
 
 def pdist(input, p=2.0):
     """The distances of every two rows, in order."""
+    f._refuse_complex("pdist", input)
     if input.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     n = input.shape[0]
@@ -551,6 +553,7 @@ def _shared(y, start, axis, index, part):
 
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """input with slices of source combined into its slices: prod, mean, amax, amin."""
+    f._refuse_complex("index_reduce", input)
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError("index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got " + reduce)
     warnings.warn("index_reduce() is in beta and the API may change at any time.", UserWarning, 2)
@@ -643,17 +646,20 @@ def empty_permuted(size, physical_layout, *, dtype=None, device=None, requires_g
 # ---- Random numbers of other kinds ----
 
 def cauchy_(self, median=0, sigma=1, *, generator=None):
+    f._refuse_complex("cauchy_", self)
     from ._creation import rand_like
     return lib.tl_copy_(self, f.add(f.mul(c.tan(f.mul(f.sub(rand_like(self, generator=generator), 0.5), math.pi)),
                                           float(sigma)), median))
 
 
 def log_normal_(self, mean=1, std=2, *, generator=None):
+    f._refuse_complex("log_normal_", self)
     from ._creation import randn_like
     return lib.tl_copy_(self, f.exp(f.add(f.mul(randn_like(self, generator=generator), float(std)), mean)))
 
 
 def geometric_(self, p, *, generator=None):
+    f._refuse_complex("geometric_", self)
     from ._creation import rand
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")

@@ -254,17 +254,39 @@ def _mH(A):
     return _mT(lib.tl_conj(A))
 
 
-def _hermitian(A, upper=False):
-    """Complex matrices by one of their triangles; real ones as they are, since the library reads one."""
-    if not A.dtype.is_complex:
-        return A
-    half = f.triu(A, 1) if upper else f.tril(A, -1)
-    return half + _mH(half) + f.tril(f.triu(lib.tl_real(A)))
+def _real_diagonal(A):
+    """Hermitian matrices without the imaginary parts of their diagonals, which are not read."""
+    return f.where(_eye_like(lib.tl_real(A), A.shape[-1]).bool(), lib.tl_real(A).to(A.dtype), A) \
+        if A.dtype.is_complex else A
+
+
+@functools.cache
+def _cholesky_function():
+    from .autograd import Function
+
+    class Cholesky(Function):
+        """Of complex matrices. The gradient keeps the imaginary parts of the diagonal, as torch's does; through a real
+        matrix they would be 0."""
+        @staticmethod
+        def forward(ctx, A):
+            L = _through_real(lib.tl_cholesky, _real_diagonal(A))
+            ctx.save_for_backward(L)
+            return L
+
+        @staticmethod
+        def backward(ctx, g):
+            """With P = tril(L^H g), its diagonal halved: dA = L^-H (P + P^H) / 2 L^-1"""
+            L, = ctx.saved_tensors
+            inner = f.matmul(_mH(L), g)
+            both = (f.tril(inner) + _mH(f.tril(inner, -1))) * 0.5
+            return _mH(solve(_mH(L), _mH(solve(_mH(L), both))))
+    return Cholesky
 
 
 def cholesky(A, *, upper=False, out=None):
     """L with A = L L^H, of Hermitian positive-definite matrices; upper: its adjoint."""
-    L = _through_real(lib.tl_cholesky, _hermitian(_matrix("cholesky", A, True, True)))
+    _matrix("cholesky", A, True, True)
+    L = _cholesky_function().apply(A) if A.dtype.is_complex else lib.tl_cholesky(A)
     return _give(_mH(L) if upper else L, out)
 
 
@@ -411,7 +433,7 @@ def eigh(A, UPLO="L", *, out=None):
 def eigvalsh(A, UPLO="L", *, out=None):
     """The eigenvalues of Hermitian matrices, rising."""
     upper = _is_upper(UPLO)
-    A = _hermitian(_matrix("eigvalsh", A, True, True), upper)
+    A = _real_diagonal(_matrix("eigvalsh", A, True, True))
     return _give(_values(lambda A: lib.tl_eigvalsh(A, upper), A), out)
 
 
@@ -459,7 +481,7 @@ def _spectrum(A, hermitian):
 
 def matrix_rank(A, *args, tol=None, atol=None, rtol=None, hermitian=False, out=None):
     """How many singular values are above the tolerance."""
-    _matrix("matrix_rank", A, hermitian)
+    _matrix("matrix_rank", A, hermitian, True)
     if len(args) > 0:
         tol = args[0]
         hermitian = args[1] if len(args) > 1 else hermitian
@@ -533,7 +555,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
 
 def cond(A, p=None, *, out=None):
     """The norm of A times the norm of its inverse."""
-    _matrix("cond", A)
+    _matrix("cond", A, False, True)
     if p in (None, 2, -2):
         values = svdvals(A)
         high, low = (lib.tl_select(values, -1, i) for i in (0, -1)) if values.shape[-1] else (None, None)

@@ -211,3 +211,28 @@ def test_random_numbers_and_constants():
 def test_refusals_name_the_op_and_the_dtype(call, words):
     with warnings.catch_warnings(), pytest.raises((RuntimeError, NotImplementedError), match=words):
         call(tally.tensor(B))
+
+
+# Made of ops that take complex numbers, with formulas that are for real ones; torch refuses them too.
+REAL_ONLY = {
+    "deg2rad": (), "rad2deg": (), "isposinf": (), "isneginf": (), "logit": (), "hypot": (1,), "isin": ([1.0],),
+    "unique_consecutive": (), "nn.functional.avg_pool1d": (2,), "nn.functional.adaptive_avg_pool1d": (2,),
+    "nn.functional.interpolate": (2,), "nn.functional.local_response_norm": (2,), "nn.functional.glu": (),
+    "nn.functional.batch_norm": (None, None), "nn.functional.mse_loss": (None,), "nn.functional.kl_div": (None,),
+    "nn.functional.cosine_similarity": (None,), "nn.functional.pdist": (), "cauchy_": (), "geometric_": (0.5,),
+    "log_normal_": (), "normal": (None,),
+}
+
+
+@pytest.mark.parametrize("name", REAL_ONLY)
+def test_functions_of_real_numbers_refuse_complex_ones(name):
+    for m in (tally, torch):
+        x = m.ones(2, 2, 4, dtype=m.complex64)[0 if name.endswith("pdist") else slice(None)]
+        arguments = [x if a is None else m.tensor(a) if isinstance(a, list) else a for a in REAL_ONLY[name]]
+        arguments = [x.real * 0, x.real] * (name == "nn.functional.batch_norm") or arguments
+        function = getattr(x, name, None) if name.endswith("_") else getattr(m.nn.functional if "." in name else m,
+                                                                             name.split(".")[-1])
+        words = "not implemented for 'ComplexFloat'" if m is tally else None
+        with warnings.catch_warnings(), pytest.raises((RuntimeError, NotImplementedError, TypeError), match=words):
+            warnings.simplefilter("ignore")
+            function(*arguments) if name.endswith("_") else function(x, *arguments)

@@ -149,6 +149,7 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
 
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     """alpha_dropout of whole channels."""
+    f._refuse_complex("feature_alpha_dropout", input)
     return _alpha(input, p, training, inplace, (*input.shape[:2], *[1] * (input.ndim - 2)))
 
 
@@ -375,6 +376,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean",
                   sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None):
     """The sum, mean or largest of the embeddings of each bag of indices."""
+    f._refuse_complex("embedding_bag", weight)
     if sparse or scale_grad_by_freq:
         raise NotImplementedError("embedding_bag: sparse and scale_grad_by_freq are not there")
     if mode not in ("sum", "mean", "max"):

@@ -270,6 +270,7 @@ max_pool3d, max_pool3d_with_indices = _max_pools(3)
 
 
 def _avg_pool(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    f._refuse_complex(f"avg_pool{n}d", input)
     def call(x):
         sizes = x.shape[-n:]
         windows, out, (kernel, step, pad, _) = _pool_windows(x, n, kernel_size, stride, padding, 1, ceil_mode, 0.0)
@@ -370,6 +371,7 @@ def _adaptive_max(n, input, output_size, return_indices):
 
 def _adaptives(n):
     def mean(input, output_size):
+        f._refuse_complex(f"adaptive_avg_pool{n}d", input)
         return _adaptive_avg(n, input, output_size)
 
     def largest(input, output_size, return_indices=False):
@@ -408,6 +410,7 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 
 def _max_unpool(n, input, indices, kernel_size, stride, padding, output_size):
+    f._refuse_complex(f"max_unpool{n}d", input)
     kernel = _tuple(kernel_size, n)
     step, pad = kernel if stride is None else _tuple(stride, n), _tuple(padding, n)
     sizes = input.shape[-n:]
@@ -458,6 +461,7 @@ def batch_norm(input, running_mean=None, running_var=None, weight=None,
                bias=None, training=False, momentum=0.1, eps=1e-5):
     """(x - mean) / sqrt(var + eps) weight + bias per channel, over batch and space; in evaluation with the running mean
     and variance."""
+    f._refuse_complex("batch_norm", input)
     x = input.to(float32) if input.dtype.bits == 16 else input
     if not x.numel() and x.ndim < 2:
         return lib.tl_clone(input)
@@ -517,6 +521,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """x / (k + alpha mean of the squares of neighbouring channels)^beta"""
+    f._refuse_complex("local_response_norm", input)
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
     if not input.numel():
@@ -590,6 +595,7 @@ _MODES = {
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
                 antialias=False):
     """Another size of the axes after the second: by the nearest element, linear, bicubic or by area."""
+    f._refuse_complex("interpolate", input)
     n = input.ndim - 2
     if mode not in _MODES or _MODES[mode] not in (None, n):
         raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for "

@@ -110,6 +110,7 @@ def softsign(input):
 
 def glu(input, dim=-1):
     """a sigmoid(b) of the halves of an axis"""
+    _functions._refuse_complex("glu", input)
     if input.size(dim) % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {input.size(dim)}")
     a, b = _functions.chunk(input, 2, dim)
@@ -301,6 +302,7 @@ def _weighted(loss_of, weight, reduction):
 
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """(input - target)^2"""
+    _functions._refuse_complex("mse_loss", input, target)
     _warn_sizes(input, target)
     reduction = _reduction(reduction, size_average, reduce)
     if weight is not None:
@@ -360,6 +362,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
 
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """target (log target - input), of log probabilities."""
+    _functions._refuse_complex("kl_div", input, target)
     if log_target:
         loss = lib.tl_mul(lib.tl_exp(target), lib.tl_sub(target, input))
     else:  # 0 log 0 is 0
