@@ -23,8 +23,8 @@ enum { MOST_SWEEPS = 60 };
 
 /* ---- Scale ---- */
 
-/* The exponent of the largest element, at the slot's begin: with it as a factor no square overflows. One block for each
- * slot. */
+/* The exponent of the largest element, at the slot's begin: with it as a factor no square overflows. NaN: an element is
+ * not finite. One block for each slot. */
 static __global__ void exponent_find(slots s, int64_t n) {
     const double *a = slot_at(s, 1);
     double largest = 0;
@@ -32,11 +32,15 @@ static __global__ void exponent_find(slots s, int64_t n) {
     largest = block_reduce(largest, max_of(), 0.0);
     int exponent = 0;
     if (largest > 0 && largest < INFINITY) frexp(largest, &exponent);
-    if (threadIdx.x == 0) *slot_at(s, 0) = exponent;
+    if (threadIdx.x == 0) *slot_at(s, 0) = largest < INFINITY ? (double)exponent : (double)NAN;
+}
+static __device__ int exponent_of(const slots &s) {
+    const double exponent = *slot_at(s, 0);
+    return isfinite(exponent) ? (int)exponent : 0;
 }
 static __global__ void exponent_remove(slots s, int64_t n) {
     double *a = slot_at(s, 1);
-    const int exponent = (int)*slot_at(s, 0);
+    const int exponent = exponent_of(s);
     FOR_EACH(i, n) a[i] = scalbn(a[i], -exponent);
 }
 
@@ -150,12 +154,13 @@ static __global__ void svd_values(slots s, struct matrix_room room, int64_t n_ro
     }
 }
 
-/* Each value finds its place, the first of equal ones first; order has the values' columns. A value that is not finite
- * makes its matrix fail: the first one of the batch is remembered, counted from 1. */
+/* Each value finds its place, the first of equal ones first; order has the values' columns. A matrix with an
+ * element or a value that is not finite fails: the first one of the batch is remembered, counted from 1. */
 static __global__ void values_write(slots s, struct matrix_room room, int64_t n, bool falling, void *out,
                                     tl_dtype dtype, unsigned long long *failed) {
     const double *values = slot_at(s, room.values);
-    const int exponent = (int)*slot_at(s, 0);
+    const int exponent = exponent_of(s);
+    const bool fails = isnan(*slot_at(s, 0));
     FOR_EACH(i, n) {
         const double own = values[i];
         int64_t rank = 0;
@@ -163,7 +168,7 @@ static __global__ void values_write(slots s, struct matrix_room room, int64_t n,
             rank += (falling ? values[j] > own : values[j] < own) || (values[j] == own && j < i);
         slot_at(s, room.order)[rank] = (double)i;
         store_as<double>(out, slot_matrix(s) * n + rank, dtype, scalbn(own, exponent));
-        if (!isfinite(own)) atomicMin(failed, (unsigned long long)slot_matrix(s) + 1);
+        if (fails || !isfinite(own)) atomicMin(failed, (unsigned long long)slot_matrix(s) + 1);
     }
 }
 
