@@ -1731,7 +1731,7 @@ TL_API tl_tensor *tl_model_document_loss(tl_module *model, tl_tensor *tokens, tl
  * model are accepted too. */
 TL_API bool tl_model_load(tl_module *model, const char *path);
 /* Opens a model with its weights: from a run's folder (`tally train`; its newest checkpoint), from one checkpoint of
- * it, from a Hugging Face folder, or from a GGUF file of a GPT-2, Llama or Qwen 2 model. Parameters have the dtype that
+ * it, from a Hugging Face folder, or from a GGUF file (docs/files.md says of which). Parameters have the dtype that
  * the run trained, f32 otherwise. The model is in evaluation mode. */
 TL_API tl_module *tl_model_open(const char *path, tl_device *device);
 /* Writes config.json and model.safetensors in the form that Hugging Face's library reads; creates the folder if

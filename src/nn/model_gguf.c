@@ -3,7 +3,7 @@
  * Names are translated part by part (the table below). Two things differ from Hugging Face's files. GPT-2's linear
  * weights are (out, in), as in our tree. And llama.cpp's rotary positions turn neighbours (0,1), (2,3), ... where ours,
  * as Hugging Face's, turn halves (0, D/2), (1, D/2 + 1), ...: the rows of each head of q and k are interleaved. That is
- * so for the architecture llama; llama.cpp turns halves for qwen2.
+ * so for the architecture llama, which Mistral models without a window have too; llama.cpp turns halves for the others.
  *
  * Matrices have the type that is asked for; vectors and the learned positions stay f32, as in llama.cpp's converter,
  * and a matrix whose rows are not multiples of 32 is f16 in a file of Q8_0.
@@ -44,6 +44,8 @@ static const struct part llama_parts[] = {{"model.embed_tokens", "token_embd"},
                                           {"self_attn.q_proj", "attn_q"},
                                           {"self_attn.k_proj", "attn_k"},
                                           {"self_attn.v_proj", "attn_v"},
+                                          {"self_attn.q_norm", "attn_q_norm"},
+                                          {"self_attn.k_norm", "attn_k_norm"},
                                           {"self_attn.o_proj", "attn_output"},
                                           {"post_attention_layernorm", "ffn_norm"},
                                           {"mlp.gate_proj", "ffn_gate"},
@@ -51,32 +53,69 @@ static const struct part llama_parts[] = {{"model.embed_tokens", "token_embd"},
                                           {"mlp.down_proj", "ffn_down"},
                                           {0}};
 
+static const struct part olmo2_norms[] = {
+    {"post_attention_layernorm", "post_attention_norm"}, {"post_feedforward_layernorm", "post_ffw_norm"}, {0}};
+
+/* An architecture of llama.cpp. Files are read as the first family that it has. `norms` come before `parts`. */
+struct form {
+    const char *arch;
+    tl_family family;
+    bool has_qkv_bias, turns_neighbours;
+    const char *prefix; /* of a block */
+    const struct part *parts, *norms;
+};
+static const struct form forms[] = {
+    {"gpt2", TL_GPT2, false, false, "transformer.h.", gpt2_parts, NULL},
+    {"llama", TL_LLAMA, false, true, "model.layers.", llama_parts, NULL},
+    {"qwen2", TL_LLAMA, true, false, "model.layers.", llama_parts, NULL},
+    {"llama", TL_MISTRAL, false, true, "model.layers.", llama_parts, NULL},
+    {"qwen3", TL_QWEN3, false, false, "model.layers.", llama_parts, NULL},
+    {"olmo2", TL_OLMO2, false, false, "model.layers.", llama_parts, olmo2_norms},
+};
+enum { N_FORMS = sizeof forms / sizeof *forms };
+#define FORMS_TEXT "gpt2, llama, qwen2, qwen3 and olmo2"
+
+/* Which a model of this config is written as; NULL: it has none. */
+static const struct form *form_of(const tl_model_config *c) {
+    const bool has_qkv_bias = c->has_qkv_bias && c->family != TL_GPT2;
+    for (int i = 0; i < N_FORMS; i++)
+        if (forms[i].family == c->family && forms[i].has_qkv_bias == has_qkv_bias) return &forms[i];
+    return NULL;
+}
+
+static const struct form *form_named(const char *arch) {
+    for (int i = 0; arch && i < N_FORMS; i++)
+        if (!strcmp(forms[i].arch, arch)) return &forms[i];
+    return NULL;
+}
+
 enum { NAME = 128 };
+
+static const char *part_find(const struct part *parts, const char *ours, size_t length) {
+    for (; parts && parts->ours; parts++)
+        if (strlen(parts->ours) == length && !strncmp(parts->ours, ours, length)) return parts->theirs;
+    return NULL;
+}
 
 /* "transformer.h.3.attn.c_proj.bias" -> "blk.3.attn_output.bias" */
 static bool name_print(char name[NAME], const tl_model_config *c, const char *ours) {
-    const struct part *parts = c->family == TL_GPT2 ? gpt2_parts : llama_parts;
-    const char *prefix = c->family == TL_GPT2 ? "transformer.h." : "model.layers.", *rest = ours,
-               *kind = strrchr(ours, '.');
+    const struct form *form = form_of(c);
+    const char *rest = ours, *kind = strrchr(ours, '.'), *theirs = NULL;
     int block = -1, taken = 0;
-    if (!strncmp(ours, prefix, strlen(prefix)) && sscanf(ours + strlen(prefix), "%d.%n", &block, &taken) == 1)
-        rest = ours + strlen(prefix) + taken;
-    for (; kind && parts->ours; parts++) {
-        if (strlen(parts->ours) != (size_t)(kind - rest) || strncmp(parts->ours, rest, strlen(parts->ours))) continue;
-        if (block < 0) snprintf(name, NAME, "%s%s", parts->theirs, kind);
-        else snprintf(name, NAME, "blk.%d.%s%s", block, parts->theirs, kind);
-        return true;
-    }
-    return error_set(TL_ERROR_USE, "gguf: the parameter \"%s\" has no name in GGUF", ours);
-}
-
-static const char *architecture(const tl_model_config *c) {
-    return c->family == TL_GPT2 ? "gpt2" : c->has_qkv_bias ? "qwen2" : "llama";
+    if (!strncmp(ours, form->prefix, strlen(form->prefix)) &&
+        sscanf(ours + strlen(form->prefix), "%d.%n", &block, &taken) == 1)
+        rest = ours + strlen(form->prefix) + taken;
+    if (kind && kind > rest) theirs = part_find(form->norms, rest, (size_t)(kind - rest));
+    if (kind && kind > rest && !theirs) theirs = part_find(form->parts, rest, (size_t)(kind - rest));
+    if (!theirs) return error_set(TL_ERROR_USE, "gguf: the parameter \"%s\" has no name in GGUF", ours);
+    if (block < 0) snprintf(name, NAME, "%s%s", theirs, kind);
+    else snprintf(name, NAME, "blk.%d.%s%s", block, theirs, kind);
+    return true;
 }
 
 /* The heads whose rows are interleaved; 0: those of this tensor are not. */
 static int64_t turned_heads(const tl_model_config *c, const char *ours) {
-    if (c->family != TL_LLAMA || c->has_qkv_bias) return 0;
+    if (!form_of(c)->turns_neighbours) return 0;
     return strstr(ours, ".q_proj.") ? c->n_heads : strstr(ours, ".k_proj.") ? c->n_kv_heads : 0;
 }
 
@@ -115,7 +154,7 @@ static bool put_rope(tl_gguf_writer *w, const tl_model_config *c, const char *ar
 
 static bool put_config(tl_gguf_writer *w, const tl_model_config *c, tl_gguf_type type) {
     static const int file_types[] = {[TL_GGUF_F32] = 0, [TL_GGUF_F16] = 1, [TL_GGUF_BF16] = 32, [TL_GGUF_Q8_0] = 7};
-    const char *arch = architecture(c);
+    const char *arch = form_of(c)->arch;
     bool ok = tl_gguf_writer_text(w, "general.architecture", arch) && tl_gguf_writer_text(w, "general.type", "model") &&
               tl_gguf_writer_integer(w, "general.file_type", TL_GGUF_VALUE_U32, file_types[type]) &&
               tl_gguf_writer_integer(w, "general.quantization_version", TL_GGUF_VALUE_U32, 2) &&
@@ -168,12 +207,15 @@ static tl_tensor *rope_factors(const tl_model_config *c) {
     return factors;
 }
 
+static bool has_factors(const tl_model_config *c) {
+    return c->family != TL_GPT2 && c->rope_scaling.original_context && c->rope_scaling.factor > 1;
+}
+
 static bool put_tensors(tl_gguf_writer *w, tl_module *model, const tl_model_config *c, tl_gguf_type type) {
     int n = 0;
     const tl_named_tensor *list = tl_module_list(model, &n);
     bool ok = list != NULL;
-    if (ok && c->family == TL_LLAMA && c->rope_scaling.original_context && c->rope_scaling.factor > 1)
-        ok = tl_gguf_writer_tensor(w, "rope_freqs.weight", rope_factors(c), TL_GGUF_F32);
+    if (ok && has_factors(c)) ok = tl_gguf_writer_tensor(w, "rope_freqs.weight", rope_factors(c), TL_GGUF_F32);
     for (int i = 0; ok && i < n; i++) ok = put_tensor(w, c, &list[i], type);
     return ok;
 }
@@ -183,15 +225,18 @@ bool tl_model_export_gguf(tl_module *model, const char *path, tl_gguf_type type,
     const tl_model_config *c = tl_model_config_of(model);
     if (!c) return false;
     if (!path) return error_set(TL_ERROR_USE, "tl_model_export_gguf: got NULL instead of a path");
-    if (c->family > TL_DEEP_LINEAR || c->has_out_bias || c->has_mlp_bias || c->window || c->rope_scaling.rule ||
-        c->rope_scaling.size || c->is_parallel || c->positions)
-        return error_set(TL_ERROR_USE,
-                         "tl_model_export_gguf: %s models of this form cannot be written as GGUF yet (need "
-                         "gpt2, llama or qwen2)",
-                         tl_family_name(c->family));
-    if ((unsigned)type > TL_GGUF_Q8_0) return error_set(TL_ERROR_USE, "tl_model_export_gguf: no type is %d", (int)type);
     if (c->family == TL_DEEP_LINEAR)
         return error_set(TL_ERROR_USE, "tl_model_export_gguf: llama.cpp has no deep linear model");
+    const struct form *form = form_of(c);
+    /* files of qwen3 and olmo2 have no place for factors of rotary positions */
+    if (!form || c->has_out_bias || c->has_mlp_bias || c->window || c->rope_scaling.rule || c->rope_scaling.size ||
+        c->is_parallel || c->positions || (has_factors(c) && (c->family == TL_QWEN3 || c->family == TL_OLMO2)))
+        return error_set(
+            TL_ERROR_USE,
+            "tl_model_export_gguf: %s models of this form cannot be written as GGUF yet (known are " FORMS_TEXT
+            ", and mistral, without windows)",
+            tl_family_name(c->family));
+    if ((unsigned)type > TL_GGUF_Q8_0) return error_set(TL_ERROR_USE, "tl_model_export_gguf: no type is %d", (int)type);
     tl_gguf_writer *w = tl_gguf_writer_new();
     if (!w) return false;
     bool mode = tl_set_grad_mode(false);
@@ -267,9 +312,10 @@ static int64_t vocabulary_of(const tl_gguf *file) {
 }
 
 static void get_config(struct reader *r, tl_model_config *c) {
-    bool is_gpt2 = !strcmp(r->arch, "gpt2");
-    c->family = is_gpt2 ? TL_GPT2 : TL_LLAMA;
-    c->has_qkv_bias = !strcmp(r->arch, "qwen2");
+    const struct form *form = form_named(r->arch);
+    const bool is_gpt2 = form->family == TL_GPT2;
+    c->family = form->family;
+    c->has_qkv_bias = form->has_qkv_bias;
     c->n_layers = get_size(r, "block_count", -1);
     c->n_heads = get_size(r, "attention.head_count", -1);
     c->n_kv_heads = get_size(r, "attention.head_count_kv", c->n_heads);
@@ -289,8 +335,8 @@ static void get_config(struct reader *r, tl_model_config *c) {
 bool model_gguf_config(const tl_gguf *file, const char *path, tl_model_config *config) {
     const char *arch = tl_gguf_text(file, "general.architecture", 0);
     tl_model_config c = {0};
-    if (!arch || (strcmp(arch, "gpt2") && strcmp(arch, "llama") && strcmp(arch, "qwen2")))
-        return error_set(TL_ERROR_USE, "%s: general.architecture is \"%.40s\" (known are gpt2, llama and qwen2)", path,
+    if (!form_named(arch))
+        return error_set(TL_ERROR_USE, "%s: general.architecture is \"%.40s\" (known are " FORMS_TEXT ")", path,
                          arch ? arch : "");
     struct reader r = {file, path, arch, true};
     get_config(&r, &c);

@@ -5,7 +5,7 @@
 #include "file/gguf.h"
 #include "tally.h"
 
-/* The config of the model in a file, for the architectures gpt2, llama and qwen2. Nothing is trusted: numbers are
+/* The config of the model in a file, for the architectures of model_gguf.c. Nothing is trusted: numbers are
  * checked as those of a config.json, and the file must have as many as the model takes. `path` is for messages. False:
  * recorded. */
 bool model_gguf_config(const tl_gguf *file, const char *path, tl_model_config *config);

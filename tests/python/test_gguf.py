@@ -123,12 +123,15 @@ def model_of(family, folder):
     transformers = pytest.importorskip("transformers", reason="the package transformers is not there")
     torch = pytest.importorskip("torch", reason="PyTorch is not there")
     torch.manual_seed(1)
-    t = transformers
+    t, tied = transformers, dict(LLAMA, tie_word_embeddings=True)
     model = {
         "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_positions=64, n_embd=64, n_layer=2, n_head=4, **SIZES)),
         "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(tie_word_embeddings=False, head_dim=32, **LLAMA)),
-        "llama3": lambda: t.LlamaForCausalLM(t.LlamaConfig(tie_word_embeddings=True, rope_scaling=SCALING, **LLAMA)),
-        "qwen2": lambda: t.Qwen2ForCausalLM(t.Qwen2Config(tie_word_embeddings=True, use_sliding_window=False, **LLAMA)),
+        "llama3": lambda: t.LlamaForCausalLM(t.LlamaConfig(rope_scaling=SCALING, **tied)),
+        "mistral": lambda: t.MistralForCausalLM(t.MistralConfig(sliding_window=None, **tied)),
+        "qwen3": lambda: t.Qwen3ForCausalLM(t.Qwen3Config(head_dim=16, **tied)),
+        "olmo2": lambda: t.Olmo2ForCausalLM(t.Olmo2Config(**tied)),
+        "qwen2": lambda: t.Qwen2ForCausalLM(t.Qwen2Config(use_sliding_window=False, **tied)),
     }[family]()
     for p in model.parameters():  # norms of 1 and biases of 0 would hide a mistake
         p.data += 0.1 * torch.randn(p.shape)
@@ -153,11 +156,11 @@ def exported(model, path, kind="F32", tokenizer=None):
     return gguf.GGUFReader(path)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "llama3", "qwen2"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3", "olmo2"])
 def test_exported_models_have_llama_cpps_names_and_layout(family, tmp_path):
     weights, model = model_of(family, tmp_path / "model")
     reader = exported(model, tmp_path / "model.gguf")
-    arch = {"llama3": "llama"}.get(family, family)
+    arch = {"llama3": "llama", "mistral": "llama"}.get(family, family)
     assert reader.fields["general.architecture"].contents() == arch
     kind = getattr(gguf.MODEL_ARCH, arch.upper())
     names = gguf.get_tensor_name_map(kind, 2)
