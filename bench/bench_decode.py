@@ -149,4 +149,5 @@ def peer(model, name, a):
     print(f"{'':9} transformers {transformers.__version__}, torch {torch.__version__}: {1 / min(seconds):.1f} tokens/s")
 
 
-main()
+if __name__ == "__main__":
+    main()

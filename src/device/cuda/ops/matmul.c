@@ -574,6 +574,39 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
     return true;
 }
 
+/* ---- Few rows ----------------------------------------------------------------------------------------- */
+
+static bool is_aligned(const void *data, int64_t ld) { return (uintptr_t)data % 16 == 0 && ld % 8 == 0; }
+
+/* Whether our own kernel multiplies; if so, it has been queued. The library's kernels for few rows reach half of the
+ * memory's bandwidth, and their bits depend on the number of rows. */
+static bool multiply_thin(const tl_kernel_args *args, const struct key *key, const tl_operand *out, const tl_operand *a,
+                          const tl_operand *b, const tl_operand *bias) {
+    const bool is_16_bit = key->in_type == CUDA_R_16BF || key->in_type == CUDA_R_16F;
+    const bool fits_out = key->out_type == CUDA_R_32F || key->out_type == key->in_type;
+    const bool is_dense = key->transpose_a == CUBLAS_OP_T && key->transpose_b == CUBLAS_OP_N;
+    if (key->n > MATMUL_THIN_ROWS || !is_16_bit || !fits_out || !is_dense || key->k % 8 ||
+        cuda_state_of(args->stream)->capability < 80)
+        return false;
+    const int64_t ld_a = key->n == 1 ? 0 : key->ld_b;
+    if (!is_aligned(a->data, ld_a) || !is_aligned(b->data, key->ld_a)) return false;
+    const struct thin_product product = {.a = a->data,
+                                         .b = b->data,
+                                         .bias = bias ? bias->data : NULL,
+                                         .out = out->data,
+                                         .m = key->n,
+                                         .n = key->m,
+                                         .k = key->k,
+                                         .ld_a = ld_a,
+                                         .ld_b = key->ld_a,
+                                         .ld_out = key->ld_c,
+                                         .dtype = a->dtype,
+                                         .out_dtype = out->dtype,
+                                         .adds = key->accumulate};
+    matmul_thin(args, &product);
+    return true;
+}
+
 /* ---- The ops ------------------------------------------------------------------------------------------ */
 
 /* An empty sum: zeros, or nothing to add. Rows of a plain matrix may have gaps. */
@@ -641,6 +674,7 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     key.accumulate = accumulate;
     key.has_bias = bias != NULL;
     key.is_timed = attr->is_timed;
+    if (axes.rank == 0 && multiply_thin(args, &key, out, a, b, bias)) return true;
     return run_batches(args, &key, &axes, out, a, b, bias);
 }
 
