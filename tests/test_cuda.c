@@ -7,6 +7,7 @@
  * stands for anything).
  */
 #include "ops/ops.h"
+#include "step/generate.h"
 #include "support/samples.h"
 
 #include "tensor/device.h"
@@ -1464,6 +1465,53 @@ static void calls_that_repeat_are_queued_together(void **state) {
     results_free(&together);
 }
 
+enum { TEXTS = 3, TEXT_STEPS = 300 };
+
+/* Tokens of texts that grow together; `repeats`: by steps that are queued again. What 100 of the steps cost, and
+ * one. */
+static void texts_grow(bool repeats, bool is_greedy, int64_t ids[TEXT_STEPS][TEXTS], tl_totals *many, tl_totals *one) {
+    static const int64_t prompt[5] = {3, 1, 4, 1, 5};
+    tl_model_config c;
+    assert_true(tl_model_preset("tiny", &c));
+    c.context = 400, c.vocabulary = 300, c.init_std = 0.2;
+    tl_seed(5);
+    tl_module *model = tl_model_new(&c, TL_F32, cuda);
+    tl_session *s = tl_session_new(model, TEXTS, 400);
+    assert_true(model && s);
+    session_repeat(s, repeats);
+    for (int i = 0; i < TEXTS; i++) {
+        const tl_generate_options o = {.temperature = is_greedy || i == 1 ? 0 : 0.8, .top_k = 20, .top_p = 1};
+        assert_true(tl_session_open(s, prompt, 5 - i, &o, (uint64_t)i) == i);
+    }
+    tl_ledger *ledger = NULL;
+    for (int step = 0; step < TEXT_STEPS; step++) {
+        if (step == 10 || step == 20) ledger = tl_ledger_begin("steps");
+        assert_true(tl_session_step(s, ids[step]));
+        if (step != 10 && step != 119) continue;
+        assert_true(tl_ledger_end(ledger));
+        *(step == 10 ? one : many) = tl_ledger_total(ledger, TL_ALL, NULL);
+        tl_ledger_free(ledger);
+    }
+    tl_session_free(s);
+    tl_module_free(model);
+}
+
+static void texts_are_the_same_when_steps_repeat(void **state) {
+    static int64_t asked[TEXT_STEPS][TEXTS], repeated[TEXT_STEPS][TEXTS];
+    tl_totals many, one;
+    (void)state;
+    if (!cuda) skip();
+    for (int is_greedy = 0; is_greedy < 2; is_greedy++) {
+        texts_grow(false, is_greedy, asked, &many, &one);
+        texts_grow(true, is_greedy, repeated, &many, &one);
+        assert_memory_equal(asked, repeated, sizeof asked);
+        assert_true(many.calls == 100 * one.calls);
+        assert_true(tl_count_value(many.flops) == 100 * tl_count_value(one.flops));
+        assert_true(tl_count_value(many.bytes_read) == 100 * tl_count_value(one.bytes_read));
+        assert_true(tl_count_value(many.bytes_written) == 100 * tl_count_value(one.bytes_written));
+    }
+}
+
 int main(void) {
     tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
@@ -1495,6 +1543,7 @@ int main(void) {
         cmocka_unit_test(a_forked_child_is_refused_the_gpu_by_name),
         cmocka_unit_test(external_memory_of_the_gpu_is_shared),
         cmocka_unit_test(calls_that_repeat_are_queued_together),
+        cmocka_unit_test(texts_are_the_same_when_steps_repeat),
     };
     if (getenv("TALLY_TEST")) cmocka_set_test_filter(getenv("TALLY_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

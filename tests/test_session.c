@@ -51,9 +51,12 @@ static int64_t prompt_of(int64_t i, int64_t *ids) {
     return n;
 }
 
+static bool has_places; /* in device memory, as on a GPU */
+
 /* Texts first .. first + n - 1 with `more` tokens each, `rows` at a time, into texts[i]. */
 static void generate(tl_module *model, int64_t first, int64_t n, int64_t rows, int64_t more, int64_t texts[][MOST]) {
     tl_session *s = tl_session_new(model, rows, CONTEXT);
+    session_repeat(s, has_places);
     int64_t text_of[8], length[8] = {0}, begun = 0, done = 0, tokens[8];
     for (int64_t r = 0; r < 8; r++) text_of[r] = -1;
     while (done < n) {
@@ -102,8 +105,12 @@ static void texts_are_the_same_without_a_cache(void **state) {
     enum { MORE = 10 };
     for (int kind = 0; kind < N_KINDS; kind++) {
         tl_module *model = model_make(kind, TL_F64);
-        static int64_t texts[14][MOST];
+        static int64_t texts[14][MOST], placed[14][MOST];
         generate(model, 0, 14, 8, MORE, texts);
+        has_places = true;
+        generate(model, 0, 14, 8, MORE, placed);
+        has_places = false;
+        expect_true(memcmp(texts, placed, sizeof texts) == 0);
         for (int64_t i = 0; i < 14; i++) {
             int64_t ids[MOST], n = prompt_of(i, ids), first = n > CONTEXT ? n - CONTEXT * 3 / 4 : 0;
             int64_t end = n + MORE - i % 3;

@@ -21,6 +21,7 @@
 
 static lock ledger_lock = LOCK_INIT;
 static tl_ledger *innermost;
+static _Atomic uint64_t n_turns; /* ledgers that were opened, and those that were ended */
 bool ledger_is_profiling;
 
 /* ---- Rows ---- */
@@ -112,6 +113,8 @@ bool ledger_has_load(const tl_ledger *ledger) {
         if (path_has_load(path_text(ledger->rows[i].key.path))) return true;
     return false;
 }
+
+uint64_t ledger_turns(void) { return n_turns; }
 
 bool ledger_repeat(const tl_ledger *ended, uint64_t times) {
     bool ok = true;
@@ -289,6 +292,7 @@ tl_ledger *tl_ledger_begin(const char *name) {
     l->is_open = true;
     l->outer = innermost;
     innermost = l;
+    n_turns++;
     devices_release();
     return l;
 }
@@ -303,6 +307,7 @@ bool tl_ledger_end(tl_ledger *l) {
     for (int i = 0; i < l->n_devices; i++) pool_account(l->memory[i].device->pool, window_close, NULL);
     l->is_open = false;
     innermost = l->outer;
+    n_turns++;
     devices_release();
     timings_read(l);
     memory_free(l->timings);

@@ -69,6 +69,9 @@ void ledger_unbill(const struct ledger_entry *entry);
  * be waited for, when the ledger ends. */
 void ledger_time(const struct ledger_key *key, const struct ledger_span *span);
 
+/* How often a ledger was opened or ended so far. */
+uint64_t ledger_turns(void);
+
 /* Bills what an ended ledger has so many times more to the innermost open ledger. False: no memory, recorded. */
 bool ledger_repeat(const tl_ledger *ended, uint64_t times);
 

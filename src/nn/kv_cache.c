@@ -7,7 +7,11 @@
  *
  * Rows of different lengths (a view) are kept as they are, each from position 0 on. Whatever mixes tokens of a row,
  * positions and attention, runs for each span of rows of equal length; everything else runs for all rows at once. So
- * a row's sums have the order that they have without the others, and nothing is padded or masked. */
+ * a row's sums have the order that they have without the others, and nothing is padded or masked.
+ *
+ * On a device that runs behind the host, a token of each row would have other shapes than the one before, so that its
+ * calls could not be queued again as they are (engine/replay.h). There the lengths are in device memory, and the keys
+ * behind a row's end are masked (places in kv_cache.h). */
 #include "nn/kv_cache.h"
 
 #include <string.h>
@@ -87,6 +91,49 @@ tl_tensor *cache_rows_of(const tl_cache *cache, struct cache_span span, tl_tenso
     return cache_n_spans(cache) == 1 ? x : tl_slice(x, 0, span.at, span.at + span.n, 1);
 }
 
+bool cache_takes_places(const tl_module *model) {
+    const tl_model_config *c = &((const struct model *)model->state)->config;
+    return c->kv_rank == 0 && c->positions != TL_POSITIONS_ALIBI;
+}
+
+/* Row i sees keys place[i] - window + 1 .. place[i]. */
+bool cache_places_begin(tl_cache *cache, int64_t window) {
+    tl_tensor *place = cache->view->place;
+    tl_tensor *key = tl_arange(0, 1, cache->view->n_keys, TL_I64, tl_device_of(place));
+    tl_tensor *is_seen = key ? tl_cmp(key, TL_LE, place) : NULL; /* (n,n_keys) */
+    tl_tensor *is_near = is_seen && window ? tl_cmp(key, TL_GT, tl_add_scalar(place, tl_scalar_int(-window))) : is_seen;
+    if (is_near && window) is_near = tl_logical_and(is_seen, is_near);
+    cache->mask = is_seen ? tl_unsqueeze(tl_unsqueeze(is_seen, 1), 1) : NULL;
+    cache->window_mask = is_near ? tl_unsqueeze(tl_unsqueeze(is_near, 1), 1) : NULL;
+    return cache->mask && cache->window_mask;
+}
+
+void cache_places_end(tl_cache *cache) { cache->mask = cache->window_mask = NULL; }
+
+/* x (n,1,Hkv,D) becomes the token at its row's place of all (n,Hkv,capacity,D). */
+static bool put_at(tl_tensor *all, tl_tensor *place, tl_tensor *x) {
+    if (!all || !x) return false;
+    tl_tensor *index = tl_view(place, TL_SHAPE(tl_size(x, 0), 1, 1, 1));
+    index = index ? tl_expand(index, TL_SHAPE(tl_size(x, 0), tl_size(x, 2), 1, tl_size(x, 3))) : NULL;
+    return index && tl_scatter_(all, 2, index, tl_transpose(x, 1, 2));
+}
+
+/* cache_attend with places. */
+static tl_tensor *attend_at_places(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q,
+                                   tl_tensor *k, tl_tensor *v, tl_attention_options options, tl_tensor **lse) {
+    tl_tensor *both[2] = {k, v}, *seen[2];
+    for (int i = 0; i < 2; i++) {
+        tl_tensor *all = tl_select(tl_select(cache->store, 0, layer), 0, i);
+        if (all && span.n != cache->batch) all = tl_slice(all, 0, span.row, span.row + span.n, 1);
+        if (!put_at(all, cache->view->place, both[i])) return NULL;
+        seen[i] = tl_transpose(tl_slice(all, 2, 0, cache->view->n_keys, 1), 1, 2);
+    }
+    options.mask = options.window ? cache->window_mask : cache->mask;
+    options.window = 0;
+    options.causal = false;
+    return seen[0] && seen[1] ? tl_attention(q, seen[0], seen[1], &options, lse) : NULL;
+}
+
 /* Tokens from .. end-1 of the keys (0) or values (1) of a layer, for the rows of a span: (n, end - from, Hkv, D) */
 static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, struct cache_span span, int64_t from,
                        int64_t end) {
@@ -98,6 +145,7 @@ static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, stru
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
                         tl_tensor *v, tl_attention_options options, tl_tensor **lse) {
     if (!q || !k) return NULL;
+    if (cache->mask) return attend_at_places(cache, layer, span, q, k, v, options, lse);
     int64_t T = tl_size(q, 1), from = span.length, n = from + T;
     if (!tl_copy_(part(cache, layer, 0, span, from, n), k) || (v && !tl_copy_(part(cache, layer, 1, span, from, n), v)))
         return NULL;

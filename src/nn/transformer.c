@@ -400,10 +400,16 @@ static bool cache_fits(const tl_module *model, tl_tensor *tokens, const tl_cache
 tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last) {
     struct model *s = model->state;
     if (!cache_fits(model, tokens, cache)) return NULL;
-    bool grad = tl_set_grad_mode(false);
+    bool grad = tl_set_grad_mode(false), ok = true;
     s->cache = cache;
-    tl_tensor *logits = only_last ? lm_next(model, tokens) : lm_logits(model, tokens);
+    if (cache->view && cache->view->place) {
+        s->token_position = cache->view->place;
+        ok = cache_places_begin(cache, s->config.window);
+    }
+    tl_tensor *logits = !ok ? NULL : only_last ? lm_next(model, tokens) : lm_logits(model, tokens);
+    cache_places_end(cache);
     s->cache = NULL;
+    s->token_position = NULL;
     tl_set_grad_mode(grad);
     if (logits && !cache->view) cache->length += tl_size(tokens, 1);
     return logits;

@@ -11,4 +11,8 @@ bool generate_has_penalty(const tl_generate_options *o);
 /* Whether the options are in their ranges. False: recorded, and `what` names the caller. */
 bool generate_options_check(const tl_generate_options *o, const char *what);
 
+/* Whether steps have tokens and places in device memory, so that their calls repeat. A new session does so on devices
+ * that run behind the host; tests do it elsewhere. */
+void session_repeat(tl_session *s, bool is_steady);
+
 #endif

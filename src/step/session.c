@@ -5,17 +5,23 @@
  * (nn/kv_cache.c), their own options and their own random numbers. A text is therefore the same whatever the others
  * are, as long as the matrix product gives a row the same bits in any company (on the cpu up to GEMM_THIN_ROWS).
  *
+ * On a device that runs behind the host, a step whose rows follow each other has its tokens and their places in device
+ * memory, so that its calls are those of the step before: the device can queue them as one (engine/replay.h).
+ *
  * When a row is full, it is refilled with the last three quarters of its capacity, as tl_generate does. */
 #include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "engine/replay.h"
 #include "nn/kv_cache.h"
 #include "nn/model.h"
 #include "nn/module.h"
 #include "step/generate.h"
+#include "tensor/device.h"
 
-enum { MOST_ROWS = 256 };
+/* KEYS_STEP: a step attends to a multiple of so many keys, and its calls repeat until one more is needed. */
+enum { MOST_ROWS = 256, KEYS_STEP = 256 };
 
 struct text {
     bool is_open;
@@ -36,12 +42,22 @@ struct pass {
     struct cache_span spans[MOST_ROWS];
 };
 
+/* A step's operands, in device memory from step to step. */
+struct steady {
+    tl_tensor *tokens, *places; /* (n_rows,1) i64 */
+    /* of the step: (n_rows,1) i64, if every row takes the likeliest; otherwise (n_rows,V) */
+    tl_tensor *ids, *logits;
+    struct replay replay;
+};
+
 struct tl_session {
     tl_module *model;
     tl_cache *cache;
     int64_t n_rows;
     struct text *texts;
     struct pass pass;
+    struct steady steady;
+    bool is_steady; /* steps may have their operands in device memory */
 };
 
 tl_session *tl_session_new(tl_module *model, int64_t rows, int64_t capacity) {
@@ -60,13 +76,19 @@ tl_session *tl_session_new(tl_module *model, int64_t rows, int64_t capacity) {
     }
     memset(texts, 0, bytes);
     *s = (tl_session){.model = model, .n_rows = rows, .texts = texts, .cache = tl_cache_new(model, rows, capacity)};
-    if (s->cache) return s;
-    tl_session_free(s);
-    return NULL;
+    if (!s->cache) return tl_session_free(s), NULL;
+    session_repeat(s, device_runs_ahead(tl_device_of(s->cache->store)));
+    return s;
 }
+
+void session_repeat(tl_session *s, bool is_steady) { s->is_steady = is_steady && cache_takes_places(s->model); }
 
 void tl_session_free(tl_session *s) {
     if (!s) return;
+    tl_tensor *const kept[] = {s->steady.tokens, s->steady.places, s->steady.ids, s->steady.logits};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (kept[i]) tl_drop(kept[i]);
+    replay_free(&s->steady.replay);
     for (int64_t i = 0; i < s->n_rows; i++) memory_free(s->texts[i].ids);
     memory_free(s->texts);
     tl_cache_free(s->cache);
@@ -228,6 +250,108 @@ static bool draw_all(tl_session *s, tl_tensor *logits, int64_t *ids) {
     return all && tl_to_data(all, ids, (size_t)p->n * sizeof *ids);
 }
 
+/* ---- Steps that repeat ---- */
+
+static tl_tensor *keep_empty(tl_tensor **to, const tl_session *s, int64_t columns, tl_dtype dtype) {
+    if (*to) return *to;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_empty(TL_SHAPE(s->n_rows, columns), dtype, tl_device_of(s->cache->store));
+    if (x) *to = tl_keep(tl_set_purpose(x, TL_ACTIVATION));
+    return scope.depth && tl_scope_end(scope) ? *to : NULL;
+}
+
+static tl_tensor *first_rows(tl_tensor *x, int64_t n) { return x ? tl_slice(x, 0, 0, n, 1) : NULL; }
+
+/* What the rows of a pass have: n numbers of the host, into (n,1) on the device. */
+static bool column_write(tl_tensor *to, const int64_t *numbers, int64_t n) {
+    tl_tensor *from = tl_from_data(numbers, TL_SHAPE(n, 1), TL_I64, tl_device_of(to));
+    return from && tl_copy_(first_rows(to, n), from);
+}
+
+/* Whether the pass is one of those that repeat: a token of each row, and rows that follow each other. */
+static bool is_steady(const tl_session *s, int64_t T) {
+    const struct pass *p = &s->pass;
+    return T == 1 && s->is_steady && p->rows[p->n - 1] - p->rows[0] == p->n - 1;
+}
+
+/* Tokens and places to the device; *n_keys: that the pass attends to. */
+static bool steady_write(tl_session *s, int64_t *n_keys) {
+    const struct pass *p = &s->pass;
+    int64_t tokens[MOST_ROWS], places[MOST_ROWS], longest = 0;
+    for (int64_t i = 0; i < p->n; i++) {
+        const struct text *t = &s->texts[p->rows[i]];
+        tokens[i] = t->ids[t->n - 1];
+        places[i] = t->next.n_cached;
+        if (places[i] > longest) longest = places[i];
+    }
+    *n_keys = (longest + KEYS_STEP) / KEYS_STEP * KEYS_STEP; /* more than longest */
+    if (*n_keys > s->cache->capacity) *n_keys = s->cache->capacity;
+    tl_scope scope = tl_scope_begin();
+    bool ok = scope.depth && keep_empty(&s->steady.tokens, s, 1, TL_I64) &&
+              keep_empty(&s->steady.places, s, 1, TL_I64) && column_write(s->steady.tokens, tokens, p->n) &&
+              column_write(s->steady.places, places, p->n);
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+/* Asks for the pass: into ids, or into logits. */
+static bool steady_ask(tl_session *s, int64_t n_keys, bool is_greedy) {
+    const struct pass *p = &s->pass;
+    struct steady *steady = &s->steady;
+    const struct cache_span span = {.at = 0, .n = p->n, .row = p->rows[0], .length = n_keys - 1};
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    const struct cache_view view = {
+        .spans = &span, .n_spans = 1, .n_rows = p->n, .place = first_rows(steady->places, p->n), .n_keys = n_keys};
+    tl_tensor *tokens = first_rows(steady->tokens, p->n);
+    tl_tensor *logits = view.place && tokens ? model_next_of(s->model, tokens, s->cache, &view) : NULL;
+    tl_tensor *result =
+        logits && is_greedy ? generate_draw(logits, NULL, &s->texts[p->rows[0]].options, false) : logits;
+    tl_tensor *to = !result     ? NULL
+                    : is_greedy ? keep_empty(&steady->ids, s, 1, TL_I64)
+                                : keep_empty(&steady->logits, s, tl_size(logits, 1), tl_dtype_of(logits));
+    bool ok = to && tl_copy_(first_rows(to, p->n), result);
+    return tl_scope_end(scope) && ok;
+}
+
+/* A step that may repeat: queued again, or asked for. Its rows, how many keys it attends to, the dtype of products and
+ * whether all rows take the likeliest token decide which step it is. */
+static bool steady_run(tl_session *s, bool is_greedy) {
+    const struct pass *p = &s->pass;
+    int64_t n_keys;
+    if (!steady_write(s, &n_keys)) return false;
+    tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT);
+    tl_set_autocast(autocast);
+    const uint64_t key =
+        (uint64_t)n_keys << 32 | (uint64_t)p->rows[0] << 20 | (uint64_t)p->n << 8 | (uint64_t)autocast << 1 | is_greedy;
+    switch (replay_begin(&s->steady.replay, tl_device_of(s->cache->store), key)) {
+    case REPLAY_DONE:
+        return true;
+    case REPLAY_ASK:
+        return replay_end(&s->steady.replay, steady_ask(s, n_keys, is_greedy));
+    default:
+        return false;
+    }
+}
+
+/* ---- Passes ---- */
+
+/* A pass of T tokens of each row: the ids that follow. */
+static bool pass_draw(tl_session *s, int64_t T, int64_t *ids) {
+    const struct cache_view view = {.spans = s->pass.spans, .n_spans = s->pass.n_spans, .n_rows = s->pass.n};
+    tl_tensor *tokens = tokens_of(s, T);
+    return tokens && draw_all(s, model_next_of(s->model, tokens, s->cache, &view), ids);
+}
+
+/* The same of one token, where steps repeat. */
+static bool steady_draw(tl_session *s, int64_t *ids) {
+    const int64_t n = s->pass.n;
+    const bool is_greedy = is_plain(s);
+    if (!steady_run(s, is_greedy)) return false;
+    if (!is_greedy) return draw_all(s, first_rows(s->steady.logits, n), ids);
+    tl_tensor *drawn = first_rows(s->steady.ids, n);
+    return drawn && tl_to_data(drawn, ids, (size_t)n * sizeof *ids);
+}
+
 /* The rows of the pass, T tokens each, through the model. */
 static bool pass_run(tl_session *s, int64_t T) {
     struct pass *p = &s->pass;
@@ -235,9 +359,7 @@ static bool pass_run(tl_session *s, int64_t T) {
     if (!p->n) return true;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
-    const struct cache_view view = {p->spans, p->n_spans, p->n};
-    tl_tensor *tokens = tokens_of(s, T);
-    bool ok = tokens && draw_all(s, model_next_of(s->model, tokens, s->cache, &view), ids);
+    bool ok = is_steady(s, T) ? steady_draw(s, ids) : pass_draw(s, T, ids);
     ok = tl_scope_end(scope) && ok;
     for (int64_t i = 0; ok && i < p->n; i++) {
         s->texts[p->rows[i]].next.id = ids[i];

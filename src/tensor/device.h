@@ -114,6 +114,7 @@ struct link_functions {
 struct device_repeat {
     int64_t n_calls, n_in_graphs; /* n_in_graphs: that were queued together with others */
     char why[120];                /* of those that were not: why; "": they were the first of their kind */
+    uint64_t again;               /* a number for repeat_again; 0: they were not queued as one */
 };
 
 /* `error` has room for 200 bytes. */
@@ -144,6 +145,10 @@ struct device_functions {
      * call that was held back may show at a later one. */
     void (*repeat_begin)(tl_device *device);
     bool (*repeat_end)(tl_device *device, struct device_repeat *report, char *error);
+    /* (with repeat_begin) Queues the calls of the last pair once more, with the addresses and attributes that they
+     * had, if that is what `again` stands for. False without an error: it is not. engine/replay.h says when this is
+     * right. */
+    bool (*repeat_again)(tl_device *device, uint64_t again, char *error);
     /* (optional) FLOP/s that multiply-adds reach in registers, measured now; 0: there is no probe for this dtype.
      * Cycles per second. */
     double (*peak)(tl_device *device, tl_dtype dtype);

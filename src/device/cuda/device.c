@@ -204,6 +204,7 @@ static const struct device_functions cuda_functions = {
     .delay = delay,
     .repeat_begin = cuda_repeat_begin,
     .repeat_end = cuda_repeat_end,
+    .repeat_again = cuda_repeat_again,
     .describe = describe,
     .health = cuda_health,
     .link = &cuda_link,

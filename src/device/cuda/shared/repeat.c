@@ -55,6 +55,8 @@ struct cuda_repeat {
     uint64_t *words;        /* room for the call that is compared */
     size_t word_capacity;
     struct device_repeat report;
+    uint64_t n_agains;  /* numbers that were given */
+    struct graph *last; /* that was launched, of the pair with the last number; NULL: more than one, or other calls */
 };
 
 /* ---- Calls as words ------------------------------------------------------------------------------------- */
@@ -436,6 +438,7 @@ static bool part_queue(struct cuda_state *state, struct part *part, char *error)
     if (!g) return queue_singly(state, error);
     g->used = ++r->n_launches;
     r->n_queued = r->next;
+    r->last = g;
     r->report.n_in_graphs += (int64_t)(part->end - part->first);
     return cuda_check(cudaGraphLaunch(g->exec, state->stream), "cudaGraphLaunch", error);
 }
@@ -493,6 +496,7 @@ void cuda_repeat_begin(tl_device *device) {
         r->thread = pthread_self();
         r->next = r->first = r->n_queued = r->part = 0;
         memset(&r->report, 0, sizeof r->report);
+        r->last = NULL;
     }
     pthread_mutex_unlock(&cuda_run_lock);
 }
@@ -504,8 +508,21 @@ bool cuda_repeat_end(tl_device *device, struct device_repeat *report, char *erro
     const bool ok = cuda_select(state, error) && repeat_settle(state, error);
     if (r && r->mode == REPEAT_COMPARES) tape_cut(&r->tape, r->next, r->part);
     if (r) r->mode = REPEAT_OFF;
+    if (r && !(ok && r->tape.n_parts == 1 && r->report.n_in_graphs == r->report.n_calls)) r->last = NULL;
+    if (r && r->last) r->report.again = ++r->n_agains;
     if (r) *report = r->report;
     else memset(report, 0, sizeof *report);
+    pthread_mutex_unlock(&cuda_run_lock);
+    return ok;
+}
+
+bool cuda_repeat_again(tl_device *device, uint64_t again, char *error) {
+    struct cuda_state *state = device->own;
+    pthread_mutex_lock(&cuda_run_lock);
+    const struct cuda_repeat *r = state->repeat;
+    const bool is_there = r && r->mode == REPEAT_OFF && r->last && r->n_agains == again;
+    const bool ok = is_there && cuda_select(state, error) &&
+                    cuda_check(cudaGraphLaunch(r->last->exec, state->stream), "cudaGraphLaunch", error);
     pthread_mutex_unlock(&cuda_run_lock);
     return ok;
 }

@@ -29,6 +29,7 @@
 struct device_repeat;
 void cuda_repeat_begin(tl_device *device);
 bool cuda_repeat_end(tl_device *device, struct device_repeat *report, char *error);
+bool cuda_repeat_again(tl_device *device, uint64_t again, char *error);
 
 /* Whether a call is held back; otherwise the caller runs it now. False with *ok false: what was held back failed, and
  * `args->error` says why. */
