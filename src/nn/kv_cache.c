@@ -36,7 +36,8 @@ static bool store_make(tl_cache *cache, tl_module *model, const tl_model_config 
     const bool has_latents = c->kv_rank > 0;
     const int64_t heads = has_latents ? 1 : c->n_kv_heads,
                   width = has_latents ? c->kv_rank + c->rope_head : c->head_size;
-    tl_tensor *store = tl_empty(TL_SHAPE(c->n_layers, has_latents ? 1 : 2, cache->batch, heads, cache->capacity, width),
+    /* zeros: a key that a mask hides has the weight 0, and 0 times whatever memory holds may be NaN */
+    tl_tensor *store = tl_zeros(TL_SHAPE(c->n_layers, has_latents ? 1 : 2, cache->batch, heads, cache->capacity, width),
                                 product_dtype(model), tl_device_of(tl_module_tensor(s->embedding, 0)));
     cache->store = tl_keep(tl_set_purpose(store, TL_ACTIVATION));
     return tl_scope_end(scope) && cache->store;

@@ -51,12 +51,13 @@ static bool multiplies_f8(const struct target *target, tl_dtype dtype, int64_t m
 
 /* ---- gelu_mlp and swiglu_mlp ---- */
 
-/* On Hopper's tensor cores; elsewhere, or with few tiles for each multiprocessor, the parts are faster. */
+/* On Hopper's tensor cores; elsewhere, or with few tiles for each multiprocessor, the parts are faster. With so few
+ * rows that weights are read for nothing else, a kernel less is. */
 #define MLP_LEAST ((int64_t)1 << 24) /* inner features of all rows */
 
 static bool activates(const struct target *target, tl_dtype dtype, int64_t m, int64_t k, int64_t F) {
     return target->capability / 10 == 9 && dtype_info(dtype)->bits == 16 && k % 8 == 0 && F % 8 == 0 && k > 0 &&
-           F > 0 && m >= MLP_LEAST / F;
+           F > 0 && (m >= MLP_LEAST / F || m <= MATMUL_THIN_ROWS);
 }
 
 static uint64_t mlp_workspace(const tl_call *c, const struct target *target) {

@@ -215,12 +215,158 @@ template <class T, int DP> __global__ void __launch_bounds__(32 * warps_of<DP>()
     warps_join<T, DP>(c, at, shares, (const char *)rings, 2 * ring_elements<DP>());
 }
 
+/* ---- One query ------------------------------------------------------------------------------------------
+ *
+ * A part of FEW_ONE_KEYS keys, by as many threads, without tensor cores: a kernel that runs for a few microseconds
+ * spends them on fetching its own instructions, so it should have few. A thread has a key: its products with the
+ * queries of GROUP heads, which lie in shared memory, and its weights. Then it has 8 channels of the values of every
+ * 32nd or 16th key, and the block adds those up in order. */
+enum { ONE_WARPS = FEW_ONE_KEYS / 32 };
+
+template <int DP, int GROUP> struct one_shared {
+    float query[GROUP][DP], weight[GROUP][FEW_ONE_KEYS], top[GROUP][ONE_WARPS], sum[GROUP][ONE_WARPS];
+    float part[ONE_WARPS][GROUP][DP];
+};
+
+template <class T> __device__ inline T bits_as(uint16_t bits) {
+    T x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+template <class T> __device__ inline void words_widen(float (&to)[8], const uint4 &x) {
+    const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int i = 0; i < 8; i++) to[i] = value_of<float>(bits_as<T>((uint16_t)(words[i / 2] >> 16 * (i % 2))));
+}
+
+/* The products of a key with the queries, in powers of two; lowest for one that is not seen. */
+template <class T, int DP, int GROUP>
+__device__ inline void key_scores(float (&score)[GROUP], const one_shared<DP, GROUP> &shared,
+                                  const uint4 (&key)[DP / 8], const attention_call &a, const few_block &at, int64_t s,
+                                  bool is_there) {
+    float sum[GROUP] = {};
+#pragma unroll
+    for (int i = 0; i < DP / 8; i++) {
+        float x[8];
+        words_widen<T>(x, key[i]);
+#pragma unroll
+        for (int h = 0; h < GROUP; h++)
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum[h] += x[j] * shared.query[h][8 * i + j];
+    }
+    const bool *const mask = (const bool *)a.mask + at.b * a.mask_stride[0] + s * a.mask_stride[3];
+#pragma unroll
+    for (int h = 0; h < GROUP; h++) {
+        const bool is_seen = is_there && h < at.n_rows && (!a.mask || mask[(at.first_head + h) * a.mask_stride[1]]);
+        score[h] = is_seen ? score_scale(a) * sum[h] : lowest<float>();
+    }
+}
+
+/* From scores to weights, in shared memory; the maxima and sums of warps. */
+template <int DP, int GROUP>
+__device__ inline void key_weights(one_shared<DP, GROUP> &shared, const float (&score)[GROUP], float (&top)[GROUP]) {
+    const int warp = (int)threadIdx.x / 32;
+#pragma unroll
+    for (int h = 0; h < GROUP; h++) {
+        const float most = warp_reduce(score[h], max_of());
+        if (lane_of() == 0) shared.top[h][warp] = most;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < GROUP; h++) {
+        top[h] = lowest<float>();
+#pragma unroll
+        for (int w = 0; w < ONE_WARPS; w++) top[h] = fmaxf(top[h], shared.top[h][w]);
+        const float weight = exp2_of(score[h] - (top[h] == lowest<float>() ? 0 : top[h]));
+        shared.weight[h][threadIdx.x] = weight;
+        const float sum = warp_reduce(weight, sum_of());
+        if (lane_of() == 0) shared.sum[h][warp] = sum;
+    }
+    __syncthreads();
+}
+
+/* The block's sums: the result of the only part, or the part's share. */
+template <class T, int DP, int GROUP>
+__device__ inline void one_end(const few_call &c, const few_block &at, const one_shared<DP, GROUP> &shared,
+                               const float (&top)[GROUP]) {
+    const attention_call &a = c.a;
+    const bool is_whole = c.cut.n_parts == 1;
+    const int64_t place = at.part * (a.B * a.H) + at.place;
+#pragma unroll
+    for (int h = 0; h < GROUP; h++) {
+        if (h >= at.n_rows) break;
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < ONE_WARPS; w++) sum += shared.sum[h][w];
+        for (int d = (int)threadIdx.x; d < a.D; d += FEW_ONE_KEYS) {
+            float total = 0;
+#pragma unroll
+            for (int w = 0; w < ONE_WARPS; w++) total += shared.part[w][h][d];
+            if (is_whole) row_at(a.out, at.b, 0, at.first_head + h)[d] = rounded_bits<T>(sum == 0 ? 0 : total / sum);
+            else c.sums[(place + h) * a.D + d] = total;
+        }
+        if (threadIdx.x == 0 && is_whole) ((float *)a.lse)[at.place + h] = lse_of(top[h], sum);
+        if (threadIdx.x == 0 && !is_whole) c.scales[2 * (place + h)] = top[h], c.scales[2 * (place + h) + 1] = sum;
+    }
+}
+
+template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_KEYS) few_one(few_call c) {
+    enum { PACKS = DP / 8, BESIDE = FEW_ONE_KEYS / PACKS, EACH = FEW_ONE_KEYS / BESIDE }; /* BESIDE: keys at a time */
+    __shared__ one_shared<DP, GROUP> shared;
+    const attention_call &a = c.a;
+    const int thread = (int)threadIdx.x, pack = thread % PACKS, beside = thread / PACKS;
+    next_begin();
+    front_wait();
+    const few_block at = block_of(c);
+    const int64_t first = c.cut.first + at.part * c.cut.keys, s = first + thread;
+    const bool is_there = s >= at.from && s < at.to && s >= first_key(a, at.b, 0);
+    uint4 key[PACKS], value[EACH];
+    const uint4 *const from = (const uint4 *)row_at(a.k, at.b, is_there ? s : 0, at.h_kv);
+#pragma unroll
+    for (int i = 0; i < PACKS; i++) key[i] = is_there && 8 * i < a.D ? from[i] : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int64_t k = first + beside + i * BESIDE;
+        const bool is_read = k < at.to && 8 * pack < a.D;
+        value[i] = is_read ? ((const uint4 *)row_at(a.v, at.b, k, at.h_kv))[pack] : make_uint4(0, 0, 0, 0);
+    }
+    for (int i = thread; i < GROUP * DP; i += FEW_ONE_KEYS) {
+        const int h = i / DP, d = i % DP;
+        const bool has = h < at.n_rows && d < a.D;
+        shared.query[h][d] = has ? value_of<float>(bits_as<T>(row_at(a.q, at.b, 0, at.first_head + h)[d])) : 0.0f;
+    }
+    __syncthreads();
+    float score[GROUP], top[GROUP], out[GROUP][8] = {};
+    key_scores<T, DP, GROUP>(score, shared, key, a, at, s, is_there);
+    key_weights(shared, score, top);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        float x[8];
+        words_widen<T>(x, value[i]);
+#pragma unroll
+        for (int h = 0; h < GROUP; h++)
+#pragma unroll
+            for (int j = 0; j < 8; j++) out[h][j] += shared.weight[h][beside + i * BESIDE] * x[j];
+    }
+#pragma unroll
+    for (int h = 0; h < GROUP; h++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            for (int away = PACKS; away < 32; away *= 2) out[h][j] += __shfl_xor_sync(0xFFFFFFFFu, out[h][j], away);
+            if (lane_of() < PACKS) shared.part[thread / 32][h][8 * pack + j] = out[h][j];
+        }
+    __syncthreads();
+    one_end<T>(c, at, shared, top);
+}
+
 /* One block for each row of B H T. */
 template <class T> __global__ void __launch_bounds__(JOIN_THREADS) few_join(few_call c) {
     __shared__ float factor[FEW_PARTS];
     const attention_call &a = c.a;
     const int64_t row = blockIdx.x, n_rows = a.B * a.H * a.T;
     const int n = c.cut.n_parts, lane = lane_of();
+    next_begin();
+    front_wait();
     const int64_t t = row % a.T, h = row / a.T % a.H, b = row / a.T / a.H;
     float tops[FEW_PARTS / 32], top = lowest<float>(), sum = 0;
 #pragma unroll
@@ -250,17 +396,50 @@ template <class T> __global__ void __launch_bounds__(JOIN_THREADS) few_join(few_
     if (threadIdx.x == 0) ((float *)a.lse)[row] = lse_of(top, sum);
 }
 
+template <class T> static void join_launch(const tl_kernel_args *args, const few_call &c) {
+    static const bool is_early = waits_for_front(few_join<T>);
+    const int64_t n_rows = c.a.B * c.a.H * c.a.T;
+    if (c.cut.n_parts > 1) launch_early(args, few_join<T>, is_early, (unsigned)n_rows, JOIN_THREADS, 0, c);
+}
+
+template <class T, int DP, int GROUP> static bool one_launch(const tl_kernel_args *args, const few_call &c) {
+    static const bool is_early = waits_for_front(few_one<T, DP, GROUP>);
+    const int64_t n_blocks = c.a.B * c.a.H_kv * c.cut.n_parts;
+    launch_early(args, few_one<T, DP, GROUP>, is_early, (unsigned)n_blocks, FEW_ONE_KEYS, 0, c);
+    join_launch<T>(args, c);
+    return true;
+}
+template <class T, int DP> static bool one_launch_grouped(const tl_kernel_args *args, const few_call &c) {
+    const int64_t group = c.a.H / c.a.H_kv;
+    if (group == 1) return one_launch<T, DP, 1>(args, c);
+    if (group <= 4) return one_launch<T, DP, 4>(args, c);
+    return one_launch<T, DP, 8>(args, c);
+}
+
+static bool are_packs(const attention_rows &rows) {
+    return (uintptr_t)rows.data % 16 == 0 && (rows.stride_b | rows.stride_t | rows.stride_h) % 8 == 0;
+}
+
+/* A bool mask or none, and heads of up to 128 in whole packs. */
+static bool is_one(const few_call &c) {
+    const attention_call &a = c.a;
+    return a.T == 1 && c.cut.keys == FEW_ONE_KEYS && a.H / a.H_kv <= 8 && a.D % 8 == 0 && a.D <= 128 &&
+           a.dropout == 0 && a.soft_cap == 0 && (!a.mask || a.mask_dtype == TL_BOOL) && are_packs(a.k) &&
+           are_packs(a.v);
+}
+
 template <class T, int DP> static bool launch(const tl_kernel_args *args, const few_call &c) {
     const attention_call &a = c.a;
     if (!shared_memory_allow(args, few_parts<T, DP>, shared_bytes<DP>())) return false;
     const int64_t n_blocks = a.B * a.H_kv * c.cut.n_row_tiles * c.cut.n_parts;
     few_parts<T, DP><<<(unsigned)n_blocks, 32 * warps_of<DP>(), shared_bytes<DP>(), stream_of(args)>>>(c);
-    if (c.cut.n_parts > 1) few_join<T><<<(unsigned)(a.B * a.H * a.T), JOIN_THREADS, 0, stream_of(args)>>>(c);
+    join_launch<T>(args, c);
     return true;
 }
 
 /* By the head size, rounded up. */
 template <class T> static bool launch_sized(const tl_kernel_args *args, const few_call &c) {
+    if (is_one(c)) return c.a.D <= 64 ? one_launch_grouped<T, 64>(args, c) : one_launch_grouped<T, 128>(args, c);
     if (c.a.D <= 32) return launch<T, 32>(args, c);
     if (c.a.D <= 64) return launch<T, 64>(args, c);
     if (c.a.D <= 128) return launch<T, 128>(args, c);

@@ -2,6 +2,7 @@
 #ifndef CUDA_MATMUL_H
 #define CUDA_MATMUL_H
 
+#include "device/cuda/shared/limits.h"
 #include "tally.h"
 
 #ifdef __cplusplus
@@ -13,14 +14,15 @@ extern "C" {
 bool matmul_f8(const tl_kernel_args *args, const tl_operand *in, const tl_operand *out, const tl_operand *bias,
                bool accumulate);
 
-/* out (m,n) = or += a (m,k) b^T + bias, b (n,k): of few rows (matmul_thin.cu). Rows of a and b are dense, begin at
- * multiples of 16 bytes, and have a multiple of 8 elements. */
-enum { MATMUL_THIN_ROWS = 16 };
+/* out (m,n) = or += a (m,k) b^T + bias, b (n,k): of few rows (matmul_thin.cu), at most
+ * MATMUL_THIN_ROWS. Rows of a and b are dense, begin at multiples of 16 bytes, and have a multiple of 8 elements. */
+enum thin_end { THIN_PLAIN, THIN_GELU, THIN_SWIGLU }; /* gelu(a b^T + bias); silu(a b^T) (a b_up^T) */
 struct thin_product {
-    const void *a, *b, *bias; /* bias NULL: none */
+    const void *a, *b, *b_up, *bias; /* b_up: with THIN_SWIGLU, as b; bias NULL: none */
     void *out;
     int64_t m, n, k, ld_a, ld_b, ld_out;
-    tl_dtype dtype, out_dtype; /* of a, b and bias, f16 or bf16; of out the same, or f32 */
+    tl_dtype dtype, out_dtype; /* of a, b and bias, f16 or bf16; of out the same, or without an activation f32 */
+    enum thin_end end;
     bool adds;
 };
 void matmul_thin(const tl_kernel_args *args, const struct thin_product *c);

@@ -4,20 +4,25 @@
  * memory's bandwidth are the time that it takes:
  *
  *   - A block has TILE rows of b, and its warps share k: warp w takes the chunks w, w + WARPS, ... of CHUNK elements.
- *   - Lanes read 16 bytes at a time from memory to registers, AHEAD chunks before they are used.
+ *   - Lanes read 16 bytes at a time from memory to registers, some chunks before they are used; the first before the
+ *     kernel in front has ended (launch_early), which writes a but not b.
  *   - b is the A of the tensor core's product and a is its B, so that up to 8 rows cost what one does. Which of the 32
  *     elements of a block of k is which does not matter to a sum, as long as both sides agree: a lane's 16 bytes are
  *     its parts of two products.
  *   - Warps' sums are added in their order.
  *
+ * An activation at the end takes the place of a kernel; that of a gate reads the tiles of two matrices.
+ *
  * So a row has the same bits whatever the other rows are, and however many. */
 #include "device/cuda/ops/matmul.h"
 #include "device/cuda/shared/kernels.h"
+#include "device/cuda/shared/real_math.cuh"
 #include "device/cuda/shared/tensor_core.cuh"
 
 namespace {
 
-enum { TILE = 16, WARPS = 8, CHUNK = 64, AHEAD = 4, COLUMNS = 8 /* of a tensor core's product */ };
+/* COLUMNS: of a tensor core's product. CHUNKS_AHEAD: of all matrices together. */
+enum { TILE = 16, WARPS = 8, CHUNK = 64, CHUNKS_AHEAD = 4, COLUMNS = 8 };
 
 /* 8 elements; zeros behind the end. b passes by the L1 cache: nobody reads it twice. */
 __device__ inline uint4 b_load(const uint16_t *row, int64_t at, int64_t k) {
@@ -32,79 +37,114 @@ __device__ inline uint4 a_load(const uint16_t *row, int64_t at, int64_t k, bool 
     return is_there && at < k ? *(const uint4 *)(row + at) : make_uint4(0, 0, 0, 0);
 }
 
-/* What a lane reads of a chunk: of rows r and r + 8 of the tile, and of its row of a in each group of COLUMNS. */
-template <int GROUPS> struct chunk { uint4 b[2][2], a[2][GROUPS]; };
+/* What a lane reads of a chunk: of rows r and r + 8 of the tile of each matrix; and of its row of a in each group of
+ * COLUMNS. */
+template <int MATRICES> struct chunk_b { uint4 x[MATRICES][2][2]; };
+template <int GROUPS> struct chunk_a { uint4 x[2][GROUPS]; };
 
-template <class T, int GROUPS> __device__ inline void chunk_multiply(float (&sum)[GROUPS][4], const chunk<GROUPS> &c) {
+template <class T, int GROUPS>
+__device__ inline void chunk_multiply(float (&sum)[GROUPS][4], const uint4 (&b)[2][2], const chunk_a<GROUPS> &a) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint32_t first[4] = {c.b[i][0].x, c.b[i][1].x, c.b[i][0].y, c.b[i][1].y};
-        const uint32_t second[4] = {c.b[i][0].z, c.b[i][1].z, c.b[i][0].w, c.b[i][1].w};
+        const uint32_t first[4] = {b[i][0].x, b[i][1].x, b[i][0].y, b[i][1].y};
+        const uint32_t second[4] = {b[i][0].z, b[i][1].z, b[i][0].w, b[i][1].w};
 #pragma unroll
         for (int g = 0; g < GROUPS; g++) {
-            tensor_core<T>::multiply(sum[g], first, c.a[i][g].x, c.a[i][g].y);
-            tensor_core<T>::multiply(sum[g], second, c.a[i][g].z, c.a[i][g].w);
+            tensor_core<T>::multiply(sum[g], first, a.x[i][g].x, a.x[i][g].y);
+            tensor_core<T>::multiply(sum[g], second, a.x[i][g].z, a.x[i][g].w);
         }
     }
 }
 
-template <class T, class OUT, int GROUPS, bool ADDS>
+/* A thread's one number of the tile's result, from the sums of all warps. */
+template <class T, class OUT, int MATRICES>
+__device__ inline void thin_end(const struct thin_product &c, const float (&total)[MATRICES], int64_t row, int64_t at) {
+    OUT *const out = (OUT *)c.out + row * c.ld_out + at;
+    float x = total[0];
+    if (c.bias) x += value_of<float>(((const T *)c.bias)[at]);
+    if (c.adds) x += value_of<float>(*out);
+    if (c.end == THIN_GELU) x = short_gelu(value_of<float>(conversion<T>::from(x)));
+    if (MATRICES == 2) { /* as if both products were written before they are read */
+        const float gate = value_of<float>(conversion<T>::from(x));
+        x = gate * short_sigmoid(gate) * value_of<float>(conversion<T>::from(total[MATRICES - 1]));
+    }
+    *out = conversion<OUT>::from(x);
+}
+
+template <class T, class OUT, int GROUPS, int MATRICES>
 __global__ void __launch_bounds__(32 * WARPS, 2) thin_tiles(struct thin_product c) {
-    __shared__ float sums[WARPS][COLUMNS * GROUPS][TILE];
+    enum { AHEAD = CHUNKS_AHEAD / MATRICES };
+    __shared__ float sums[WARPS][COLUMNS * GROUPS][MATRICES][TILE];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, quarter = 8 * (lane % 4);
     const int64_t first = blockIdx.x * (int64_t)TILE, last = c.n - 1;
-    const uint16_t *const b0 = (const uint16_t *)c.b + min(first + r, last) * c.ld_b, *const b1 =
-                                                                                          (const uint16_t *)c.b +
-                                                                                          min(first + r + 8, last) *
-                                                                                              c.ld_b;
-    auto load = [&](chunk<GROUPS> &to, int64_t at) {
+    const int64_t rows[2] = {min(first + r, last) * c.ld_b, min(first + r + 8, last) * c.ld_b};
+    const uint16_t *const matrix[2] = {(const uint16_t *)c.b, (const uint16_t *)c.b_up};
+    auto load_b = [&](chunk_b<MATRICES> &to, int64_t at) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int64_t here = at + 32 * i + quarter;
-            to.b[i][0] = b_load(b0, here, c.k);
-            to.b[i][1] = b_load(b1, here, c.k);
+        for (int m = 0; m < MATRICES; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    to.x[m][i][half] = b_load(matrix[m] + rows[half], at + 32 * i + quarter, c.k);
+    };
+    auto load_a = [&](chunk_a<GROUPS> &to, int64_t at) {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
 #pragma unroll
             for (int g = 0; g < GROUPS; g++)
-                to.a[i][g] = a_load((const uint16_t *)c.a + (r + 8 * g) * c.ld_a, here, c.k, r + 8 * g < c.m);
-        }
+                to.x[i][g] =
+                    a_load((const uint16_t *)c.a + (r + 8 * g) * c.ld_a, at + 32 * i + quarter, c.k, r + 8 * g < c.m);
     };
-    float sum[GROUPS][4] = {};
+    float sum[MATRICES][GROUPS][4] = {};
+    chunk_b<MATRICES> b[AHEAD];
+    next_begin();
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) load_b(b[i], (warp + i * WARPS) * CHUNK);
+    front_wait();
     for (int64_t at = warp * CHUNK; at < c.k; at += AHEAD * WARPS * CHUNK) {
-        chunk<GROUPS> held[AHEAD];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) load(held[i], at + i * WARPS * CHUNK);
+        for (int i = 0; i < AHEAD; i++) {
+            const int64_t here = at + i * WARPS * CHUNK;
+            chunk_a<GROUPS> a;
+            load_a(a, here);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) chunk_multiply<T, GROUPS>(sum, held[i]);
+            for (int m = 0; m < MATRICES; m++) chunk_multiply<T, GROUPS>(sum[m], b[i].x[m], a);
+            load_b(b[i], here + AHEAD * WARPS * CHUNK);
+        }
     }
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++)
+    for (int m = 0; m < MATRICES; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) sums[warp][8 * g + 2 * (lane % 4) + i % 2][r + i / 2 * 8] = sum[g][i];
+        for (int g = 0; g < GROUPS; g++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[warp][8 * g + 2 * (lane % 4) + i % 2][m][r + i / 2 * 8] = sum[m][g][i];
     __syncthreads();
     const int column = (int)threadIdx.x % TILE, row = (int)threadIdx.x / TILE;
-    const int64_t at = first + column;
-    if (row >= c.m || at > last || row >= COLUMNS * GROUPS) return;
-    float total = 0;
+    if (row >= c.m || first + column > last) return;
+    float total[MATRICES] = {};
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) total += sums[w][row][column];
-    if (c.bias) total += value_of<float>(((const T *)c.bias)[at]);
-    OUT *const out = (OUT *)c.out + row * c.ld_out + at;
-    if (ADDS) total += value_of<float>(*out);
-    *out = conversion<OUT>::from(total);
+    for (int m = 0; m < MATRICES; m++)
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) total[m] += sums[w][row][m][column];
+    thin_end<T, OUT, MATRICES>(c, total, row, first + column);
 }
 
-template <class T, class OUT, int GROUPS> void launch(const tl_kernel_args *args, const struct thin_product &c) {
-    const unsigned n_blocks = (unsigned)((c.n + TILE - 1) / TILE);
-    if (c.adds) thin_tiles<T, OUT, GROUPS, true><<<n_blocks, 32 * WARPS, 0, stream_of(args)>>>(c);
-    else thin_tiles<T, OUT, GROUPS, false><<<n_blocks, 32 * WARPS, 0, stream_of(args)>>>(c);
+template <class T, class OUT, int GROUPS, int MATRICES>
+void launch(const tl_kernel_args *args, const struct thin_product &c) {
+    static const bool is_early = waits_for_front(thin_tiles<T, OUT, GROUPS, MATRICES>);
+    launch_early(args, thin_tiles<T, OUT, GROUPS, MATRICES>, is_early, (unsigned)((c.n + TILE - 1) / TILE), 32 * WARPS,
+                 0, c);
 }
 
 template <class T> void launch_for(const tl_kernel_args *args, const struct thin_product &c) {
-    const bool is_wide = c.out_dtype == TL_F32;
-    if (c.m <= COLUMNS && is_wide) launch<T, float, 1>(args, c);
-    else if (c.m <= COLUMNS) launch<T, T, 1>(args, c);
-    else if (is_wide) launch<T, float, 2>(args, c);
-    else launch<T, T, 2>(args, c);
+    const bool is_wide = c.out_dtype == TL_F32, is_one_group = c.m <= COLUMNS;
+    if (c.end == THIN_SWIGLU && is_one_group) launch<T, T, 1, 2>(args, c);
+    else if (c.end == THIN_SWIGLU) launch<T, T, 2, 2>(args, c);
+    else if (is_one_group && is_wide) launch<T, float, 1, 1>(args, c);
+    else if (is_one_group) launch<T, T, 1, 1>(args, c);
+    else if (is_wide) launch<T, float, 2, 1>(args, c);
+    else launch<T, T, 2, 1>(args, c);
 }
 
 } // namespace

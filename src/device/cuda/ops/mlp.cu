@@ -1,5 +1,6 @@
 /* mlp.cu: the ops of an MLP. On Hopper the products activate before they write (mlp_hopper.cuh). Elsewhere, and for
  * dtypes and sizes that those do not have, the parts run one after the other. */
+#include "device/cuda/ops/matmul.h"
 #include "device/cuda/ops/mlp_hopper.cuh"
 
 /* ---- Operands ------------------------------------------------------------------------------------------ */
@@ -62,6 +63,31 @@ static bool launch(const tl_kernel_args *args, product &p, const mlp_parts &part
     return product_launch<USE<f16>, TURNED>(args, p, parts, K);
 }
 
+/* ---- Few rows ------------------------------------------------------------------------------------------ */
+
+/* Nothing is kept, and there are so few rows that the first product is a pass over its weights: it activates too. */
+static bool activate_thin(const tl_kernel_args *args, const rows &x, const rows &y, const tl_operand *b,
+                          const tl_operand *b_up, const tl_operand *bias) {
+    const uintptr_t addresses =
+        (uintptr_t)x.operand.data | (uintptr_t)b->data | (uintptr_t)(b_up ? b_up->data : nullptr);
+    if (args->n_out > 1 || x.shape[0] > MATMUL_THIN_ROWS || dtype_bytes(x.operand.dtype) != 2 || x.shape[1] % 8 ||
+        addresses % 16 || cuda_state_of(args->stream)->capability < 80)
+        return false;
+    struct thin_product p = {};
+    p.a = x.operand.data;
+    p.b = b->data;
+    p.b_up = b_up ? b_up->data : nullptr;
+    p.bias = bias ? bias->data : nullptr;
+    p.out = y.operand.data;
+    p.m = x.shape[0];
+    p.n = p.ld_out = y.shape[1];
+    p.k = p.ld_a = p.ld_b = x.shape[1];
+    p.dtype = p.out_dtype = x.operand.dtype;
+    p.end = b_up ? THIN_SWIGLU : THIN_GELU;
+    matmul_thin(args, &p);
+    return true;
+}
+
 /* ---- gelu ---------------------------------------------------------------------------------------------- */
 
 /* Products get the beginning of the workspace, y the end if it is no result. */
@@ -73,6 +99,7 @@ static void *room_for_y(const tl_kernel_args *args, int64_t n, size_t *product_b
 
 static bool gelu_first(const tl_kernel_args *args, const rows &x, const rows &y, const rows *h, const tl_operand *up,
                        const tl_operand *bias, size_t product_bytes) {
+    if (activate_thin(args, x, y, up, nullptr, bias)) return true;
     if (!fits_hopper(args)) {
         const rows &sum = h ? *h : y;
         return multiply(args, sum, x, up, true, bias, product_bytes) &&
@@ -205,7 +232,8 @@ extern "C" bool cuda_swiglu_mlp(const tl_kernel_args *args) {
     rows_set(&y, room_for_y(args, n * F, &product_bytes), dtype, n, F);
     rows_set(&u, keeps ? args->out[2].data : y.operand.data, dtype, n, F);
     rows_set(&z, keeps ? args->out[3].data : y.operand.data, dtype, n, F);
-    if (fits_hopper(args)) {
+    const bool is_done = activate_thin(args, x, y, &args->in[GATE], &args->in[UP], nullptr);
+    if (!is_done && fits_hopper(args)) {
         mlp_parts parts = {};
         product p = {};
         p.M = n;
@@ -216,7 +244,7 @@ extern "C" bool cuda_swiglu_mlp(const tl_kernel_args *args) {
             !map_rows(args, &parts.kept[1], u, TILE_ROWS) || !map_rows(args, &parts.result[0], y, TILE_ROWS) ||
             !launch<swiglu_use, false>(args, p, parts, x.shape[1]))
             return false;
-    } else if (!swiglu_first(args, x, y, u, z, product_bytes)) {
+    } else if (!is_done && !swiglu_first(args, x, y, u, z, product_bytes)) {
         return false;
     }
     return multiply(args, out, y, &args->in[DOWN], true, nullptr, product_bytes);

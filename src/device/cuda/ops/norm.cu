@@ -281,6 +281,8 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
     __shared__ C slots[2][WARPS];
     const int lane = threadIdx.x % THREADS, team = threadIdx.x / THREADS, n_packs = (int)(r.n / PACK);
     int turn = 0;
+    next_begin();
+    front_wait();
     for (int64_t base = blockIdx.x * (int64_t)TEAMS; base < r.n_rows; base += (int64_t)gridDim.x * TEAMS) {
         const int64_t row = base + team, at = row * r.n;
         const int n_own = row < r.n_rows ? n_packs : 0; /* a team without a row waits with the others */
@@ -525,15 +527,22 @@ static rows rows_of(const tl_operand *x) {
     return {n ? operand_numel(x) / n : 0, n};
 }
 
-/* The smallest team that holds a row; false: none does. */
-template <class T, class W, bool RMS> static bool team_forward(const norm_forward_rows<T, W> &r, cudaStream_t stream) {
-    const int64_t n_packs = r.n / PACK;
-    if (n_packs <= 32 * OWN) norm_team_rows<T, W, RMS, 1><<<capped((r.n_rows + 7) / 8), 32 * WARPS, 0, stream>>>(r);
-    else if (n_packs <= 64 * OWN)
-        norm_team_rows<T, W, RMS, 2><<<capped((r.n_rows + 3) / 4), 32 * WARPS, 0, stream>>>(r);
-    else if (n_packs <= 256 * OWN) norm_team_rows<T, W, RMS, 8><<<capped(r.n_rows), 32 * WARPS, 0, stream>>>(r);
-    else return false;
+template <class T, class W, bool RMS, int TEAM>
+static bool team_launch(const tl_kernel_args *args, const norm_forward_rows<T, W> &r) {
+    static const bool is_early = waits_for_front(norm_team_rows<T, W, RMS, TEAM>);
+    const int64_t rows = WARPS / TEAM; /* of a block */
+    launch_early(args, norm_team_rows<T, W, RMS, TEAM>, is_early, capped((r.n_rows + rows - 1) / rows), 32 * WARPS, 0,
+                 r);
     return true;
+}
+
+/* The smallest team that holds a row; false: none does. */
+template <class T, class W, bool RMS>
+static bool team_forward(const tl_kernel_args *args, const norm_forward_rows<T, W> &r) {
+    const int64_t n_packs = r.n / PACK;
+    if (n_packs <= 32 * OWN) return team_launch<T, W, RMS, 1>(args, r);
+    if (n_packs <= 64 * OWN) return team_launch<T, W, RMS, 2>(args, r);
+    return n_packs <= 256 * OWN && team_launch<T, W, RMS, 8>(args, r);
 }
 
 /* Returns the number of runs; 0: the device has less shared memory than this takes. */
@@ -607,7 +616,7 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_forward(const 
     const unsigned blocks = capped(s.n_rows);
     const bool packs = rows_are_packs(s.n, 6, addresses);
     if constexpr (sizeof(T) < 8)
-        if (packs && team_forward<T, W, RMS>(r, stream_of(args))) return true;
+        if (packs && team_forward<T, W, RMS>(args, r)) return true;
     if (packs) norm_rows<T, W, RMS, PACK><<<blocks, threads_for_row(s.n / 2), 0, stream_of(args)>>>(r);
     else norm_rows<T, W, RMS, 1><<<blocks, threads_for_row(s.n), 0, stream_of(args)>>>(r);
     return true;

@@ -86,8 +86,9 @@ static inline uint64_t attention_slice_bytes(const struct attention_sizes *s, in
 /* ---- A few queries (ops/attention_few.cu) ---- */
 
 /* Blocks walk parts of the keys, FEW_KEYS at a time, with FEW_ROWS rows: queries of the heads that share a key head.
- * About FEW_BLOCKS blocks in all: eight for each SM of an H100 or H200. */
-enum { FEW_QUERIES = 8, FEW_ROWS = 16, FEW_KEYS = 64, FEW_BLOCKS = 1056, FEW_PARTS = 64 };
+ * About FEW_BLOCKS blocks in all: eight for each SM of an H100 or H200. A part of one query has FEW_ONE_KEYS or
+ * more. */
+enum { FEW_QUERIES = 8, FEW_ROWS = 16, FEW_KEYS = 64, FEW_BLOCKS = 1056, FEW_PARTS = 64, FEW_ONE_KEYS = 256 };
 
 /* Fewer keys than this are for a warp without tensor cores. */
 enum { ATTENTION_SMALL = 16 };
@@ -111,7 +112,8 @@ static inline struct few_cut attention_few_cut(const struct attention_sizes *s, 
     const int64_t n_tiles = (s->S - first + FEW_KEYS - 1) / FEW_KEYS, n = s->B * s->H_kv * n_row_tiles;
     int64_t n_parts = FEW_BLOCKS / n;
     n_parts = n_parts < 1 ? 1 : n_parts > FEW_PARTS ? (int64_t)FEW_PARTS : n_parts;
-    const int64_t each = (n_tiles + n_parts - 1) / n_parts;
+    int64_t each = (n_tiles + n_parts - 1) / n_parts;
+    if (s->T == 1 && each < FEW_ONE_KEYS / FEW_KEYS) each = FEW_ONE_KEYS / FEW_KEYS;
     const struct few_cut cut = {(int)((n_tiles + each - 1) / each), (int)n_row_tiles, first, each * FEW_KEYS};
     return cut;
 }

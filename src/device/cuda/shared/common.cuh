@@ -467,6 +467,43 @@ static inline unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32
 
 static inline cudaStream_t stream_of(const tl_kernel_args *args) { return (cudaStream_t)args->stream; }
 
+/* Kernels that follow each other closely, as in decoding. One that is launched early may begin before the one in front
+ * of it has ended: what that does not write, such as weights, can be fetched by then. It must not touch anything else
+ * before front_wait, which returns when all kernels in front of it have ended; every thread calls it. next_begin says
+ * that the kernel behind may begin: since that waits too, at any time. From compute capability 9.0 on; code for others
+ * has no such instructions, and its kernels are launched as usual. */
+__device__ inline void front_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+template <class... P> static bool waits_for_front(void (*kernel)(P...)) {
+    struct cudaFuncAttributes attributes;
+    const bool is_known = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess;
+    if (!is_known) cudaGetLastError();
+    return is_known && attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90;
+}
+template <class... P, class... A>
+static void launch_early(const tl_kernel_args *args, void (*kernel)(P...), bool is_early, unsigned blocks, int threads,
+                         size_t shared_bytes, A... a) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream_of(args);
+    config.attrs = &attribute;
+    config.numAttrs = is_early;
+    cudaLaunchKernelEx(&config, kernel, P(a)...); /* cuda_run looks for errors */
+}
+
 /* Lets a kernel have this many bytes of dynamic shared memory, beyond the 48 KB that it may have anyway. */
 template <class KERNEL>
 static inline bool shared_memory_allow(const tl_kernel_args *args, KERNEL kernel, size_t bytes) {

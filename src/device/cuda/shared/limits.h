@@ -7,6 +7,8 @@
 #define NORM_RUNS 396
 /* Norms: the longest rows that a team of threads keeps in registers. */
 #define NORM_TEAM_LENGTH 8192
+/* Products of so few rows read their matrix with a kernel of its own (matmul_thin.cu). */
+#define MATMUL_THIN_ROWS 16
 /* linear_cross_entropy: elements of a row of logits are a multiple of this. */
 #define HEAD_ALIGN 64
 /* narrow: room for the largest magnitude. */
