@@ -437,6 +437,9 @@ static void rope_rotates_pairs(void **state) {
     COST(tl_rope(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, 0, NULL), "rope", 3 * 48, 192, 192); /* 4 products, 2 sums per pair */
     COST(tl_rope(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, 0, &(tl_rope_scaling){.size = 2}), "rope", 3 * 24, 192, 192);
     /* a position of 4 bytes for each of the 6 tokens */
+    tl_tensor *cache = f32(TL_SHAPE(2, 2, 2, 9, 4)), *at = tl_zeros(TL_SHAPE(2, 1), TL_I64, meta);
+    tl_tensor *q = f32(TL_SHAPE(2, 1, 4, 4)), *k = f32(TL_SHAPE(2, 1, 2, 4)), *v = f32(TL_SHAPE(2, 1, 2, 4));
+    COST(rope_put(q, k, v, cache, at, 1e4, NULL), "rope_put", 3 * (32 + 16), 128 + 2 * 64 + 16, 128 + 2 * 64);
     COST(tl_rope_at(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, tl_zeros(TL_SHAPE(2, 3), TL_I32, meta), NULL), "rope", 3 * 48,
          192 + 24, 192);
 }

@@ -20,6 +20,7 @@
 #include "base/memory.h"
 #include "nn/model.h"
 #include "nn/module.h"
+#include "ops/ops.h"
 
 /* The dtype of keys and values, that of products. */
 static tl_dtype product_dtype(tl_module *model) {
@@ -121,18 +122,21 @@ static bool put_at(tl_tensor *all, tl_tensor *place, tl_tensor *x) {
 
 /* cache_attend with places. */
 static tl_tensor *attend_at_places(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q,
-                                   tl_tensor *k, tl_tensor *v, tl_attention_options options, tl_tensor **lse) {
-    tl_tensor *both[2] = {k, v}, *seen[2];
+                                   tl_tensor *k, tl_tensor *v, const struct cache_turn *turn,
+                                   tl_attention_options options, tl_tensor **lse) {
+    tl_tensor *all = tl_select(cache->store, 0, layer), *part[2], *seen[2], *place = cache->view->place;
+    if (all && span.n != cache->batch) all = tl_slice(all, 1, span.row, span.row + span.n, 1); /* (2,n,Hkv,S,D) */
     for (int i = 0; i < 2; i++) {
-        tl_tensor *all = tl_select(tl_select(cache->store, 0, layer), 0, i);
-        if (all && span.n != cache->batch) all = tl_slice(all, 0, span.row, span.row + span.n, 1);
-        if (!put_at(all, cache->view->place, both[i])) return NULL;
-        seen[i] = tl_transpose(tl_slice(all, 2, 0, cache->view->n_keys, 1), 1, 2);
+        part[i] = all ? tl_select(all, 0, i) : NULL;
+        seen[i] = part[i] ? tl_transpose(tl_slice(part[i], 2, 0, cache->view->n_keys, 1), 1, 2) : NULL;
     }
+    if (!seen[0] || !seen[1]) return NULL;
+    if (turn) q = rope_put(q, k, v, all, place, turn->base, &turn->scaling);
+    else if (!put_at(part[0], place, k) || !put_at(part[1], place, v)) return NULL;
     options.mask = options.window ? cache->window_mask : cache->mask;
     options.window = 0;
     options.causal = false;
-    return seen[0] && seen[1] ? tl_attention(q, seen[0], seen[1], &options, lse) : NULL;
+    return q ? tl_attention(q, seen[0], seen[1], &options, lse) : NULL;
 }
 
 /* Tokens from .. end-1 of the keys (0) or values (1) of a layer, for the rows of a span: (n, end - from, Hkv, D) */
@@ -144,9 +148,9 @@ static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, stru
 }
 
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
-                        tl_tensor *v, tl_attention_options options, tl_tensor **lse) {
+                        tl_tensor *v, const struct cache_turn *turn, tl_attention_options options, tl_tensor **lse) {
     if (!q || !k) return NULL;
-    if (cache->mask) return attend_at_places(cache, layer, span, q, k, v, options, lse);
+    if (cache->mask) return attend_at_places(cache, layer, span, q, k, v, turn, options, lse);
     int64_t T = tl_size(q, 1), from = span.length, n = from + T;
     if (!tl_copy_(part(cache, layer, 0, span, from, n), k) || (v && !tl_copy_(part(cache, layer, 1, span, from, n), v)))
         return NULL;

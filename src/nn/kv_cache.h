@@ -37,11 +37,17 @@ struct cache_span cache_span_at(const tl_cache *cache, int64_t index);
 /* x (B, ...) of a pass: the rows of a span; x itself if these are all. */
 tl_tensor *cache_rows_of(const tl_cache *cache, struct cache_span span, tl_tensor *x);
 
+/* Rotary positions that are left to the cache (rope_put in ops/ops.h). */
+struct cache_turn {
+    double base;
+    tl_rope_scaling scaling;
+};
+
 /* Attention of q (n,T,H,D), the rows of a span, on layer `layer` of the cache and on k, v (n,T,Hkv,D), which are
- * appended to it; v NULL: the keys are the values. `options` but for causal. The lengths do not change: all layers
- * of a pass begin at the same positions. */
+ * appended to it; v NULL: the keys are the values. `turn`, in a pass with places: how q and k turn; NULL: they have
+ * turned. `options` but for causal. The lengths do not change: all layers of a pass begin at the same positions. */
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, struct cache_span span, tl_tensor *q, tl_tensor *k,
-                        tl_tensor *v, tl_attention_options options, tl_tensor **lse);
+                        tl_tensor *v, const struct cache_turn *turn, tl_attention_options options, tl_tensor **lse);
 
 /* Whether a pass may have its places in device memory: not where positions of keys are numbers of their own (ALiBi),
  * and not over latents. */

@@ -148,7 +148,8 @@ static tl_tensor *attend_span(const struct latent *l, const tl_cache *cache, int
     query = side_by_side(plain, query);
     key = turned(l, key, NULL, span.length);
     tl_tensor *row = side_by_side(tl_unsqueeze(c, 2), key);
-    tl_tensor *o = cache_attend(cache, layer, span, query, row, NULL, (tl_attention_options){.scale = scale}, NULL);
+    tl_tensor *o =
+        cache_attend(cache, layer, span, query, row, NULL, NULL, (tl_attention_options){.scale = scale}, NULL);
     return channels(o, 0, l->rank);
 }
 

@@ -95,17 +95,23 @@ struct attention {
     int64_t layer, window;
 };
 
+/* For T tokens of each row. */
+static tl_rope_scaling scaling_of(const struct attention *a, int64_t T) {
+    const struct model *s = a->model;
+    tl_rope_scaling scaling = a->rope_scaling;
+    if (scaling.rule == TL_ROPE_LIST) { /* by the longest row that this pass, or its cache, can hold */
+        const int64_t longest = s->cache ? s->cache->capacity : T * tl_comm_size(s->parallel.cp);
+        const bool is_long = longest > scaling.original_context;
+        memcpy(scaling.slower, is_long ? s->config.long_slower : s->config.short_slower, sizeof scaling.slower);
+    }
+    return scaling;
+}
+
 static tl_tensor *rotate(const struct attention *a, tl_tensor *x, int64_t first) {
     if (a->family->turns_neighbours) x = neighbours_apart(x);
     if (!x) return NULL;
     tl_tensor *position = a->model->token_position;
-    tl_rope_scaling scaling = a->rope_scaling;
-    if (scaling.rule == TL_ROPE_LIST) { /* by the longest row that this pass, or its cache, can hold */
-        const struct model *s = a->model;
-        const int64_t longest = s->cache ? s->cache->capacity : tl_size(x, 1) * tl_comm_size(s->parallel.cp);
-        const bool is_long = longest > scaling.original_context;
-        memcpy(scaling.slower, is_long ? s->config.long_slower : s->config.short_slower, sizeof scaling.slower);
-    }
+    const tl_rope_scaling scaling = scaling_of(a, tl_size(x, 1));
     return position ? tl_rope_at(x, a->rope_base, position, &scaling) : tl_rope(x, a->rope_base, first, &scaling);
 }
 
@@ -198,11 +204,15 @@ static tl_tensor *attend_span(const tl_module *m, struct cache_span span, tl_ten
     q = cache_rows_of(cache, span, q);
     k = cache_rows_of(cache, span, k);
     v = cache_rows_of(cache, span, v);
-    if (!turn(a, span.length, &q, &k)) return NULL;
+    /* what nothing but rope does to q and k can be done where k is stored */
+    const bool turns_later = cache->mask && a->has_positions && !a->family->turns_neighbours && !a->has_head_norm;
+    const struct cache_turn later = {a->rope_base, scaling_of(a, q ? tl_size(q, 1) : 0)};
+    if (!turns_later && !turn(a, span.length, &q, &k)) return NULL;
     tl_attention_options options = {.scale = a->scale, .window = a->window, .soft_cap = a->soft_cap};
-    if (!chunk_begins(a, q, span.length, &options.first_key)) return NULL;
+    if (!q || !chunk_begins(a, q, span.length, &options.first_key)) return NULL;
     if (a->has_alibi && !(options.mask = alibi_of(a, span.length + tl_size(q, 1), q))) return NULL;
-    tl_tensor *o = cache_attend(cache, a->layer, span, q, k, v, options, a->has_sinks ? &lse : NULL);
+    tl_tensor *o =
+        cache_attend(cache, a->layer, span, q, k, v, turns_later ? &later : NULL, options, a->has_sinks ? &lse : NULL);
     return a->has_sinks ? with_sinks(m, o, lse) : o;
 }
 

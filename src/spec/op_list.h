@@ -133,6 +133,7 @@ OP(KERNEL, cross_entropy_grad)
 
 /* rope.c */
 OP(KERNEL, rope)
+OP(KERNEL, rope_put)
 
 /* attention.c */
 OP(KERNEL, attention)

@@ -1901,6 +1901,21 @@ CALL(rope_scaled_call) {
 CALL(rope_at_call) {
     return one(out, tl_rope_at(in[0], s->d[0], in[1], s->d[1] ? &(tl_rope_scaling){.factor = s->d[1], .low_frequency = 1, .high_frequency = 4, .original_context = s->n[1], .rule = s->n[2], .size = s->n[3], .magnitude = s->d[2]} : NULL));
 }
+/* q, k, v, cache, place: q turned, and the cache behind it */
+CALL(rope_put_call) {
+    tl_tensor *cache = tl_clone(in[3]);
+    out[0] = rope_put(in[0], in[1], in[2], cache, in[4], s->d[0], s->n[3] ? &(tl_rope_scaling){.size = s->n[3]} : NULL);
+    out[1] = cache;
+    return out[0] ? 2 : 0;
+}
+const struct sample samples_rope_put[] = {
+    {"a token of each row", 0, .call = rope_put_call, .in = {K(2, 1, 4, 8), K(2, 1, 2, 8), K(2, 1, 2, 8), K(2, 2, 2, 5, 8), IDS(5, 2, 1)}, .d = {10000}},
+    {"a part of each head", 0, .call = rope_put_call, .in = {K(3, 1, 2, 10), K(3, 1, 2, 10), K(3, 1, 2, 10), K(2, 3, 2, 4, 10), IDS32(4, 3, 1)}, .d = {100}, .n = {0, 0, 0, 4}},
+    {"heads in packs", LARGE, .call = rope_put_call, .in = {K(5, 1, 12, 64), K(5, 1, 4, 64), K(5, 1, 4, 64), K(2, 5, 4, 70, 64), IDS(70, 5, 1)}, .d = {10000}},
+    {"no rows", 0, .call = rope_put_call, .in = {K(0, 1, 4, 8), K(0, 1, 2, 8), K(0, 1, 2, 8), K(2, 0, 2, 5, 8), IDS(5, 0, 1)}, .d = {10000}},
+    {"other heads", 0, .call = rope_put_call, .in = {K(2, 1, 4, 8), K(2, 1, 2, 8), K(2, 1, 2, 8), K(2, 2, 3, 5, 8), IDS(5, 2, 1)}, .d = {10000}, .error = "the sizes do not fit"},
+    {"odd heads", 0, .call = rope_put_call, .in = {K(2, 1, 4, 7), K(2, 1, 2, 7), K(2, 1, 2, 7), K(2, 2, 2, 5, 7), IDS(5, 2, 1)}, .d = {10000}, .error = "rotates pairs"},
+    END};
 const struct sample samples_rope[] = {
     {"positions", GRAD, .call = rope_at_call, .in = {F(2, 3, 2, 4), IDS(50, 2, 3)}, .d = {10000}},
     {"positions, i32, reversed", GRAD, .call = rope_at_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 4), {.kind = IN_INDEX32, .layout = LAY_REVERSED, DIMS(2, 3), .limit = 5000}}, .d = {10000}},

@@ -90,7 +90,90 @@ template <class T> static bool rope_launch(const tl_kernel_args *args, const rop
     return true;
 }
 
-extern "C" bool cuda_rope(const tl_kernel_args *args) {
+/* ---- rope_put ------------------------------------------------------------------------------------------- */
+
+/* Rows of heads, by strides in elements. */
+struct put_rows {
+    void *data;
+    int64_t stride_b, stride_t, stride_h;
+};
+struct put_shape {
+    rope_shape q; /* and the positions */
+    int64_t H_kv, S;
+    put_rows k, v, keys, values;
+    struct cuda_fault *fault;
+};
+template <class T> __device__ inline T *put_row(const put_rows &r, int64_t b, int64_t t, int64_t h) {
+    return (T *)r.data + b * r.stride_b + t * r.stride_t + h * r.stride_h;
+}
+
+/* A block for each token. */
+template <class T, int U> __global__ void rope_put_rows(const T *q, T *out, put_shape s, struct attr_rope attr) {
+    typedef typename compute_type<T>::type C;
+    extern __shared__ double2 shared[]; /* aligned for packs */
+    C *const table = (C *)shared;
+    const int half = (int)s.q.half, n_units = half / U, D = (int)s.q.D, H = (int)s.q.H, H_kv = (int)s.H_kv;
+    const int64_t t = blockIdx.x, b = blockIdx.y, place = position_at(s.q, attr, b, t);
+    const bool is_good = place >= 0 && place < s.S;
+    if (!is_good && threadIdx.x == 0) fault_raise(s.fault, FAULT_SCATTER, place, s.S);
+    angles_put(table, place, half, attr);
+    __syncthreads();
+    for (int j = (int)threadIdx.x; j < (H + H_kv) * n_units; j += (int)blockDim.x) {
+        const int h = j / n_units, i = j - h * n_units;
+        if (h < H) {
+            head_turn<U>(q + b * s.q.stride_b + t * s.q.stride_t + h * s.q.stride_h,
+                         out + ((b * s.q.T + t) * H + h) * D, table, half, i);
+        } else if (is_good) {
+            head_turn<U>(put_row<T>(s.k, b, t, h - H), put_row<T>(s.keys, b, place, h - H), table, half, i);
+        }
+    }
+    const int rest = D - 2 * half; /* does not turn */
+    for (int j = (int)threadIdx.x; j < (H + H_kv) * rest; j += (int)blockDim.x) {
+        const int h = j / rest, i = 2 * half + j - h * rest;
+        if (h < H)
+            out[((b * s.q.T + t) * H + h) * D + i] = q[b * s.q.stride_b + t * s.q.stride_t + h * s.q.stride_h + i];
+        else if (is_good) put_row<T>(s.keys, b, place, h - H)[i] = put_row<T>(s.k, b, t, h - H)[i];
+    }
+    for (int j = (int)threadIdx.x; is_good && j < H_kv * (D / U); j += (int)blockDim.x) {
+        const int h = j / (D / U), i = j - h * (D / U);
+        unit_store<U>(put_row<T>(s.values, b, place, h), i, unit_load<U>(put_row<T>(s.v, b, t, h), i));
+    }
+}
+
+static put_rows put_rows_of(const tl_operand *x) {
+    const put_rows r = {x->data, x->stride[0], x->stride[1], x->stride[2]};
+    return r;
+}
+/* Keys (0) or values (1) of a cache (2,B,H,S,D). */
+static put_rows cache_rows_of(const tl_operand *x, int which) {
+    const put_rows r = {(char *)x->data + which * x->stride[0] * dtype_bytes(x->dtype), x->stride[1], x->stride[3],
+                        x->stride[2]};
+    return r;
+}
+static bool put_is_packed(const put_rows &r) {
+    return (uintptr_t)r.data % 16 == 0 && (r.stride_b | r.stride_t | r.stride_h) % PACK == 0;
+}
+
+template <class T, int U> static void put_start(const tl_kernel_args *args, const put_shape &s) {
+    typedef typename compute_type<T>::type C;
+    const int threads = (s.q.H + s.H_kv) * s.q.half / U > 128 ? 256 : 128;
+    const dim3 grid(capped(s.q.T), (unsigned)s.q.B);
+    const size_t bytes = 2 * (size_t)s.q.half * sizeof(C);
+    rope_put_rows<T, U><<<grid, threads, bytes, stream_of(args)>>>((const T *)args->in[0].data, (T *)args->out[0].data,
+                                                                   s, *(const struct attr_rope *)args->attr);
+}
+
+template <class T> static bool put_launch(const tl_kernel_args *args, const put_shape &s) {
+    const put_rows q = put_rows_of(&args->in[0]);
+    const bool packs = s.q.half % PACK == 0 && s.q.D % PACK == 0 && (uintptr_t)args->out[0].data % 16 == 0 &&
+                       put_is_packed(q) && put_is_packed(s.k) && put_is_packed(s.v) && put_is_packed(s.keys) &&
+                       put_is_packed(s.values);
+    if (packs) put_start<T, PACK>(args, s);
+    else put_start<T, 1>(args, s);
+    return true;
+}
+
+static bool rope_shape_of(const tl_kernel_args *args, const tl_operand *positions, rope_shape *of) {
     const tl_operand *x = &args->in[0];
     rope_shape s = {};
     s.B = x->shape[0];
@@ -101,18 +184,53 @@ extern "C" bool cuda_rope(const tl_kernel_args *args) {
     s.stride_b = x->stride[0];
     s.stride_t = x->stride[1];
     s.stride_h = x->stride[2];
-    if (((const struct attr_rope *)args->attr)->has_positions) {
-        const tl_operand *positions = &args->in[1];
+    if (positions) {
         s.positions = positions->data;
         s.positions_dtype = positions->dtype;
         for (int i = 0; i < 2; i++) s.positions_stride[i] = positions->stride[i];
     }
+    *of = s;
+    if (s.half <= 2048) return true;
+    snprintf(args->error, CUDA_ERROR_BYTES, "rope: heads of %lld are too large", (long long)(2 * s.half));
+    return false;
+}
+
+extern "C" bool cuda_rope_put(const tl_kernel_args *args) {
+    enum { Q, K, V, CACHE, PLACE };
+    put_shape s = {};
+    if (!rope_shape_of(args, &args->in[PLACE], &s.q)) return false;
+    s.H_kv = args->in[K].shape[2];
+    s.S = args->in[CACHE].shape[3];
+    s.k = put_rows_of(&args->in[K]);
+    s.v = put_rows_of(&args->in[V]);
+    s.keys = cache_rows_of(&args->in[CACHE], 0);
+    s.values = cache_rows_of(&args->in[CACHE], 1);
+    s.fault = fault_of(args);
+    if (s.q.B * s.q.T == 0 || s.q.D == 0) return true;
+    if (s.q.B > 65535) return snprintf(args->error, CUDA_ERROR_BYTES, "rope_put: too many rows"), false;
+    switch (args->in[Q].dtype) {
+    case TL_F64:
+        return put_launch<double>(args, s);
+    case TL_F32:
+        return put_launch<float>(args, s);
+    case TL_BF16:
+        return put_launch<bf16>(args, s);
+    case TL_F16:
+        return put_launch<f16>(args, s);
+    default:
+        return cuda_refuse_dtype(args, args->in[Q].dtype);
+    }
+}
+
+/* ---- rope ----------------------------------------------------------------------------------------------- */
+
+extern "C" bool cuda_rope(const tl_kernel_args *args) {
+    const tl_operand *x = &args->in[0];
+    const bool has_positions = ((const struct attr_rope *)args->attr)->has_positions;
+    rope_shape s;
+    if (!rope_shape_of(args, has_positions ? &args->in[1] : nullptr, &s)) return false;
     if (operand_numel(x) == 0) return true;
     if (args->out[0].dtype != x->dtype) return cuda_refuse_dtype(args, args->out[0].dtype);
-    if (s.half > 2048) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "rope: heads of %lld are too large", (long long)(2 * s.half));
-        return false;
-    }
     switch (x->dtype) {
     case TL_F64:
         return rope_launch<double>(args, s);
