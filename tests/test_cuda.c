@@ -435,7 +435,7 @@ static tl_tensor *wild_numbers(tl_device *device) {
     return tl_to(x, device);
 }
 static void quantize_normal(struct both *both, tl_device *device) {
-    quantize_one(both, tl_normal(TL_SHAPE(37, 96), 0, 3, TL_F32, device), "normal");
+    quantize_one(both, tl_normal(TL_SHAPE(37, 128), 0, 3, TL_F32, device), "normal");
 }
 static void quantize_wild(struct both *both, tl_device *device) { quantize_one(both, wild_numbers(device), "wild"); }
 static void cast_everything(struct both *both, tl_device *device) {

@@ -264,7 +264,7 @@ __device__ inline void key_scores(float (&score)[GROUP], const one_shared<DP, GR
 
 /* From scores to weights, in shared memory; the maxima and sums of warps. */
 template <int DP, int GROUP>
-__device__ inline void key_weights(one_shared<DP, GROUP> &shared, const float (&score)[GROUP], float (&top)[GROUP]) {
+__device__ inline void key_weights(one_shared<DP, GROUP> &shared, const float (&score)[GROUP]) {
     const int warp = (int)threadIdx.x / 32;
 #pragma unroll
     for (int h = 0; h < GROUP; h++) {
@@ -274,10 +274,10 @@ __device__ inline void key_weights(one_shared<DP, GROUP> &shared, const float (&
     __syncthreads();
 #pragma unroll
     for (int h = 0; h < GROUP; h++) {
-        top[h] = lowest<float>();
+        float top = lowest<float>();
 #pragma unroll
-        for (int w = 0; w < ONE_WARPS; w++) top[h] = fmaxf(top[h], shared.top[h][w]);
-        const float weight = exp2_of(score[h] - (top[h] == lowest<float>() ? 0 : top[h]));
+        for (int w = 0; w < ONE_WARPS; w++) top = fmaxf(top, shared.top[h][w]);
+        const float weight = exp2_of(score[h] - (top == lowest<float>() ? 0 : top));
         shared.weight[h][threadIdx.x] = weight;
         const float sum = warp_reduce(weight, sum_of());
         if (lane_of() == 0) shared.sum[h][warp] = sum;
@@ -287,27 +287,40 @@ __device__ inline void key_weights(one_shared<DP, GROUP> &shared, const float (&
 
 /* The block's sums: the result of the only part, or the part's share. */
 template <class T, int DP, int GROUP>
-__device__ inline void one_end(const few_call &c, const few_block &at, const one_shared<DP, GROUP> &shared,
-                               const float (&top)[GROUP]) {
+__device__ inline void one_end(const few_call &c, const few_block &at, const one_shared<DP, GROUP> &shared) {
     const attention_call &a = c.a;
     const bool is_whole = c.cut.n_parts == 1;
     const int64_t place = at.part * (a.B * a.H) + at.place;
+    for (int i = (int)threadIdx.x; i < at.n_rows * DP; i += FEW_ONE_KEYS) {
+        const int h = i / DP, d = i % DP;
+        float total = 0, sum = 0, top = lowest<float>();
 #pragma unroll
-    for (int h = 0; h < GROUP; h++) {
-        if (h >= at.n_rows) break;
-        float sum = 0;
-#pragma unroll
-        for (int w = 0; w < ONE_WARPS; w++) sum += shared.sum[h][w];
-        for (int d = (int)threadIdx.x; d < a.D; d += FEW_ONE_KEYS) {
-            float total = 0;
-#pragma unroll
-            for (int w = 0; w < ONE_WARPS; w++) total += shared.part[w][h][d];
-            if (is_whole) row_at(a.out, at.b, 0, at.first_head + h)[d] = rounded_bits<T>(sum == 0 ? 0 : total / sum);
-            else c.sums[(place + h) * a.D + d] = total;
+        for (int w = 0; w < ONE_WARPS; w++) {
+            total += shared.part[w][h][d];
+            sum += shared.sum[h][w];
+            top = fmaxf(top, shared.top[h][w]);
         }
-        if (threadIdx.x == 0 && is_whole) ((float *)a.lse)[at.place + h] = lse_of(top[h], sum);
-        if (threadIdx.x == 0 && !is_whole) c.scales[2 * (place + h)] = top[h], c.scales[2 * (place + h) + 1] = sum;
+        if (d < a.D && is_whole)
+            row_at(a.out, at.b, 0, at.first_head + h)[d] = rounded_bits<T>(sum == 0 ? 0 : total / sum);
+        if (d < a.D && !is_whole) c.sums[(place + h) * a.D + d] = total;
+        if (d == 0 && is_whole) ((float *)a.lse)[at.place + h] = lse_of(top, sum);
+        if (d == 0 && !is_whole) c.scales[2 * (place + h)] = top, c.scales[2 * (place + h) + 1] = sum;
     }
+}
+
+/* As block_of, whose numbers may be larger: 64-bit divisions take longer than the rest of it. */
+__device__ inline few_block one_block_of(const few_call &c) {
+    const attention_call &a = c.a;
+    const unsigned n_parts = (unsigned)c.cut.n_parts, n_heads = (unsigned)a.H_kv, head = blockIdx.x / n_parts;
+    few_block at;
+    at.part = (int)(blockIdx.x - head * n_parts);
+    at.b = head / n_heads, at.h_kv = head - at.b * n_heads;
+    at.n_rows = (int)((unsigned)a.H / n_heads);
+    at.first_row = 0, at.first_head = at.h_kv * at.n_rows, at.place = (int64_t)head * at.n_rows;
+    const int64_t first = c.cut.first + at.part * c.cut.keys, end = visible_keys(a, 0);
+    at.from = (int)first_key(a, at.b, 0);
+    at.to = (int)min(first + c.cut.keys, end);
+    return at;
 }
 
 template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_KEYS) few_one(few_call c) {
@@ -317,9 +330,9 @@ template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_
     const int thread = (int)threadIdx.x, pack = thread % PACKS, beside = thread / PACKS;
     next_begin();
     front_wait();
-    const few_block at = block_of(c);
+    const few_block at = one_block_of(c);
     const int64_t first = c.cut.first + at.part * c.cut.keys, s = first + thread;
-    const bool is_there = s >= at.from && s < at.to && s >= first_key(a, at.b, 0);
+    const bool is_there = s >= at.from && s < at.to;
     uint4 key[PACKS], value[EACH];
     const uint4 *const from = (const uint4 *)row_at(a.k, at.b, is_there ? s : 0, at.h_kv);
 #pragma unroll
@@ -336,9 +349,9 @@ template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_
         shared.query[h][d] = has ? value_of<float>(bits_as<T>(row_at(a.q, at.b, 0, at.first_head + h)[d])) : 0.0f;
     }
     __syncthreads();
-    float score[GROUP], top[GROUP], out[GROUP][8] = {};
+    float score[GROUP], out[GROUP][8] = {};
     key_scores<T, DP, GROUP>(score, shared, key, a, at, s, is_there);
-    key_weights(shared, score, top);
+    key_weights(shared, score);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         float x[8];
@@ -356,7 +369,7 @@ template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_
             if (lane_of() < PACKS) shared.part[thread / 32][h][8 * pack + j] = out[h][j];
         }
     __syncthreads();
-    one_end<T>(c, at, shared, top);
+    one_end<T>(c, at, shared);
 }
 
 /* One block for each row of B H T. */

@@ -113,7 +113,10 @@ template <class T, int U> __global__ void rope_put_rows(const T *q, T *out, put_
     extern __shared__ double2 shared[]; /* aligned for packs */
     C *const table = (C *)shared;
     const int half = (int)s.q.half, n_units = half / U, D = (int)s.q.D, H = (int)s.q.H, H_kv = (int)s.H_kv;
-    const int64_t t = blockIdx.x, b = blockIdx.y, place = position_at(s.q, attr, b, t);
+    const unsigned n_tokens = (unsigned)s.q.T, row = blockIdx.x / n_tokens;
+    next_begin();
+    front_wait();
+    const int64_t b = row, t = blockIdx.x - row * n_tokens, place = position_at(s.q, attr, b, t);
     const bool is_good = place >= 0 && place < s.S;
     if (!is_good && threadIdx.x == 0) fault_raise(s.fault, FAULT_SCATTER, place, s.S);
     angles_put(table, place, half, attr);
@@ -156,11 +159,11 @@ static bool put_is_packed(const put_rows &r) {
 
 template <class T, int U> static void put_start(const tl_kernel_args *args, const put_shape &s) {
     typedef typename compute_type<T>::type C;
+    static const bool is_early = waits_for_front(rope_put_rows<T, U>);
     const int threads = (s.q.H + s.H_kv) * s.q.half / U > 128 ? 256 : 128;
-    const dim3 grid(capped(s.q.T), (unsigned)s.q.B);
-    const size_t bytes = 2 * (size_t)s.q.half * sizeof(C);
-    rope_put_rows<T, U><<<grid, threads, bytes, stream_of(args)>>>((const T *)args->in[0].data, (T *)args->out[0].data,
-                                                                   s, *(const struct attr_rope *)args->attr);
+    launch_early(args, rope_put_rows<T, U>, is_early, (unsigned)(s.q.B * s.q.T), threads,
+                 2 * (size_t)s.q.half * sizeof(C), (const T *)args->in[0].data, (T *)args->out[0].data, s,
+                 *(const struct attr_rope *)args->attr);
 }
 
 template <class T> static bool put_launch(const tl_kernel_args *args, const put_shape &s) {
@@ -207,7 +210,7 @@ extern "C" bool cuda_rope_put(const tl_kernel_args *args) {
     s.values = cache_rows_of(&args->in[CACHE], 1);
     s.fault = fault_of(args);
     if (s.q.B * s.q.T == 0 || s.q.D == 0) return true;
-    if (s.q.B > 65535) return snprintf(args->error, CUDA_ERROR_BYTES, "rope_put: too many rows"), false;
+    if (s.q.B * s.q.T > INT32_MAX) return snprintf(args->error, CUDA_ERROR_BYTES, "rope_put: too many rows"), false;
     switch (args->in[Q].dtype) {
     case TL_F64:
         return put_launch<double>(args, s);
