@@ -64,9 +64,10 @@ LOGITS = {"small": (4, 256), CACHED: (8, 2048), "medium": (64, 2048), "large": (
 HEAD = {"small": (16, 32, 64), CACHED: (16, 64, 256), "medium": (128, 128, 1024), "large": (512, 256, 8192)}
 SLOWER = 3.0            # more than this times torch's time is too slow
 ELSEWHERE = {"transfer", "clip_scale", "fake_quantize",  # needs two devices; is of one number; torch has none
-             "narrow", "matmul_f8", "matmul_f8_acc",  # a GPU's
+             "narrow", "matmul_f8", "matmul_f8_acc", "rope_put",  # a GPU's
              "grouped_matmul", "grouped_matmul_acc", "grouped_outer", "grouped_outer_acc",
-             "gelu_mlp", "gelu_mlp_grad", "swiglu_mlp", "swiglu_mlp_grad"}  # bench_experts.c
+             "gelu_mlp", "gelu_mlp_grad", "swiglu_mlp", "swiglu_mlp_grad",  # bench_experts.c
+             "matmul_blocks"}  # bench_blocks.c
 TURNS, MIN_TURNS = 15, 3
 TURN_S = 0.006          # a turn repeats the op this long
 ROW_S = 0.4             # no more turns after this long

@@ -2,7 +2,8 @@
  *
  * Every call, forward or backward, on every device, passes op_apply (apply.c). There is no other way to run a kernel,
  * which is why the ledger cannot miss one. A device may hold kernels back and queue several together (repeat_begin in
- * tensor/device.h): those of calls that have passed here, each compared with what is queued for it.
+ * tensor/device.h): those of calls that have passed here, each compared with what is queued for it. What was queued in
+ * this way may be queued, and billed, once more: replay.h has the rule.
  *
  * A call that fails leaves nothing: the bytes of its operands, their versions and their history, what the scopes own,
  * the generator and the ledger's counts are as before the call. (Peaks are measured, and memory that a failed call
