@@ -1465,6 +1465,28 @@ static void calls_that_repeat_are_queued_together(void **state) {
     results_free(&together);
 }
 
+/* q k^T, k = x w^T: the second product reads as its matrix what the first, which takes a while, is still writing. */
+static void a_product_waits_for_its_matrix(void **state) {
+    enum { ROWS = 16, WIDE = 32768, K = 4096 };
+    (void)state;
+    if (!cuda) skip();
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *w = tl_cast(tl_normal(TL_SHAPE(WIDE, K), 0, 1, TL_F32, cuda), TL_BF16);
+    tl_tensor *q = tl_cast(tl_normal(TL_SHAPE(4, WIDE), 0, 1, TL_F32, cuda), TL_BF16);
+    for (int round = 0; round < 4; round++) { /* another k in the same memory */
+        struct results r = {0};
+        tl_scope inner = tl_scope_begin();
+        tl_tensor *x = tl_cast(tl_normal(TL_SHAPE(ROWS, K), 0, 1, TL_F32, cuda), TL_BF16);
+        tl_tensor *k = tl_matmul(x, tl_transpose(w, 0, 1)), *at_once = tl_matmul(q, tl_transpose(k, 0, 1));
+        result_add(&r, at_once); /* waits */
+        result_add(&r, tl_matmul(q, tl_transpose(k, 0, 1)));
+        assert_memory_equal(r.bits[0], r.bits[1], r.bytes[0]);
+        results_free(&r);
+        tl_scope_end(inner);
+    }
+    tl_scope_end(scope);
+}
+
 enum { TEXTS = 3, TEXT_STEPS = 300 };
 
 /* Tokens of texts that grow together; `repeats`: by steps that are queued again. What 100 of the steps cost, and
@@ -1542,6 +1564,7 @@ int main(void) {
         cmocka_unit_test(a_matrix_that_cannot_be_factored_fails_its_call),
         cmocka_unit_test(a_forked_child_is_refused_the_gpu_by_name),
         cmocka_unit_test(external_memory_of_the_gpu_is_shared),
+        cmocka_unit_test(a_product_waits_for_its_matrix),
         cmocka_unit_test(calls_that_repeat_are_queued_together),
         cmocka_unit_test(texts_are_the_same_when_steps_repeat),
     };

@@ -76,13 +76,13 @@ tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
  * of x and of the bias. */
 tl_tensor *linear_quantized(tl_tensor *x, const tl_quantized *weight, tl_tensor *bias);
 
-/* down(gelu(up x)) and down(silu(gate x) up x), each as one op, and whether there is one that is faster than its parts.
- * Both biases are NULL, or neither. */
 /* The token of a cache, in one op: q (B,T,H,D) turned; k, turned, and v (B,T,Hkv,D) become tokens place (B,T) of the
  * keys and values in the cache (2,B,Hkv,S,D). As tl_rope_at otherwise; without a gradient. */
 tl_tensor *rope_put(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tensor *cache, tl_tensor *place, double base,
                     const tl_rope_scaling *scaling);
 
+/* down(gelu(up x)) and down(silu(gate x) up x), each as one op, and whether there is one that is faster than its parts.
+ * Both biases are NULL, or neither. */
 bool mlp_fits(const tl_tensor *x, const tl_tensor *up, const tl_tensor *down);
 tl_tensor *gelu_mlp(tl_tensor *x, tl_tensor *up, tl_tensor *up_bias, tl_tensor *down, tl_tensor *down_bias);
 tl_tensor *swiglu_mlp(tl_tensor *x, tl_tensor *gate, tl_tensor *up, tl_tensor *down);

@@ -231,8 +231,9 @@ static inline int64_t cross_entropy_ignored(const struct attr_cross_entropy *a) 
 
 /* rope (x (B,T,H,D), last axis stride 1 [, positions (B,T) i64/i32, any strides]) -> dense: with angle a = position *
  * rope_frequency(attr, i, D/2), out[i] = x[i] cos a - x[i+D/2] sin a; out[i+D/2] = x[i+D/2] cos a + x[i] sin a; inverse
- * rotates by -a. The position is positions[b][t] (has_positions), otherwise first_position + t. */
-/* rope_put (q (B,T,H,D), k, v (B,T,Hkv,D), cache (2,B,Hkv,S,D), place (B,T) i64/i32, any strides; last axes of the
+ * rotates by -a. The position is positions[b][t] (has_positions), otherwise first_position + t.
+ *
+ * rope_put (q (B,T,H,D), k, v (B,T,Hkv,D), cache (2,B,Hkv,S,D), place (B,T) i64/i32, any strides; last axes of the
  * others stride 1) -> q' dense, and the cache, changed: q' is q turned by place, cache[0][b][:][place[b][t]] becomes k
  * turned, and cache[1][...] v. A place outside [0,S) fails. Workspace: as many bytes as k has, for the cpu. */
 struct attr_rope {

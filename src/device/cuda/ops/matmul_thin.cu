@@ -5,7 +5,7 @@
  *
  *   - A block has TILE rows of b, and its warps share k: warp w takes the chunks w, w + WARPS, ... of CHUNK elements.
  *   - Lanes read 16 bytes at a time from memory to registers, some chunks before they are used; the first before the
- *     kernel in front has ended (launch_early), which writes a but not b.
+ *     kernels in front have ended (launch_early), unless they write b.
  *   - b is the A of the tensor core's product and a is its B, so that up to 8 rows cost what one does. Which of the 32
  *     elements of a block of k is which does not matter to a sum, as long as both sides agree: a lane's 16 bytes are
  *     its parts of two products.
@@ -130,11 +130,17 @@ __global__ void __launch_bounds__(32 * WARPS, 2) thin_tiles(struct thin_product 
     thin_end<T, OUT, MATRICES>(c, total, row, first + column);
 }
 
+/* b may be the result of the product in front. */
+bool may_fetch(const tl_kernel_args *args, const struct thin_product &c) {
+    const size_t bytes = 2 * (size_t)((c.n - 1) * c.ld_b + c.k);
+    return early_may_fetch(args, c.b, bytes) && (c.end != THIN_SWIGLU || early_may_fetch(args, c.b_up, bytes));
+}
+
 template <class T, class OUT, int GROUPS, int MATRICES>
 void launch(const tl_kernel_args *args, const struct thin_product &c) {
-    static const bool is_early = waits_for_front(thin_tiles<T, OUT, GROUPS, MATRICES>);
-    launch_early(args, thin_tiles<T, OUT, GROUPS, MATRICES>, is_early, (unsigned)((c.n + TILE - 1) / TILE), 32 * WARPS,
-                 0, c);
+    static const bool can_wait = waits_for_front(thin_tiles<T, OUT, GROUPS, MATRICES>);
+    launch_early(args, thin_tiles<T, OUT, GROUPS, MATRICES>, can_wait && may_fetch(args, c),
+                 (unsigned)((c.n + TILE - 1) / TILE), 32 * WARPS, 0, c);
 }
 
 template <class T> void launch_for(const tl_kernel_args *args, const struct thin_product &c) {

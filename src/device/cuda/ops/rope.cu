@@ -92,6 +92,8 @@ template <class T> static bool rope_launch(const tl_kernel_args *args, const rop
 
 /* ---- rope_put ------------------------------------------------------------------------------------------- */
 
+enum { Q, K, V, CACHE, PLACE }; /* inputs */
+
 /* Rows of heads, by strides in elements. */
 struct put_rows {
     void *data;
@@ -164,6 +166,7 @@ template <class T, int U> static void put_start(const tl_kernel_args *args, cons
     launch_early(args, rope_put_rows<T, U>, is_early, (unsigned)(s.q.B * s.q.T), threads,
                  2 * (size_t)s.q.half * sizeof(C), (const T *)args->in[0].data, (T *)args->out[0].data, s,
                  *(const struct attr_rope *)args->attr);
+    early_writes(args, &args->in[CACHE]);
 }
 
 template <class T> static bool put_launch(const tl_kernel_args *args, const put_shape &s) {
@@ -199,7 +202,6 @@ static bool rope_shape_of(const tl_kernel_args *args, const tl_operand *position
 }
 
 extern "C" bool cuda_rope_put(const tl_kernel_args *args) {
-    enum { Q, K, V, CACHE, PLACE };
     put_shape s = {};
     if (!rope_shape_of(args, &args->in[PLACE], &s.q)) return false;
     s.H_kv = args->in[K].shape[2];

@@ -468,10 +468,11 @@ static inline unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32
 static inline cudaStream_t stream_of(const tl_kernel_args *args) { return (cudaStream_t)args->stream; }
 
 /* Kernels that follow each other closely, as in decoding. One that is launched early may begin before the one in front
- * of it has ended: what that does not write, such as weights, can be fetched by then. It must not touch anything else
- * before front_wait, which returns when all kernels in front of it have ended; every thread calls it. next_begin says
- * that the kernel behind may begin: since that waits too, at any time. From compute capability 9.0 on; code for others
- * has no such instructions, and its kernels are launched as usual. */
+ * of it has ended, and before those in front of that: what none of them writes, such as weights, can be fetched by then
+ * (early_may_fetch; whoever may not is launched as usual). It must not touch anything else before front_wait, which
+ * returns when all kernels in front of it have ended; every thread calls it. next_begin says that the kernel behind may
+ * begin: since that waits too, at any time. From compute capability 9.0 on; code for others has no such instructions,
+ * and its kernels are launched as usual. */
 __device__ inline void front_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -501,6 +502,7 @@ static void launch_early(const tl_kernel_args *args, void (*kernel)(P...), bool 
     config.stream = stream_of(args);
     config.attrs = &attribute;
     config.numAttrs = is_early;
+    early_launched(args, is_early);
     cudaLaunchKernelEx(&config, kernel, P(a)...); /* cuda_run looks for errors */
 }
 

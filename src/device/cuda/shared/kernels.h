@@ -26,8 +26,6 @@ extern "C" {
 #undef DECLARE_DYNAMIC
 
 extern const tl_kernel cuda_kernel_table[]; /* by op id */
-/* Whether a kernel reads its results back before it returns, beside those of dynamic ops, which do. */
-bool cuda_kernel_waits(tl_kernel kernel);
 
 #ifdef __cplusplus
 }

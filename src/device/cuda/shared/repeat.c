@@ -24,6 +24,7 @@ struct graph {
     uint64_t *words;
     cudaGraphNode_t *last; /* by call: the last node so far; NULL: there is none yet */
     uint64_t used;         /* when: higher is later */
+    bool fetches;          /* kernels read memory that those in front of them, which may still run, do not write */
 };
 
 /* Calls that are queued together: between two other uses of the stream. */
@@ -84,6 +85,9 @@ static size_t words_needed(const tl_kernel_args *args) {
     for (int i = 0; i < args->n_in + args->n_out; i++) n += 2 + 2 * (size_t)operand_at(args, i)->rank;
     return n;
 }
+
+/* Addresses of a call on the tape: its workspace, then its operands. They stand behind what makes it the same call. */
+static size_t n_addresses(const uint64_t *words) { return 1 + (words[2] & UINT32_MAX) + (words[2] >> 32); }
 
 /* How many words are those that make it the same call. */
 static uint32_t words_write(uint64_t *words, const tl_kernel_args *args, tl_kernel kernel) {
@@ -190,15 +194,17 @@ static int chain_of(cudaGraphNode_t last, cudaGraphNode_t stop, cudaGraphNode_t 
 }
 
 /* Nothing is queued. `last` receives the last node so far after each call. */
-static bool calls_capture(const struct cuda_state *state, const struct tape *tape, size_t first, size_t end,
+static bool calls_capture(struct cuda_state *state, const struct tape *tape, size_t first, size_t end,
                           cudaGraph_t *graph, cudaGraphNode_t *last, char *error) {
     *graph = NULL;
+    state->early.n = 0; /* a graph begins when all kernels in front of it have ended */
     if (!cuda_check(cudaStreamBeginCapture(state->stream, cudaStreamCaptureModeRelaxed), "capture", error))
         return false;
     bool ok = true;
     for (size_t i = first; ok && i < end; i++)
         ok = call_queue(state, tape, i, error) && node_last(state->stream, &last[i - first], error);
     const cudaError_t status = cudaStreamEndCapture(state->stream, graph);
+    state->early.n = EARLY_WRITES;
     if (ok && cuda_check(status, "capture", error)) return true;
     if (*graph) cudaGraphDestroy(*graph);
     *graph = NULL;
@@ -226,16 +232,18 @@ static size_t words_of(const struct tape *tape, const struct part *part) {
 }
 
 /* In place of what it held. */
-static bool graph_make(const struct cuda_state *state, const struct tape *tape, const struct part *part,
-                       struct graph *g, char *error) {
+static bool graph_make(struct cuda_state *state, const struct tape *tape, const struct part *part, struct graph *g,
+                       char *error) {
     const size_t n = part->end - part->first, bytes = words_of(tape, part) * sizeof *g->words;
+    const uint64_t n_fetches = state->early.n_fetches;
     graph_drop(g);
     g->words = malloc(bytes);
     g->last = malloc(n * sizeof *g->last);
     if (!g->words || !g->last) return snprintf(error, CUDA_ERROR_BYTES, "no memory for a graph"), false;
     memcpy(g->words, tape->words + words_begin(tape, part), bytes);
-    return calls_capture(state, tape, part->first, part->end, &g->graph, g->last, error) &&
-           cuda_check(cudaGraphInstantiate(&g->exec, g->graph, 0), "cudaGraphInstantiate", error);
+    if (!calls_capture(state, tape, part->first, part->end, &g->graph, g->last, error)) return false;
+    g->fetches = state->early.n_fetches > n_fetches;
+    return cuda_check(cudaGraphInstantiate(&g->exec, g->graph, 0), "cudaGraphInstantiate", error);
 }
 
 typedef CUresult (*node_reader)(CUgraphNode, CUDA_KERNEL_NODE_PARAMS *);
@@ -275,8 +283,8 @@ static bool node_patch(cudaGraphExec_t exec, cudaGraphNode_t to, cudaGraphNode_t
 }
 
 /* The graph gets the addresses and attributes that a call has now. */
-static bool call_patch(const struct cuda_state *state, const struct tape *tape, const struct part *part,
-                       struct graph *g, size_t i) {
+static bool call_patch(struct cuda_state *state, const struct tape *tape, const struct part *part, struct graph *g,
+                       size_t i) {
     const size_t at = i - part->first;
     cudaGraphNode_t to[CHAIN], from[CHAIN], last = NULL, before = at ? g->last[at - 1] : NULL;
     char ignored[CUDA_ERROR_BYTES];
@@ -295,17 +303,25 @@ static bool is_changed(const struct tape *tape, const struct part *part, const s
     return memcmp(g->words + (c->at - words_begin(tape, part)), tape->words + c->at, c->n_words * sizeof *g->words);
 }
 
+/* The same of its addresses alone. */
+static bool is_moved(const struct tape *tape, const struct part *part, const struct graph *g, size_t i) {
+    const struct taped *c = &tape->calls[i];
+    const uint64_t *words = tape->words + c->at, *had = g->words + (c->at - words_begin(tape, part));
+    return memcmp(had + c->n_same, words + c->n_same, n_addresses(words) * sizeof *words);
+}
+
 static size_t changes(const struct tape *tape, const struct part *part, const struct graph *g) {
     size_t n = 0;
     for (size_t i = part->first; i < part->end; i++) n += is_changed(tape, part, g, i);
     return n;
 }
 
-static bool graph_patch(const struct cuda_state *state, const struct tape *tape, const struct part *part,
-                        struct graph *g) {
+/* Which kernels may begin early was decided by the addresses of all of them. */
+static bool graph_patch(struct cuda_state *state, const struct tape *tape, const struct part *part, struct graph *g) {
     bool ok = true;
     for (size_t i = part->first; ok && i < part->end; i++)
-        ok = !is_changed(tape, part, g, i) || call_patch(state, tape, part, g, i);
+        ok = !is_changed(tape, part, g, i) ||
+             (!(g->fetches && is_moved(tape, part, g, i)) && call_patch(state, tape, part, g, i));
     memcpy(g->words, tape->words + words_begin(tape, part), words_of(tape, part) * sizeof *g->words);
     if (!ok) cudaGetLastError();
     return ok;
@@ -316,8 +332,7 @@ static bool is_seen(const struct tape *tape, struct part *part) {
     uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a, by words */
     for (size_t i = part->first; i < part->end; i++) {
         const uint64_t *words = tape->words + tape->calls[i].at, *varying = words + tape->calls[i].n_same;
-        const size_t n = 1 + (words[2] & UINT32_MAX) + (words[2] >> 32);
-        for (size_t k = 0; k < n; k++) hash = (hash ^ varying[k]) * 0x100000001B3u;
+        for (size_t k = 0; k < n_addresses(words); k++) hash = (hash ^ varying[k]) * 0x100000001B3u;
     }
     for (int k = 0; k < SEEN; k++)
         if (part->seen[k] == hash) return true;
@@ -346,8 +361,7 @@ static struct graph *graph_oldest(struct part *part) {
 }
 
 /* A graph of the calls as they are now; NULL: there is none, and `why` may say more. */
-static struct graph *graph_ready(const struct cuda_state *state, const struct tape *tape, struct part *part,
-                                 char *why) {
+static struct graph *graph_ready(struct cuda_state *state, const struct tape *tape, struct part *part, char *why) {
     const size_t n_calls = part->end - part->first;
     size_t n_changes;
     if (part->is_refused || n_calls < FEWEST) return NULL;
@@ -440,6 +454,7 @@ static bool part_queue(struct cuda_state *state, struct part *part, char *error)
     r->n_queued = r->next;
     r->last = g;
     r->report.n_in_graphs += (int64_t)(part->end - part->first);
+    state->early.n = EARLY_WRITES;
     return cuda_check(cudaGraphLaunch(g->exec, state->stream), "cudaGraphLaunch", error);
 }
 
@@ -521,6 +536,7 @@ bool cuda_repeat_again(tl_device *device, uint64_t again, char *error) {
     pthread_mutex_lock(&cuda_run_lock);
     const struct cuda_repeat *r = state->repeat;
     const bool is_there = r && r->mode == REPEAT_OFF && r->last && r->n_agains == again;
+    if (is_there) state->early.n = EARLY_WRITES;
     const bool ok = is_there && cuda_select(state, error) &&
                     cuda_check(cudaGraphLaunch(r->last->exec, state->stream), "cudaGraphLaunch", error);
     pthread_mutex_unlock(&cuda_run_lock);

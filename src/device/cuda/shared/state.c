@@ -120,6 +120,45 @@ static struct cuda_state *state_enter(const tl_kernel_args *args) {
     return state && cuda_select(state, args->error) ? state : NULL;
 }
 
+/* ---- Kernels that are launched early ------------------------------------------------------------------- */
+
+static void early_add(struct cuda_early *early, const char *begin, const char *end) {
+    if (early->n == EARLY_WRITES || begin == end) return;
+    early->writes[early->n].begin = begin;
+    early->writes[early->n++].end = end;
+}
+
+void early_writes(const tl_kernel_args *args, const tl_operand *x) {
+    const int64_t bytes = dtype_bytes(x->dtype);
+    const char *begin = x->data, *end = begin + bytes;
+    for (int i = 0; i < x->rank; i++) {
+        if (!x->shape[i]) return;
+        const int64_t way = (x->shape[i] - 1) * x->stride[i] * bytes;
+        if (way < 0) begin += way;
+        else end += way;
+    }
+    early_add(&cuda_state_of(args->stream)->early, begin, end);
+}
+
+void early_launched(const tl_kernel_args *args, bool is_early) {
+    struct cuda_early *early = &cuda_state_of(args->stream)->early;
+    if (!is_early) early->n = 0;
+    for (int i = 0; i < args->n_out; i++) early_writes(args, &args->out[i]);
+    early_add(early, args->workspace, (const char *)args->workspace + args->workspace_bytes);
+}
+
+bool early_may_fetch(const tl_kernel_args *args, const void *data, size_t bytes) {
+    struct cuda_early *early = &cuda_state_of(args->stream)->early;
+    const char *begin = data, *end = begin + bytes;
+    if (early->n == EARLY_WRITES) return false;
+    for (int i = 0; i < early->n; i++)
+        if (begin < early->writes[i].end && early->writes[i].begin < end) return false;
+    early->n_fetches++;
+    return true;
+}
+
+/* ---- Running kernels ----------------------------------------------------------------------------------- */
+
 /* The runtime keeps launch errors until they are read, so one check covers all launches. */
 static bool kernel_enter(const tl_kernel_args *args, tl_kernel kernel) {
     const bool ok = kernel(args);
@@ -128,7 +167,6 @@ static bool kernel_enter(const tl_kernel_args *args, tl_kernel kernel) {
 }
 
 bool cuda_run(const tl_kernel_args *args, tl_kernel kernel) {
-    if (cuda_kernel_waits(kernel)) return cuda_run_waiting(args, kernel);
     struct cuda_state *state = state_enter(args);
     if (!state) return false;
     pthread_mutex_lock(&cuda_run_lock);

@@ -60,6 +60,17 @@ struct cuda_slot {
     cudaEvent_t done;
 };
 
+/* Memory that kernels write which may still run when one begins that was launched early (launch_early in common.cuh).
+ * n is EARLY_WRITES: it may be any. n_fetches: kernels that read memory before those in front of them had ended. */
+enum { EARLY_WRITES = 256 };
+struct cuda_early {
+    struct {
+        const char *begin, *end;
+    } writes[EARLY_WRITES];
+    int n;
+    uint64_t n_fetches;
+};
+
 struct cuda_state {
     int index;                        /* of the GPU */
     int capability;                   /* of the target, which decides what kernels do; the GPU's may be higher */
@@ -75,6 +86,7 @@ struct cuda_state {
     struct matmul_cache *matmul;       /* matmul.c */
     struct attention_cache *attention; /* attention.c; made by the first attention */
     struct cuda_repeat *repeat;        /* repeat.c; made by the first repeat_begin */
+    struct cuda_early early;
 };
 
 /* By the GPU's number; NULL: it has not been opened. */
@@ -108,6 +120,13 @@ void cuda_driver_function(const char *name, void *place);
 bool cuda_run(const tl_kernel_args *args, tl_kernel kernel);
 /* The same for a kernel that waits for the device: what was held back comes before it. */
 bool cuda_run_waiting(const tl_kernel_args *args, tl_kernel kernel);
+
+/* Whether a kernel that is launched early may read this memory at once: no kernel writes it that may still run. */
+bool early_may_fetch(const tl_kernel_args *args, const void *data, size_t bytes);
+/* A kernel of this call is launched. One that is not early waits for all kernels in front of it. */
+void early_launched(const tl_kernel_args *args, bool is_early);
+/* A kernel of this call that is launched early writes an input. */
+void early_writes(const tl_kernel_args *args, const tl_operand *x);
 
 /* Queues the calls that are held back. To be called before anything but cuda_run uses the stream. */
 bool cuda_settle(struct cuda_state *state, char *error);
