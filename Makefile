@@ -40,7 +40,7 @@
 #: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, or the other if it is missing
 #: WERROR=1              warnings are errors (the test run does this)
 #: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of
-#:                       isa_list.h; "most": only the most capable one, which is faster to build
+#:                       isa_list.h; "most": only the most capable one of this processor, faster to build
 #: CUDA=0                leave out the CUDA plugin even if nvcc is found
 #: CUDA_ARCHS="90"       GPU generations to compile for: numbers, or native (the GPUs in this machine, if nvidia-smi
 #:                       shows any: the default) or all (7.5 to 12.x, for a build that travels; one takes a seventh of
@@ -148,6 +148,9 @@ CFLAGS    ?= -O2 -g
 # Kernels live in long loops and want -O3; what happens once per op call lives in short ones, which -O3 makes slower.
 KERNEL_CFLAGS ?= -O3
 $(foreach f,$(CPU_SRC) src/tensor/convert.c src/base/rng.c,$(eval FLAGS_$(f) := $(KERNEL_CFLAGS)))
+# Where gcc 12 vectorises products and alternating sums of pairs, it makes one instruction of both on x86, with one
+# rounding, whatever -ffp-contract says: vfmaddsub.
+$(foreach f,complex fft,$(eval FLAGS_src/device/cpu/ops/$(f).c += -fno-tree-vectorize))
 CODEGEN   += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector
 # gcc clears a struct of 100 bytes by "rep stos" on x86, which takes 10 ns: a twentieth of an op call. clang does not.
 CLEARING  := -mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noalign
@@ -171,9 +174,19 @@ ISA_FLAGS_avx2       := -mavx2 -mfma -mf16c -mbmi -mbmi2
 ISA_FLAGS_avx512     := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
-# Sanitizer builds use only the most capable set besides the baseline: the sources are the same.
+# As /proc/cpuinfo names what the set needs most.
+ISA_NEEDS_fp16       := asimdhp
+ISA_NEEDS_bf16       := bf16
+ISA_NEEDS_avx2       := avx2
+ISA_NEEDS_avx512     := avx512bw
+ISA_NEEDS_avx512bf16 := avx512_bf16
+ISA_NEEDS_amx        := amx_bf16
+# Sanitizer builds use only the most capable set besides the baseline that this processor has: the sources are the same.
 ISAS       ?= $(if $(SANITIZE),most,$(ISAS_$(MACHINE)))
-override ISAS := $(if $(filter most,$(ISAS)),$(lastword $(ISAS_$(MACHINE))),$(ISAS))
+ifneq ($(filter most,$(ISAS)),)
+PROCESSOR  := $(shell sed -n '/^\(flags\|Features\)/{s/.*: //p;q}' /proc/cpuinfo 2>/dev/null)
+override ISAS := $(lastword $(foreach i,$(ISAS_$(MACHINE)),$(if $(filter $(ISA_NEEDS_$i),$(PROCESSOR)),$i)))
+endif
 # A set that differs from another only in instructions which no compiler uses on its own, but the sources do. A file
 # that asks for none of them is the same for both and is compiled once (tools/compile_isa).
 ISA_LIKE_bf16       := fp16
