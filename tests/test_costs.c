@@ -311,6 +311,8 @@ static void products_cost_2mkn(void **state) {
     COST(tl_matmul(f32(TL_SHAPE(3, 4)), f32(TL_SHAPE(4, 5))), "matmul", 2 * 3 * 4 * 5, 48 + 80, 60);
     COST(tl_matmul(f32(TL_SHAPE(3, 4)), tl_transpose(f32(TL_SHAPE(5, 4)), 0, 1)), "matmul", 120, 128,
          60); /* strides are free */
+    tl_tensor *parts[2] = {f32(TL_SHAPE(5, 4)), f32(TL_SHAPE(2, 4))};
+    COST(matmul_parts(f32(TL_SHAPE(3, 4)), parts, 2), "matmul_parts", 2 * 3 * 4 * 7, 48 + 80 + 32, 84);
     COST(tl_matmul(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(4, 5))), "matmul", 120, 64, 30);
     COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(2, 4, 5))), "matmul", 2 * 120, 2 * 128,
          2 * 60); /* two products */

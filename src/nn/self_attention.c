@@ -22,6 +22,7 @@
 #include "nn/model.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
+#include "ops/ops.h"
 
 /* ---- Rows of several processes ---- */
 
@@ -366,9 +367,34 @@ static tl_tensor *heads_of(const struct attention *a, tl_module *projection, tl_
     return norm && a->family->qk_norm == QK_NORM_HEAD ? tl_module_forward(norm, y) : y;
 }
 
+/* q, k and v of x (B,T,C) or (B T,C) in one product, where that is faster, as for a few tokens: *is_done, and views of
+ * its result. False: an error. */
+static bool read_joined(const struct attention *a, tl_tensor *x, int64_t B, int64_t T, tl_tensor **part,
+                        bool *is_done) {
+    tl_module *const projection[3] = {a->q, a->k, a->v};
+    tl_tensor *weight[3], *bias[3];
+    *is_done = false;
+    if (a->q_norm || a->k_norm || a->model->parallel.tp) return true;
+    for (int j = 0; j < 3; j++)
+        if (!linear_is_plain(projection[j], &weight[j], &bias[j]) || bias[j]) return true;
+    if (!matmul_parts_fit(x, weight, 3)) return true;
+    *is_done = true;
+    tl_tensor *y = matmul_parts(x, weight, 3);
+    for (int64_t j = 0, at = 0, heads; y && j < 3; at += heads * a->head_size, j++) {
+        heads = j ? a->n_kv_heads : a->n_heads;
+        tl_tensor *own = tl_slice(y, -1, at, at + heads * a->head_size, 1);
+        part[j] = own ? tl_view(own, TL_SHAPE(B, T, heads, a->head_size)) : NULL;
+        if (!part[j]) return false;
+    }
+    return y != NULL;
+}
+
 static bool read_separate(const struct attention *a, tl_tensor *x, tl_tensor *all, int64_t B, int64_t T,
                           tl_tensor **part) {
     const int64_t queries[4] = {B, T, a->n_heads, a->head_size}, keys[4] = {B, T, a->n_kv_heads, a->head_size};
+    bool is_done;
+    if (!read_joined(a, all, B, T, part, &is_done)) return false;
+    if (is_done) return true;
     part[0] = heads_of(a, a->q, a->q_norm, all, queries);
     part[1] = heads_of(a, a->k, a->k_norm, all, keys);
     part[2] = heads_of(a, a->v, NULL, all, keys);

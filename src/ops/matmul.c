@@ -186,6 +186,37 @@ const tl_op op_matmul_acc = {RECORD(KERNEL, matmul_acc, 1),
                              .saves = {0, TL_INPUT(2), TL_INPUT(1)},
                              .compute_dtype = matmul_acc_dtype};
 
+/* ---- matmul_parts ---- */
+
+static bool matmul_parts_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0];
+    int64_t shape[TL_MAX_RANK], n = 0;
+    if (c->n_inputs < 3 || c->n_inputs > 1 + MATMUL_PARTS) return call_fail(c, "needs rows and two or three matrices");
+    if (!call_needs_float(c, 0)) return false;
+    for (int i = 0; i < c->n_inputs; i++) {
+        const tl_tensor *w = c->input[i];
+        if (w->rank < 2 || (i && w->rank != 2) || !tl_is_contiguous(w))
+            return call_fail(c, "needs dense rows and dense matrices");
+        if (w->dtype != x->dtype) return call_fail_need(c, "the dtypes differ", "a cast");
+        if (w->shape[w->rank - 1] != x->shape[x->rank - 1])
+            return call_fail(c, "rows of %lld numbers and a matrix of %lldx%lld cannot be multiplied",
+                             (long long)x->shape[x->rank - 1], (long long)w->shape[0], (long long)w->shape[1]);
+        if (i) n += w->shape[0];
+    }
+    memcpy(shape, x->shape, (size_t)x->rank * sizeof *shape);
+    shape[x->rank - 1] = n;
+    return call_output(c, 0, x->dtype, x->rank, shape);
+}
+static void matmul_parts_cost(const tl_call *c, struct cost *cost) {
+    const tl_tensor *x = c->input[0];
+    cost_traffic(c, cost, 2 * (count)c->output[0]->numel * (count)x->shape[x->rank - 1]);
+}
+const tl_op op_matmul_parts = {
+    RECORD(KERNEL, matmul_parts, 1), .shapes = "x (...,k), matrices (n1,k), (n2,k) [, (n3,k)] -> (...,n1+n2+n3)",
+    .dtypes = "floats, all alike",   .flops = "2mkn, n of all matrices",
+    .shape = matmul_parts_shape,     .cost = matmul_parts_cost,
+    .backward = gradient_missing,    .is_costly = true};
+
 /* Kernels need one of the last two axes dense. */
 static tl_tensor *matrix(tl_tensor *x) {
     if (!x || x->rank < 2) return x;
@@ -213,6 +244,29 @@ static struct attr_matmul *attr_fill(struct attr_matmul *at, bool transpose_a, b
     at->is_fast = matmul_is_fast();
     at->is_timed = fast_is_on();
     return at;
+}
+
+bool matmul_parts_fit(const tl_tensor *x, tl_tensor *const *weights, int n) {
+    const struct target *t = x->storage->device->target;
+    if (!t->rules->joins_parts || !thread_state()->grad_off || x->rank < 2 || n < 2 || n > MATMUL_PARTS) return false;
+    const int64_t k = x->shape[x->rank - 1];
+    const tl_dtype dtype = autocast_narrow_dtype(x);
+    for (int i = 0; i < n; i++)
+        if (weights[i]->rank != 2 || weights[i]->shape[1] != k || !tl_is_contiguous(weights[i]) ||
+            autocast_narrow_dtype(weights[i]) != dtype)
+            return false;
+    return k > 0 && t->rules->joins_parts(t, dtype, x->numel / k, k);
+}
+
+tl_tensor *matmul_parts(tl_tensor *x, tl_tensor *const *weights, int n) {
+    tl_tensor *input[1 + MATMUL_PARTS] = {tl_contiguous(autocast_narrow(x))};
+    struct attr_matmul at;
+    if (!input[0]) return NULL;
+    for (int i = 0; i < n; i++)
+        if (!(input[1 + i] = tl_contiguous(autocast_narrow(weights[i])))) return NULL;
+    tl_call c;
+    call_begin(&c, &op_matmul_parts, input, 1 + n, attr_fill(&at, false, true, input[0]->dtype, true), sizeof at);
+    return op_apply(&c);
 }
 
 /* op(a) op(b), added to `into` when there is one that fits. */

@@ -76,6 +76,11 @@ tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
  * of x and of the bias. */
 tl_tensor *linear_quantized(tl_tensor *x, const tl_quantized *weight, tl_tensor *bias);
 
+/* x (...,k) times the transposes of two or three matrices (n_i,k), one below the other, in one op without a gradient:
+ * (...,n), n the sum of all n_i; and whether that is faster than one product after the other. */
+bool matmul_parts_fit(const tl_tensor *x, tl_tensor *const *weights, int n);
+tl_tensor *matmul_parts(tl_tensor *x, tl_tensor *const *weights, int n);
+
 /* The token of a cache, in one op: q (B,T,H,D) turned; k, turned, and v (B,T,Hkv,D) become tokens place (B,T) of the
  * keys and values in the cache (2,B,Hkv,S,D). As tl_rope_at otherwise; without a gradient. */
 tl_tensor *rope_put(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tensor *cache, tl_tensor *place, double base,

@@ -93,10 +93,11 @@ static double widths_divisor(const struct predict_shape *shape) {
     return divisor;
 }
 
-/* Products of experts, of weights in blocks, and those that activate their results, are as fast as others that cost the
- * same, where they were not measured themselves. */
+/* Products of experts, of weights in blocks or in parts, and those that activate their results, are as fast as others
+ * that cost the same, where they were not measured themselves. */
 static const char *product_like(const char *op) {
-    if (strncmp(op, "grouped_", 8) && !strstr(op, "_mlp") && strcmp(op, "matmul_blocks")) return op;
+    if (strncmp(op, "grouped_", 8) && !strstr(op, "_mlp") && strcmp(op, "matmul_blocks") && strcmp(op, "matmul_parts"))
+        return op;
     return strstr(op, "_acc") ? "matmul_acc" : "matmul";
 }
 
@@ -277,7 +278,7 @@ bool predict_is_product(const char *op) {
                                       "grouped_outer", "grouped_outer_acc", "gelu_mlp",
                                       "gelu_mlp_grad", "swiglu_mlp",        "swiglu_mlp_grad",
                                       "attention",     "attention_grad",    "linear_cross_entropy",
-                                      "matmul_blocks"};
+                                      "matmul_blocks", "matmul_parts"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (!strcmp(op, ops[i])) return true;
     return false;

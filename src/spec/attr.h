@@ -91,7 +91,10 @@ struct attr_reduce {
  * input may be a dense bias (n) of their dtype, which is added before the result is rounded. matmul_acc (c, a, b) ->
  * c itself: c += op(a) op(b), added in c's dtype once; c is dense. With `folds` there is no batch: a (...,k) times
  * one matrix gives (...,n), and op(a) = a^T of a (...,m) with b (...,n) gives (m,n). Folded operands have rows that
- * are dense and lie evenly. */
+ * are dense and lie evenly. matmul_parts (x dense (...,k), 2 to MATMUL_PARTS matrices dense (n_i,k)) -> dense
+ * (...,n), n the sum of all n_i: x times the transpose of the matrices, one below the other. attr.transpose_b and
+ * attr.folds are true. */
+#define MATMUL_PARTS 3
 struct attr_matmul {
     bool transpose_a, transpose_b;
     tl_dtype dtype;

@@ -80,6 +80,7 @@ OP(KERNEL, cumprod_grad)
 /* matmul.c */
 OP(KERNEL, matmul)
 OP(KERNEL, matmul_acc)
+OP(KERNEL, matmul_parts)
 
 /* grouped.c */
 OP(KERNEL, grouped_matmul)

@@ -36,6 +36,8 @@ struct device_rules {
     bool (*multiplies_f8)(const struct target *target, tl_dtype dtype, int64_t m, int64_t n, int64_t k);
     /* Whether gelu_mlp and swiglu_mlp are faster than their parts for rows (m,k) and F inner features. NULL: never. */
     bool (*activates)(const struct target *target, tl_dtype dtype, int64_t m, int64_t k, int64_t F);
+    /* Whether matmul_parts of rows (m,k) is faster than its products one after the other. NULL: never. */
+    bool (*joins_parts)(const struct target *target, tl_dtype dtype, int64_t m, int64_t k);
     /* Whether a call that computes a gradient can sum its columns on the way, for a bias. NULL: never. */
     bool (*sums)(const tl_call *call, const struct target *target);
     /* Which kernel of an op from outside is this device's. NULL: none. */

@@ -1290,6 +1290,35 @@ CALL(linear_thrice) {
     tl_tensor *q = tl_linear(in[0], in[1], NULL), *k = tl_linear(in[0], in[2], NULL), *v = tl_linear(in[0], in[3], NULL);
     return one(out, tl_mul(tl_mul(q, k), v));
 }
+CALL(matmul_parts_call) {
+    (void)s;
+    bool grad = tl_set_grad_mode(false);
+    int n = 0;
+    while (in[n]) n++;
+    out[0] = matmul_parts(in[0], in + 1, n - 1);
+    tl_set_grad_mode(grad);
+    return out[0] ? 1 : 0;
+}
+CALL(matmul_parts_twin) {
+    (void)s;
+    tl_tensor *part[3];
+    int n = 0;
+    for (; in[1 + n]; n++) part[n] = tl_linear(in[0], in[1 + n], NULL);
+    return one(out, tl_concat(part, n, -1));
+}
+const struct sample samples_matmul_parts[] = {
+    /* multiply-adds of 3 rows, 8 terms and 4 + 2 + 2 columns */
+    {"q, k and v", 0, .call = matmul_parts_call, .twin = matmul_parts_twin, .in = {K(3, 8), K(4, 8), K(2, 8), K(2, 8)}, .total_flops = 2 * 3 * 8 * 8},
+    {"a stack of rows, two matrices", 0, .call = matmul_parts_call, .twin = matmul_parts_twin, .in = {K(2, 1, 24), K(5, 24), K(18, 24)}},
+    {"terms that are no packs", 0, .call = matmul_parts_call, .twin = matmul_parts_twin, .in = {K(2, 7), K(5, 7), K(3, 7)}},
+    {"more rows", LARGE, .call = matmul_parts_call, .in = {K(40, 64), K(96, 64), K(24, 64), K(24, 64)}},
+    {"few rows", LARGE, .call = matmul_parts_call, .in = {K(11, 1, 776), K(200, 776), K(56, 776), K(40, 776)}},
+    {"no rows", 0, .call = matmul_parts_call, .in = {K(0, 8), K(4, 8), K(2, 8)}},
+    {"no columns of one", 0, .call = matmul_parts_call, .twin = matmul_parts_twin, .in = {K(3, 8), K(0, 8), K(2, 8)}},
+    {"no terms", 0, .call = matmul_parts_call, .twin = matmul_parts_twin, .in = {K(3, 0), K(4, 0), K(2, 0)}},
+    {"other terms", 0, .call = matmul_parts_call, .in = {K(3, 8), K(4, 8), K(2, 7)}, .error = "rows of 8 numbers and a matrix of 2x7 cannot be multiplied"},
+    {"one matrix", 0, .call = matmul_parts_call, .in = {K(3, 8), K(4, 8)}, .error = "needs rows and two or three matrices"},
+    END};
 const struct sample samples_matmul_acc[] = {
     {"three products of a stack of rows", GRAD | VIA_BACKWARD | SUM_ORDER, .call = linear_thrice, .in = {F(2, 3, 4), F(5, 4), F(5, 4), F(5, 4)}, .roundings = 5},
     {"three products of no rows", GRAD | VIA_BACKWARD | SUM_ORDER, .call = linear_thrice, .in = {F(0, 3, 4), F(5, 4), F(5, 4), F(5, 4)}},

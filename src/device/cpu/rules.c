@@ -50,6 +50,23 @@ static uint64_t matmul_workspace(const tl_call *c, const struct target *target) 
     return gemm_workspace_bytes(&s, a->dtype == TL_BF16, out->dtype != TL_F32);
 }
 
+/* The products one after the other, and room for the result of the widest. */
+static uint64_t parts_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const tl_tensor *x = c->input[0];
+    uint64_t products = 0, room = 0;
+    if (!c->output[0]->numel) return 0;
+    for (int i = 1; i < c->n_inputs; i++) {
+        const struct gemm_sizes s = {1, rows_of(x), c->input[i]->shape[0], x->shape[x->rank - 1]};
+        const bool packs = s.n && x->dtype != TL_F64;
+        const uint64_t bytes = packs ? gemm_workspace_bytes(&s, x->dtype == TL_BF16, x->dtype != TL_F32) : 0,
+                       own = (uint64_t)(s.m * s.n) * (uint64_t)(dtype_info(x->dtype)->bits / 8);
+        if (bytes > products) products = bytes;
+        if (own > room) room = own;
+    }
+    return products + round_up(room, 64);
+}
+
 /* The same: the weight is unpacked where it is packed. */
 static uint64_t blocks_workspace(const tl_call *c, const struct target *target) {
     (void)target;
@@ -171,6 +188,7 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_grouped_outer] = grouped_workspace,
     [OP_ID_grouped_outer_acc] = grouped_workspace,
     [OP_ID_matmul_blocks] = blocks_workspace,
+    [OP_ID_matmul_parts] = parts_workspace,
     [OP_ID_gelu_mlp] = mlp_workspace,
     [OP_ID_gelu_mlp_grad] = mlp_workspace,
     [OP_ID_swiglu_mlp] = mlp_workspace,

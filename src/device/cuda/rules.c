@@ -38,6 +38,11 @@ static bool adds_bias(const struct target *target, tl_dtype dtype, int64_t n, in
     return dtype_info(dtype)->bits == 16 && n % 8 == 0 && k % 8 == 0;
 }
 
+/* Of few rows: the matrices are read by one kernel. */
+static bool joins_parts(const struct target *target, tl_dtype dtype, int64_t m, int64_t k) {
+    return target->capability >= 80 && dtype_info(dtype)->bits == 16 && m <= MATMUL_THIN_ROWS && k % 8 == 0;
+}
+
 static uint64_t narrow_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     return c->n_inputs == 1 ? NARROW_BYTES : 0;
@@ -246,6 +251,7 @@ static tl_kernel custom(const tl_op_def *def) { return def->cuda; }
 static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_matmul] = product_workspace,
     [OP_ID_matmul_acc] = product_workspace,
+    [OP_ID_matmul_parts] = product_workspace,
     [OP_ID_narrow] = narrow_workspace,
     [OP_ID_matmul_f8] = product_workspace,
     [OP_ID_matmul_f8_acc] = product_workspace,
@@ -280,6 +286,7 @@ const struct device_rules cuda_rules = {.workspace = workspace,
                                         .head = head_cut,
                                         .adds_bias = adds_bias,
                                         .activates = activates,
+                                        .joins_parts = joins_parts,
                                         .multiplies_f8 = multiplies_f8,
                                         .sums = sums,
                                         .custom = custom};

@@ -252,3 +252,22 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *a, const tl_o
 bool cpu_matmul(const tl_kernel_args *args) { return multiply(args, &args->in[0], &args->in[1], false); }
 
 bool cpu_matmul_acc(const tl_kernel_args *args) { return multiply(args, &args->in[1], &args->in[2], true); }
+
+/* Products write dense rows: each goes to the end of the workspace first. */
+bool cpu_matmul_parts(const tl_kernel_args *args) {
+    const struct attr_matmul *attr = args->attr;
+    struct folded folded[2];
+    const tl_operand *x = fold_operand(&folded[0], &args->in[0]), *out = fold_operand(&folded[1], &args->out[0]);
+    const size_t bytes = (size_t)(dtype_info(out->dtype)->bits / 8), row = (size_t)out->shape[1] * bytes;
+    char *to = out->data;
+    for (int i = 1; i < args->n_in && row; i++) {
+        const int64_t shape[2] = {out->shape[0], args->in[i].shape[0]}, stride[2] = {shape[1], 1};
+        const size_t width = (size_t)shape[1] * bytes;
+        char *const from = (char *)args->workspace + args->workspace_bytes - (size_t)shape[0] * width;
+        const tl_operand part = {from, out->dtype, 2, shape, stride};
+        matmul_multiply(&part, x, false, &args->in[i], true, false, attr->is_fast, args->workspace, args->n_threads);
+        for (int64_t r = 0; r < shape[0]; r++) memcpy(to + (size_t)r * row, from + (size_t)r * width, width);
+        to += width;
+    }
+    return true;
+}

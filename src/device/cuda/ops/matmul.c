@@ -591,11 +591,11 @@ static bool multiply_thin(const tl_kernel_args *args, const struct key *key, con
     const int64_t ld_a = key->n == 1 ? 0 : key->ld_b;
     if (!is_aligned(a->data, ld_a) || !is_aligned(b->data, key->ld_a)) return false;
     const struct thin_product product = {.a = a->data,
-                                         .b = b->data,
+                                         .b = {{b->data, key->m}},
+                                         .n_b = 1,
                                          .bias = bias ? bias->data : NULL,
                                          .out = out->data,
                                          .m = key->n,
-                                         .n = key->m,
                                          .k = key->k,
                                          .ld_a = ld_a,
                                          .ld_b = key->ld_a,
@@ -680,6 +680,47 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
 
 bool cuda_matmul(const tl_kernel_args *args) {
     return multiply(args, &args->out[0], &args->in[0], &args->in[1], args->n_in > 2 ? &args->in[2] : NULL, false);
+}
+
+/* Of few rows in one kernel; otherwise, and where rows do not begin at multiples of 16 bytes, one after the other. */
+static bool parts_thin(const tl_kernel_args *args, int64_t m, int64_t n) {
+    const tl_operand *x = &args->in[0];
+    const int64_t k = x->shape[x->rank - 1];
+    struct thin_product product = {.a = x->data,
+                                   .out = args->out[0].data,
+                                   .m = m,
+                                   .k = k,
+                                   .ld_a = k,
+                                   .ld_b = k,
+                                   .ld_out = n,
+                                   .dtype = x->dtype,
+                                   .out_dtype = x->dtype};
+    bool fits = m <= MATMUL_THIN_ROWS && bytes_of(x->dtype) == 2 && is_aligned(x->data, k) &&
+                cuda_state_of(args->stream)->capability >= 80;
+    for (int i = 1; i < args->n_in; i++) {
+        fits = fits && is_aligned(args->in[i].data, k);
+        if (args->in[i].shape[0])
+            product.b[product.n_b++] = (struct thin_matrix){args->in[i].data, args->in[i].shape[0]};
+    }
+    if (fits) matmul_thin(args, &product);
+    return fits;
+}
+
+bool cuda_matmul_parts(const tl_kernel_args *args) {
+    const tl_operand *x = &args->in[0], *out = &args->out[0];
+    const int64_t n = out->shape[out->rank - 1], k = x->shape[x->rank - 1];
+    int64_t m = 1, at = 0;
+    for (int i = 0; i < x->rank - 1; i++) m *= x->shape[i];
+    if (m * n == 0) return true;
+    if (k && parts_thin(args, m, n)) return true;
+    for (int i = 1; i < args->n_in; i++) {
+        const int64_t shape[2] = {m, args->in[i].shape[0]}, stride[2] = {n, 1}, rows[2] = {m, k}, apart[2] = {k, 1};
+        const tl_operand part = {(char *)out->data + at * bytes_of(out->dtype), out->dtype, 2, shape, stride};
+        const tl_operand a = {x->data, x->dtype, 2, rows, apart};
+        if (!multiply(args, &part, &a, &args->in[i], NULL, false)) return false;
+        at += shape[1];
+    }
+    return true;
 }
 
 bool cuda_matmul_acc(const tl_kernel_args *args) {

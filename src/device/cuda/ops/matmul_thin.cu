@@ -37,6 +37,23 @@ __device__ inline uint4 a_load(const uint16_t *row, int64_t at, int64_t k, bool 
     return is_there && at < k ? *(const uint4 *)(row + at) : make_uint4(0, 0, 0, 0);
 }
 
+/* A block's rows of a matrix, and where the matrix's first column is in the result. */
+struct thin_tile {
+    const uint16_t *b;
+    int64_t first, last, column; /* last: of the matrix */
+};
+__device__ inline thin_tile tile_of(const struct thin_product &c) {
+    thin_tile t = {(const uint16_t *)c.b[0].data, blockIdx.x * (int64_t)TILE, c.b[0].n - 1, 0};
+#pragma unroll
+    for (int i = 1; i < MATMUL_PARTS; i++) {
+        const int64_t above = (t.last + TILE) / TILE * TILE; /* rows of the tiles of the matrix above */
+        if (i >= c.n_b || t.first < above) continue;
+        t.first -= above, t.column += t.last + 1;
+        t.b = (const uint16_t *)c.b[i].data, t.last = c.b[i].n - 1;
+    }
+    return t;
+}
+
 /* What a lane reads of a chunk: of rows r and r + 8 of the tile of each matrix; and of its row of a in each group of
  * COLUMNS. */
 template <int MATRICES> struct chunk_b { uint4 x[MATRICES][2][2]; };
@@ -76,9 +93,10 @@ __global__ void __launch_bounds__(32 * WARPS, 2) thin_tiles(struct thin_product 
     enum { AHEAD = CHUNKS_AHEAD / MATRICES };
     __shared__ float sums[WARPS][COLUMNS * GROUPS][MATRICES][TILE];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, quarter = 8 * (lane % 4);
-    const int64_t first = blockIdx.x * (int64_t)TILE, last = c.n - 1;
+    const thin_tile tile = tile_of(c);
+    const int64_t first = tile.first, last = tile.last;
     const int64_t rows[2] = {min(first + r, last) * c.ld_b, min(first + r + 8, last) * c.ld_b};
-    const uint16_t *const matrix[2] = {(const uint16_t *)c.b, (const uint16_t *)c.b_up};
+    const uint16_t *const matrix[2] = {tile.b, (const uint16_t *)c.b_up};
     auto load_b = [&](chunk_b<MATRICES> &to, int64_t at) {
 #pragma unroll
         for (int m = 0; m < MATRICES; m++)
@@ -127,20 +145,29 @@ __global__ void __launch_bounds__(32 * WARPS, 2) thin_tiles(struct thin_product 
     for (int m = 0; m < MATRICES; m++)
 #pragma unroll
         for (int w = 0; w < WARPS; w++) total[m] += sums[w][row][m][column];
-    thin_end<T, OUT, MATRICES>(c, total, row, first + column);
+    thin_end<T, OUT, MATRICES>(c, total, row, tile.column + first + column);
 }
 
 /* b may be the result of the product in front. */
 bool may_fetch(const tl_kernel_args *args, const struct thin_product &c) {
-    const size_t bytes = 2 * (size_t)((c.n - 1) * c.ld_b + c.k);
-    return early_may_fetch(args, c.b, bytes) && (c.end != THIN_SWIGLU || early_may_fetch(args, c.b_up, bytes));
+    auto fetches = [&](const void *b, int64_t n) {
+        return early_may_fetch(args, b, 2 * (size_t)((n - 1) * c.ld_b + c.k));
+    };
+    for (int i = 0; i < c.n_b; i++)
+        if (!fetches(c.b[i].data, c.b[i].n)) return false;
+    return c.end != THIN_SWIGLU || fetches(c.b_up, c.b[0].n);
+}
+unsigned n_tiles(const struct thin_product &c) {
+    int64_t n = 0;
+    for (int i = 0; i < c.n_b; i++) n += (c.b[i].n + TILE - 1) / TILE;
+    return (unsigned)n;
 }
 
 template <class T, class OUT, int GROUPS, int MATRICES>
 void launch(const tl_kernel_args *args, const struct thin_product &c) {
     static const bool can_wait = waits_for_front(thin_tiles<T, OUT, GROUPS, MATRICES>);
-    launch_early(args, thin_tiles<T, OUT, GROUPS, MATRICES>, can_wait && may_fetch(args, c),
-                 (unsigned)((c.n + TILE - 1) / TILE), 32 * WARPS, 0, c);
+    launch_early(args, thin_tiles<T, OUT, GROUPS, MATRICES>, can_wait && may_fetch(args, c), n_tiles(c), 32 * WARPS, 0,
+                 c);
 }
 
 template <class T> void launch_for(const tl_kernel_args *args, const struct thin_product &c) {

@@ -75,12 +75,13 @@ static bool activate_thin(const tl_kernel_args *args, const rows &x, const rows 
         return false;
     struct thin_product p = {};
     p.a = x.operand.data;
-    p.b = b->data;
+    p.b[0].data = b->data;
+    p.b[0].n = p.ld_out = y.shape[1];
+    p.n_b = 1;
     p.b_up = b_up ? b_up->data : nullptr;
     p.bias = bias ? bias->data : nullptr;
     p.out = y.operand.data;
     p.m = x.shape[0];
-    p.n = p.ld_out = y.shape[1];
     p.k = p.ld_a = p.ld_b = x.shape[1];
     p.dtype = p.out_dtype = x.operand.dtype;
     p.end = b_up ? THIN_SWIGLU : THIN_GELU;
