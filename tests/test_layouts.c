@@ -26,13 +26,13 @@ static const char *one_of(const char *const *names, int64_t n) { return names[dr
 /* A small model on up to 48 ranks. */
 static void random_run(struct settings *s) {
     static const char *const models[] = {"tiny", "tiny-gpt2"}, *const recipes[] = {"fp32", "bf16", "bf16-lean", "amp"},
-                             *const optimizers[] = {"adamw", "lion", "rmsprop"},
+                             *const optimizers[] = {"adamw", "lion", "rmsprop", "muon"},
                              *const policies[] = {"none", "full", "selective"};
     static const char *const shards[] = {"none", "zero1", "zero2", "zero3"};
     *s = settings_default();
     set(s, "model", one_of(models, 2));
     set(s, "recipe", one_of(recipes, 4));
-    set(s, "optimizer", one_of(optimizers, 3));
+    set(s, "optimizer", one_of(optimizers, 4));
     set(s, "checkpointing", one_of(policies, 3));
     set(s, "shard", one_of(shards, 4));
     set(s, "sample_tokens", "0");
@@ -235,10 +235,11 @@ static void plans_are_prices_where_a_trainer_runs(void **state) {
     set(&s, "seq", "128");
     set(&s, "sample_tokens", "0");
     s.batch = 16, s.accum = 2, s.dp = 4, s.steps = 3, s.warmup = 1, s.val_share = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 6; i++) {
         struct plan_options options = {.n_devices = 4};
         struct layout_estimate formula;
-        set(&s, "shard", shards[i]);
+        set(&s, "shard", shards[i % 3]);
+        set(&s, "optimizer", i < 3 ? "adamw" : "muon");
         if (!plan_make(plan, &s, &target, &options, false)) fail_msg("%s", tl_error_message());
         struct rank_bill first = rank_bill_of(&s, target.device, 0, p);
         expect_true(plan->layout.is_exact);

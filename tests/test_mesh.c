@@ -148,12 +148,28 @@ static void adafactor_has_whole_tensors(void **state) {
     expect_refused(price_text(&other), "ep: adafactor has means of whole rows, columns and tensors, of which a rank");
 }
 
+/* What it leaves to AdamW may have blocks of whole tensors. */
+static void muon_is_divided_but_for_8_bit_moments(void **state) {
+    (void)state;
+    struct settings s = with("2", "12");
+    set(&s, "optimizer", "muon"), set(&s, "tp", "2"), set(&s, "shard", "zero1");
+    char *text = price_text(&s);
+    expect_true(text != NULL);
+    free(text);
+    set(&s, "moments", "8bit");
+    expect_refused(price_text(&s), "shard: 8-bit moments are blocks of whole tensors, of which a rank of --shard zero1 "
+                                   "has a part (need --shard none, or --moments bf16)");
+    set(&s, "shard", "none");
+    expect_refused(price_text(&s), "tp: 8-bit moments are blocks of whole tensors, which tp divides");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(every_rank_can_be_priced),
                                        TEST(a_process_alone_is_a_mesh_of_one),
                                        TEST(sizes_must_multiply_to_the_processes),
                                        TEST(ranks_have_groups_for_sharding),
                                        TEST(ranks_have_groups_for_experts),
-                                       TEST(adafactor_has_whole_tensors)};
+                                       TEST(adafactor_has_whole_tensors),
+                                       TEST(muon_is_divided_but_for_8_bit_moments)};
     return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 #include "nn/layers.h"
 #include "nn/model_parallel.h"
+#include "ops/update.h"
 
 static tl_comm *world(void) {
     tl_comm *comm = tl_comm_world();
@@ -749,6 +750,91 @@ static void receipts_of_pipelines_are_the_price(void) {
     layouts_free(prices, n);
 }
 
+/* ---- Muon ---- */
+
+enum { MUON_MATRICES = 5 };
+
+/* Rows or columns, in parts that differ by one; blocks; parts that two ranks hold; and a matrix that is whole. */
+static int muon_shards(tl_comm *comm, tl_shard shards[MUON_MATRICES], int64_t shapes[MUON_MATRICES][2]) {
+    const int n = tl_comm_size(comm), copies = n % 2 ? n : 2;
+    const tl_shard all[MUON_MATRICES] = {{.axis = 0, .n_copies = 1, .n_blocks = 1, .size = 2 * n, .group = comm},
+                                         {.axis = 1, .n_copies = 1, .n_blocks = 1, .size = 2 * n + 1, .group = comm},
+                                         {.axis = 0, .n_copies = 1, .n_blocks = 3, .size = n + 1, .group = comm},
+                                         {.axis = 0, .n_copies = copies, .n_blocks = 1, .size = 6, .group = comm},
+                                         {0}};
+    for (int i = 0; i < MUON_MATRICES; i++) {
+        shards[i] = all[i];
+        shapes[i][0] = 5, shapes[i][1] = 7;
+        if (!all[i].group) continue;
+        shapes[i][all[i].axis] = all[i].n_blocks * all[i].size;
+        const int parts = n / all[i].n_copies, index = tl_comm_rank(comm) / all[i].n_copies;
+        shard_range(all[i].size, parts, index, &shards[i].from, &shards[i].to);
+    }
+    return MUON_MATRICES;
+}
+
+/* Two steps of matrices that ranks share, in the calls that an optimizer makes, end with the bits of whole matrices. */
+static void muon_of_parts_is_that_of_whole_matrices(void) {
+    tl_shard shards[MUON_MATRICES];
+    int64_t shapes[MUON_MATRICES][2];
+    const int n = muon_shards(world(), shards, shapes);
+    tl_muon_options o = tl_muon_defaults();
+    o.lr = 0.1;
+    tl_generator_set((tl_generator){5, 6, 0});
+    for (int i = 0; i < n; i++) {
+        const tl_shard *shard = shards[i].group ? &shards[i] : NULL;
+        tl_tensor *p = tl_normal(2, shapes[i], 0, 1, TL_F64, NULL), *state = tl_zeros(2, shapes[i], TL_F64, NULL);
+        tl_tensor *own = tl_clone(shard_cut(shard, p)), *own_state = tl_clone(shard_cut(shard, state));
+        const struct update_matrix matrix = {0, own, shard};
+        const struct update_matrices all = {&matrix, 1, 0, NULL};
+        tl_tensor *joined = shard_gather(shard, own);
+        assert_float_equal(difference(joined, p), 0, 0);
+        for (int step = 0; step < 2; step++) {
+            tl_tensor *grad = tl_normal(2, shapes[i], 0, 1, TL_F64, NULL);
+            tl_tensor *own_grad = tl_clone(shard_cut(shard, grad));
+            const struct update_tensors whole = {.parameter = p, .grad = grad, .state = {state}};
+            const struct update_tensors part = {
+                .parameter = own, .grad = own_grad, .state = {own_state}, .matrices = &all};
+            assert_true(update_muon(&whole, 1, &o) && update_muon(&part, 1, &o));
+        }
+        assert_float_equal(difference(own, shard_cut(shard, p)), 0, 0);
+        assert_float_equal(difference(own_state, shard_cut(shard, state)), 0, 0);
+    }
+}
+
+/* The same of a vector, of which each rank has an n-th: two matrices, gaps, and padding at its end. */
+static void muon_of_a_vector_is_that_of_its_matrices(void) {
+    const int n = tl_comm_size(world()), rank = tl_comm_rank(world());
+    const int64_t shapes[2][2] = {{6, 3}, {3, 6}}, at[2] = {0, 20}, length = 40 + (n - 40 % n) % n, each = length / n;
+    tl_muon_options o = tl_muon_defaults();
+    o.matches_adamw = true; /* one factor of the learning rate for both */
+    tl_generator_set((tl_generator){7, 8, 0});
+    tl_tensor *p = tl_zeros(TL_SHAPE(length), TL_F64, NULL), *grad = tl_zeros(TL_SHAPE(length), TL_F64, NULL);
+    tl_tensor *matrices[2];
+    struct update_matrix list[2];
+    for (int i = 0; i < 2; i++) {
+        matrices[i] = tl_normal(2, shapes[i], 0, 1, TL_F64, NULL);
+        tl_tensor *g = tl_normal(2, shapes[i], 0, 1, TL_F64, NULL), *state = tl_zeros(2, shapes[i], TL_F64, NULL);
+        list[i] = (struct update_matrix){at[i], matrices[i], NULL};
+        assert_non_null(tl_copy_(tl_slice(p, 0, at[i], at[i] + 18, 1), tl_reshape(matrices[i], TL_SHAPE(18))));
+        assert_non_null(tl_copy_(tl_slice(grad, 0, at[i], at[i] + 18, 1), tl_reshape(g, TL_SHAPE(18))));
+        const struct update_tensors whole = {.parameter = matrices[i], .grad = g, .state = {state}};
+        assert_true(update_muon(&whole, 1, &o));
+    }
+    const struct update_matrices all = {list, 2, rank * each, world()};
+    tl_tensor *own = tl_clone(tl_slice(p, 0, rank * each, (rank + 1) * each, 1));
+    const struct update_tensors part = {.parameter = own,
+                                        .grad = tl_slice(grad, 0, rank * each, (rank + 1) * each, 1),
+                                        .state = {tl_zeros(TL_SHAPE(each), TL_F64, NULL)},
+                                        .matrices = &all};
+    assert_true(update_muon(&part, 1, &o));
+    tl_tensor *joined = tl_all_gather(own, world());
+    for (int i = 0; i < 2; i++) {
+        tl_tensor *mine = tl_reshape(tl_slice(joined, 0, at[i], at[i] + 18, 1), 2, shapes[i]);
+        assert_float_equal(difference(mine, matrices[i]), 0, 0);
+    }
+}
+
 static int rank_run(void) {
     static void (*const checks[])(void) = {gradients_are_those_of_the_whole_model,
                                            experts_may_be_on_other_ranks,
@@ -759,7 +845,9 @@ static int rank_run(void) {
                                            sp_holds_parts_of_rows,
                                            weights_are_exchanged_with_files,
                                            pipelines_have_the_gradients_of_the_whole_model,
-                                           receipts_of_pipelines_are_the_price};
+                                           receipts_of_pipelines_are_the_price,
+                                           muon_of_parts_is_that_of_whole_matrices,
+                                           muon_of_a_vector_is_that_of_its_matrices};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         tl_scope scope = tl_scope_begin();
         checks[i]();

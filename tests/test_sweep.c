@@ -253,8 +253,7 @@ static void ranks_draw(struct settings *s) {
     if (s->pp > 1) s->batch_warmup = 0;
     s->sp = s->tp > 1 && one_in(2);
     SET_ONE_OF(s, "shard", "none", "zero1", "zero2", "zero3");
-    bool is_whole = !strcmp(settings_choice(s, "optimizer"), "muon") || /* which need whole matrices */
-                    !strcmp(settings_choice(s, "optimizer"), "adafactor");
+    bool is_whole = !strcmp(settings_choice(s, "optimizer"), "adafactor"); /* which needs whole tensors */
     if (is_whole && (s->tp > 1 || s->shard)) set(s, "optimizer", "adamw");
     bool is_8bit = !strcmp(settings_choice(s, "moments"), "8bit"); /* whose blocks are those of whole tensors */
     if (is_8bit && (s->tp > 1 || s->shard)) set(s, "moments", "bf16");
@@ -275,7 +274,8 @@ static void layout_tell(const struct settings *s) {
     printf("dp %" PRId64 " tp %" PRId64 "%s cp %" PRId64 " pp %" PRId64 "x%" PRId64 " accum %" PRId64 " %s", s->dp,
            s->tp, s->sp ? " sp" : "", s->cp, s->pp, s->pp_chunks, s->accum, settings_choice(s, "shard"));
     if (s->shard_group) printf(" by %" PRId64, s->shard_group);
-    printf(" %s\n", settings_choice(s, "recipe")); /* one choice at a time: both are in the same memory */
+    printf(" %s", settings_choice(s, "recipe")); /* one choice at a time: both are in the same memory */
+    printf(" %s\n", settings_choice(s, "optimizer"));
     fflush(stdout);
 }
 

@@ -36,6 +36,7 @@
 
 /* Between the losses of a run and those of one process, over its steps: sums are rounded in another order. */
 #define LOSS_BOUND 2e-5
+#define MUON_BOUND 5e-5 /* its products are bf16 where the device has them */
 
 static struct settings run_of(const char *family, const char *out) {
     struct settings s = small_run(!strcmp(family, "gpt2")  ? TL_GPT2
@@ -84,6 +85,10 @@ static const struct kind_of_run {
     {"bf16", "gpt2", "recipe bf16", "none-off zero1-off zero2 zero3", 1e-3},
     {"lean", "llama", "recipe bf16-lean dropout 0.2", "none zero1 zero2-off zero3-off", 1e-3},
     {"fp16", "llama", "recipe fp16 accum 2", "none-off zero1", 1e-3},
+    {"muon", "gpt2", "optimizer muon clip 0.5 ema 0.9", "none zero1-off zero2 zero3-off", MUON_BOUND},
+    {"muon-lean", "moe", "optimizer muon muon_scale shape recipe bf16-lean ff 40", "none-off zero1 zero2-off zero3",
+     1e-3},
+    {"muon-accum", "llama", "optimizer muon accum 2 recipe bf16", "none zero1", 1e-3},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -430,8 +435,8 @@ static void runs_resume_on_other_ranks(void **state) {
 
 /* Settings of a run of one process that others are compared with: of the words, those that change what is learnt. */
 static void alone_words(char words[200], const char *layout) {
-    static const char *const kept[] = {"accum", "layers",   "recipe", "batch",           "seq",
-                                       "steps", "kv_heads", "lora",   "router_aux_loss", "ff"};
+    static const char *const kept[] = {"accum",    "layers", "recipe",          "batch", "seq",      "steps",
+                                       "kv_heads", "lora",   "router_aux_loss", "ff",    "optimizer"};
     char copy[200], *rest = copy, *name, *value;
     size_t n = 0;
     snprintf(copy, sizeof copy, "%s", layout);
@@ -495,13 +500,21 @@ static void layouts_follow_one_process(void **state) {
         {4, "llama", "pp,2,tp,2,accum,2,sp,true", 0},
         {2, "gpt2", "pp,2,pp_chunks,2,accum,8,layers,5", 0},
         {4, "llama", "pp,2,pp_chunks,2,dp,2,accum,4,layers,4,shard,zero3", 0},
+        {2, "gpt2", "tp,2,optimizer,muon", MUON_BOUND}, /* q, k and v are one matrix */
+        {2, "llama", "tp,2,sp,true,kv_heads,1,ff,33,optimizer,muon", MUON_BOUND},
+        {4, "llama", "tp,2,dp,2,kv_heads,1,shard,zero3,optimizer,muon", MUON_BOUND},
+        {4, "gpt2", "dp,4,shard,zero1,shard_group,2,optimizer,muon", MUON_BOUND},
+        {4, "llama", "tp,2,dp,2,lora,2,shard,zero2,optimizer,muon", MUON_BOUND},
+        {4, "moe", "dp,4,ep,2,shard,zero1,optimizer,muon", MUON_BOUND},
+        {4, "gpt2", "pp,2,dp,2,accum,3,layers,3,shard,zero3,optimizer,muon", MUON_BOUND},
     };
     if (!has_launcher()) skip();
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         char name[64];
         snprintf(name, sizeof name, "layout-%d", (int)i);
         double most = layout_compare(&layouts[i], name, "");
-        if (!(most <= LOSS_BOUND)) fail_msg("%s: losses differ by %g", layouts[i].words, most);
+        if (!(most <= (layouts[i].bound > 0 ? layouts[i].bound : LOSS_BOUND)))
+            fail_msg("%s: losses differ by %g", layouts[i].words, most);
     }
 }
 
@@ -527,6 +540,27 @@ static void runs_resume_in_other_layouts(void **state) {
     launch(2, "layout gpt2 staged-again 3 accum,3,pp,2");
     launch(2, "layout gpt2 staged-again 0 accum,3,pp,2");
     weights_are_the_same("staged", "staged-again");
+}
+
+/* From one process to a part of its matrices, of their momenta and of both, and back; and with the same bits. */
+static void muon_resumes_in_other_layouts(void **state) {
+    (void)state;
+    char alone[64];
+    if (!has_launcher()) skip();
+    alone_train(alone, "gpt2", "optimizer,muon");
+    layout_here("gpt2", "moved-muon", 1, "optimizer,muon");
+    launch(2, "layout gpt2 moved-muon 3 optimizer,muon,tp,2");
+    launch(3, "layout gpt2 moved-muon 5 optimizer,muon,dp,3,shard,zero2");
+    launch(4, "layout gpt2 moved-muon 7 optimizer,muon,tp,2,dp,2,shard,zero3");
+    layout_here("gpt2", "moved-muon", 0, "optimizer,muon");
+    double most = losses_compare(alone, "moved-muon");
+    if (getenv("TALLY_TEST_TELL")) printf("%-24s %.3g\n", "moved-muon", most);
+    if (!(most <= MUON_BOUND)) fail_msg("losses differ by %g", most);
+    launch(4, "layout llama muon-whole 0 optimizer,muon,tp,2,dp,2,shard,zero1");
+    launch(4, "layout llama muon-again 3 optimizer,muon,tp,2,dp,2,shard,zero3");
+    launch(4, "layout llama muon-again 6 optimizer,muon,tp,2,dp,2,shard,none");
+    launch(4, "layout llama muon-again 0 optimizer,muon,tp,2,dp,2,shard,zero2");
+    weights_are_the_same("muon-whole", "muon-again");
 }
 
 /* Two groups of two ranks: all modes end with the same bits, and near one process; a run goes to them and away. */
@@ -592,6 +626,8 @@ static int curves(const char *steps) {
         {2, "", "pp,2,pp_chunks,2,accum,4,layers,4", 0},
         {4, "", "pp,4,pp_chunks,2,accum,8,layers,9", 0},
         {4, "", "dp,2,pp,2,pp_chunks,2,accum,4,layers,4,shard,zero2", 0},
+        {3, "", "dp,3,shard,zero2,optimizer,muon", MUON_BOUND},
+        {4, "", "dp,2,tp,2,shard,zero1,optimizer,muon", MUON_BOUND},
     };
     int n_failed = 0;
     setenv("TALLY_TEST_TELL", "1", 1);
@@ -674,9 +710,9 @@ int main(int argc, char **argv) {
         return end(NULL), failed;
     }
     const struct CMUnitTest tests[] = {
-        TEST(ranks_follow_one_process),     TEST(all_ranks_end_alike),          TEST(runs_resume_on_other_ranks),
-        TEST(layouts_follow_one_process),   TEST(runs_resume_in_other_layouts), TEST(groups_of_ranks_end_alike),
-        TEST(random_runs_cost_their_price), TEST(a_stuck_rank_ends_the_run),
+        TEST(ranks_follow_one_process),      TEST(all_ranks_end_alike),          TEST(runs_resume_on_other_ranks),
+        TEST(layouts_follow_one_process),    TEST(runs_resume_in_other_layouts), TEST(groups_of_ranks_end_alike),
+        TEST(muon_resumes_in_other_layouts), TEST(random_runs_cost_their_price), TEST(a_stuck_rank_ends_the_run),
     };
     return cmocka_run_group_tests_name("train_ranks", tests, begin, end);
 }

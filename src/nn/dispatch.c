@@ -18,7 +18,7 @@ static void counts_declare(struct dispatch *d, double load) {
     const int n = d->ep->size;
     for (int rank = 0; rank < n; rank++) {
         int64_t from, to;
-        parallel_range(d->n_sent, n, rank, &from, &to);
+        shard_range(d->n_sent, n, rank, &from, &to);
         d->counts[rank] = to - from;
     }
     for (int rank = 0; rank < n; rank++) d->counts[n + rank] = (int64_t)ceil(load * (double)d->counts[d->ep->rank]);

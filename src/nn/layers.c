@@ -135,7 +135,7 @@ static const tl_module_kind linear_kind = {"Linear", linear_forward, linear_desc
 /* Which part of an axis of `size` elements, in n_blocks blocks, this rank of tp has. */
 static tl_shard shard_of(const struct parallel *p, int axis, int64_t size, int64_t n_blocks, const tl_comm *copies) {
     tl_shard s = {axis, tl_comm_size(copies), n_blocks, size / n_blocks, 0, 0, p->tp};
-    parallel_range(s.size, tl_comm_size(p->tp) / s.n_copies, tl_comm_rank(p->tp) / s.n_copies, &s.from, &s.to);
+    shard_range(s.size, tl_comm_size(p->tp) / s.n_copies, tl_comm_rank(p->tp) / s.n_copies, &s.from, &s.to);
     return s;
 }
 
@@ -160,7 +160,7 @@ bool expert_add_parameter(tl_module *m, const struct parallel *p, const char *na
         return axis < 0 ? tl_module_add_parameter(m, name, whole)
                         : part_add_parameter(m, p, name, whole, axis, n_blocks);
     tl_shard shard = {.axis = 0, .n_copies = 1, .n_blocks = 1, .size = tl_size(whole, 0), .group = p->ep};
-    parallel_range(shard.size, tl_comm_size(p->ep), tl_comm_rank(p->ep), &shard.from, &shard.to);
+    shard_range(shard.size, tl_comm_size(p->ep), tl_comm_rank(p->ep), &shard.from, &shard.to);
     return add_part(m, name, whole, &shard);
 }
 

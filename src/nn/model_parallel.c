@@ -31,12 +31,6 @@
 
 /* ---- Which ---- */
 
-void parallel_range(int64_t size, int n, int index, int64_t *from, int64_t *to) {
-    int64_t each = size / n, more = size % n; /* the first parts are the longer ones */
-    *from = each * index + (index < more ? index : more);
-    *to = *from + each + (index < more);
-}
-
 static bool is_divided(const char *what, const char *setting, int64_t size, int n) {
     return size >= n ||
            error_set(TL_ERROR_USE, "tp: %s %lld cannot be divided among %d processes (need a larger %s, or smaller tp)",
@@ -102,7 +96,7 @@ static tl_comm *copies_new(tl_comm *tp, int n_copies) {
 
 void parallel_layers(const struct parallel *p, int chunk, int64_t *from, int64_t *to) {
     int n = tl_comm_size(p->pp);
-    parallel_range(p->n_layers, n * p->n_chunks, chunk * n + tl_comm_rank(p->pp), from, to);
+    shard_range(p->n_layers, n * p->n_chunks, chunk * n + tl_comm_rank(p->pp), from, to);
 }
 
 /* Layers of this stage; a tied embedding belongs to the first stage and to the last one. */
@@ -293,35 +287,6 @@ void parallel_draw_end(tl_generator before) {
 
 /* ---- Parts of parameters ---- */
 
-void shard_whole_shape(const tl_shard *s, const tl_tensor *part, int64_t shape[TL_MAX_RANK]) {
-    memcpy(shape, part->shape, (size_t)part->rank * sizeof *shape);
-    if (s) shape[s->axis] = s->n_blocks * s->size;
-}
-
-/* x with its axis as two, (blocks, elements of a block), in front of the others: (blocks, elements, ...); and back. */
-static tl_tensor *axis_unfold(const tl_shard *s, tl_tensor *x) {
-    if (!x) return NULL;
-    int64_t shape[TL_MAX_RANK + 1];
-    int n = 0;
-    for (int i = 0; i < x->rank; i++) {
-        if (i == s->axis) shape[n++] = s->n_blocks;
-        shape[n++] = i == s->axis ? x->shape[i] / s->n_blocks : x->shape[i];
-    }
-    return tl_view(x, n, shape);
-}
-static tl_tensor *axis_fold(const tl_shard *s, tl_tensor *x) {
-    if (!x) return NULL;
-    int64_t shape[TL_MAX_RANK];
-    for (int i = 0; i < x->rank - 1; i++)
-        shape[i] = i < s->axis ? x->shape[i] : i > s->axis ? x->shape[i + 1] : x->shape[i] * x->shape[i + 1];
-    return tl_reshape(x, x->rank - 1, shape);
-}
-
-tl_tensor *shard_cut(const tl_shard *s, tl_tensor *whole) {
-    if (!s || !whole) return whole;
-    return axis_fold(s, tl_slice(axis_unfold(s, whole), s->axis + 1, s->from, s->to, 1));
-}
-
 /* Bytes of a tensor on the host, row-major; *bytes of them, or more, which are then not used. */
 static char *host_copy(tl_tensor *x, size_t bytes) {
     char *data = memory_new(bytes + 1);
@@ -334,7 +299,7 @@ static char *host_copy(tl_tensor *x, size_t bytes) {
 /* Puts part `index` of n into the whole: rows of `row` bytes, `outer` times n_blocks blocks of them. */
 static void part_put(const tl_shard *s, char *whole, const char *part, int n, int index, int64_t outer, size_t row) {
     int64_t from, to;
-    parallel_range(s->size, n, index, &from, &to);
+    shard_range(s->size, n, index, &from, &to);
     size_t length = (size_t)(to - from) * row;
     for (int64_t block = 0; block < outer * s->n_blocks; block++)
         memcpy(whole + (size_t)(block * s->size + from) * row, part + (size_t)block * length, length);

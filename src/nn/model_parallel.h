@@ -2,6 +2,7 @@
 #ifndef NN_MODEL_PARALLEL_H
 #define NN_MODEL_PARALLEL_H
 
+#include "ops/shard.h"
 #include "tally.h"
 
 enum { MOST_CHUNKS = 16 }; /* of layers on a stage of pp */
@@ -28,9 +29,6 @@ static inline bool parallel_is_on(const struct parallel *p) { return p->tp || p-
 
 /* Layers `from` to `to` - 1 are chunk `chunk` of this stage. */
 void parallel_layers(const struct parallel *p, int chunk, int64_t *from, int64_t *to);
-
-/* Elements `from` to `to` - 1 of `size` belong to part `index` of n; parts differ by one element at most. */
-void parallel_range(int64_t size, int n, int index, int64_t *from, int64_t *to);
 
 /* Into a region that tp divides, and out of it.
  *
@@ -60,10 +58,8 @@ static inline tl_tensor *parallel_outside(const struct parallel *p, tl_tensor *x
 tl_generator parallel_draw_begin(const tl_comm *group, int shift);
 void parallel_draw_end(tl_generator before);
 
-/* ---- Parts of parameters ---- */
+/* ---- Parts of parameters; more is in ops/shard.h ---- */
 
-/* The part of a whole parameter that this process holds: a view. */
-tl_tensor *shard_cut(const tl_shard *shard, tl_tensor *whole);
 /* The whole parameter, or another tensor that is divided as it is, on the host, from the parts of all ranks, which all
  * call it. Outside of ledgers. */
 tl_tensor *shard_join(const tl_shard *shard, tl_tensor *part);
@@ -82,8 +78,5 @@ bool joined_make(struct joined *j, const tl_named_tensor *list, int n); /* false
  * recorded. */
 bool joined_collect(struct joined *j, const char *shared, tl_comm *pp);
 void joined_free(struct joined *j);
-
-/* The shape of the whole. */
-void shard_whole_shape(const tl_shard *shard, const tl_tensor *part, int64_t shape[TL_MAX_RANK]);
 
 #endif

@@ -3,10 +3,17 @@
  * Each iteration is three products, whose sums are f32 and rounded once. Its scratch goes before the next begins. A
  * scale that is not finite changes nothing: the momentum refuses it, and the update at the end is scaled by 1 or
  * NaN. The decay of the last part is written for the learning rate that is adjusted to the shape.
+ *
+ * Where processes share a matrix, each has the momentum of its own part, and makes its part of the update; in between
+ * the iterations need the whole matrix. So momenta are gathered, first the parts of a vector of matrices (buckets of
+ * ZeRO), then those of each matrix in it (tp). Every process then orthogonalizes every matrix, which gives the same
+ * bits on all of them and sends nothing more. Dividing the matrices among the processes instead would take a second
+ * exchange, and processes would not cost the same.
  */
 #include <math.h>
 
 #include "ops/ops.h"
+#include "ops/shard.h"
 #include "ops/update.h"
 
 tl_muon_options tl_muon_defaults(void) {
@@ -48,35 +55,80 @@ static tl_tensor *iterate(tl_tensor *x, const tl_muon_options *o) {
 
 /* In a scope of the caller; u is overwritten. */
 static tl_tensor *orthogonalize(tl_tensor *u, const tl_muon_options *o) {
+    if (!u) return NULL;
     tl_tensor *norm = tl_sqrt(tl_sum_squares(&u, 1));
     tl_tensor *x = norm ? tl_mul_(u, tl_reciprocal(tl_maximum_scalar(norm, tl_scalar_float(o->eps)))) : NULL;
     for (int i = 0; x && i < o->ns_steps; i++) x = iterate(x, o);
     return x;
 }
 
-static bool step_matrix(const struct update_tensors *t, const tl_muon_options *o, tl_tensor *guard) {
+/* Overwrites each matrix of the vector u by what it is orthogonalized to. */
+static bool matrices_orthogonalize(tl_tensor *u, const struct update_matrices *m, const tl_muon_options *o) {
+    bool ok = true;
+    for (int i = 0; ok && i < m->n; i++) {
+        const struct update_matrix *own = &m->at[i];
+        const tl_tensor *p = own->parameter;
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *x = scope.depth ? tl_slice(u, 0, own->at, own->at + p->numel, 1) : NULL;
+        tl_tensor *place = x ? tl_view(x, p->rank, p->shape) : NULL;
+        x = orthogonalize(shard_gather(own->shard, place), o);
+        ok = x && (x == place || tl_copy_(place, shard_cut(own->shard, x)));
+        ok = scope.depth && tl_scope_end(scope) && ok;
+    }
+    return ok;
+}
+
+/* The momentum of what this process has, in the parameter's shape; or of the whole vector of which that is a part. */
+static tl_tensor *momentum_find(const struct update_tensors *t, const tl_muon_options *o) {
     const tl_tensor *p = t->parameter;
-    const double rows = (double)p->shape[0], columns = (double)p->shape[1];
-    const double ratio = o->matches_adamw ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
     tl_tensor *u = tl_zeros(p->rank, p->shape, products_dtype(p), p->storage->device);
     struct update_tensors momentum = {.parameter = u, .grad = t->grad, .state = {t->state[0]}};
     tl_muon_options own = *o;
     own.update.stochastic = false;
-    if (!u || !update_muon_momentum(&momentum, 1, &own)) return false;
+    if (!u || !update_muon_momentum(&momentum, 1, &own)) u = NULL;
+    if (u && t->matrices && t->matrices->group) u = tl_all_gather(u, t->matrices->group);
+    return tl_scope_return(scope, u);
+}
+
+/* What the parameter changes by, in its shape. */
+static tl_tensor *direction_find(const struct update_tensors *t, const tl_muon_options *o) {
+    const tl_tensor *p = t->parameter;
+    const struct update_matrices *m = t->matrices;
+    tl_tensor *u = momentum_find(t, o);
+    if (!u || !m) return u ? orthogonalize(u, o) : NULL;
+    tl_tensor *all = tl_view(u, TL_SHAPE(u->numel));
+    if (!all || !matrices_orthogonalize(all, m, o)) return NULL;
+    return m->group ? tl_slice(all, 0, m->before, m->before + p->numel, 1) : u;
+}
+
+double update_muon_factor(const tl_tensor *parameter, const tl_shard *shard, bool matches_adamw) {
+    int64_t shape[TL_MAX_RANK];
+    shard_whole_shape(shard, parameter, shape);
+    const double rows = (double)shape[0], columns = (double)shape[1];
+    return matches_adamw ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
+}
+
+static bool parameter_step(const struct update_tensors *t, const tl_muon_options *o, tl_tensor *guard) {
+    const struct update_matrix *first = t->matrices ? t->matrices->at : NULL;
+    const double factor =
+        update_muon_factor(first ? first->parameter : t->parameter, first ? first->shard : NULL, o->matches_adamw);
     struct update_tensors last = *t;
-    last.grad = orthogonalize(u, o);
+    last.grad = direction_find(t, o);
     last.state[0] = NULL;
-    const tl_sgd_options sgd = {.lr = o->lr * ratio,
-                                .weight_decay = o->weight_decay / ratio,
+    const tl_sgd_options sgd = {.lr = o->lr * factor,
+                                .weight_decay = o->weight_decay / factor,
                                 .step = 1,
                                 .update = {NULL, o->update.stochastic, guard}};
     return last.grad && update_sgd(&last, 1, &sgd);
 }
 
-static bool matrix_check(const struct update_tensors *t) {
+static bool parameter_check(const struct update_tensors *t) {
     const tl_tensor *p = t->parameter;
     if (!tensor_check(p, "muon") || !tensor_check(t->grad, "muon") || !tensor_check(t->state[0], "muon")) return false;
-    return p->rank == 2 || error_set(TL_ERROR_USE, "muon: the parameter has rank %d (need a matrix)", p->rank);
+    return t->matrices || p->rank == 2 ||
+           error_set(TL_ERROR_USE, "muon: the parameter has rank %d (need a matrix)", p->rank);
 }
 
 bool update_muon(const struct update_tensors *list, int n, const tl_muon_options *options) {
@@ -91,8 +143,8 @@ bool update_muon(const struct update_tensors *list, int n, const tl_muon_options
     ok = all.depth && (guard || !scale);
     for (int t = 0; ok && t < n; t++) {
         tl_scope scope = tl_scope_begin();
-        ok = scope.depth && matrix_check(&list[t]) &&
-             (!list[t].parameter->numel || step_matrix(&list[t], options, guard));
+        ok = scope.depth && parameter_check(&list[t]) &&
+             (!list[t].parameter->numel || parameter_step(&list[t], options, guard));
         ok = scope.depth && tl_scope_end(scope) && ok;
     }
     ok = all.depth && tl_scope_end(all) && ok;

@@ -10,6 +10,22 @@
 
 enum { UPDATE_STATES = 4 };
 
+/* A matrix of Muon's, or what processes that share it as a shard says leave to this one and those of its vector. */
+struct update_matrix {
+    int64_t at;                 /* its first element in the vector */
+    const tl_tensor *parameter; /* whose shape it has; its data is not read */
+    const tl_shard *shard;      /* NULL: it is whole */
+};
+
+/* The matrices of a vector, of which this process updates a part. All of them have one factor of the learning rate
+ * (update_muon_factor). */
+struct update_matrices {
+    const struct update_matrix *at;
+    int n;
+    int64_t before; /* elements of the vector in front of this process's */
+    tl_comm *group; /* processes with equal parts of the vector, in its order; NULL: this one has all of it */
+};
+
 /* The tensors of one parameter; absent ones are NULL. */
 struct update_tensors {
     tl_tensor *parameter, *grad;
@@ -18,6 +34,7 @@ struct update_tensors {
     /* Words of rounding at random that belong to the elements before and after these, where they are a part of a tensor
      * that several processes update. Then the list's others are not in the same call. */
     uint64_t words_before, words_after;
+    const struct update_matrices *matrices; /* Muon: what the parameter is a part of; NULL: it is a whole matrix */
 };
 
 /* Calls op for the list, outside the graph and in the update phase. `attr` begins with a struct attr_update, which is
@@ -35,8 +52,10 @@ bool update_adam(const struct update_tensors *list, int n, const tl_adam_options
 bool update_adam_8bit(const struct update_tensors *list, int n, const tl_adam_options *options);
 bool update_lion(const struct update_tensors *list, int n, const tl_lion_options *options);
 bool update_schedule_free(const struct update_tensors *list, int n, const tl_schedule_free_options *options);
-/* Of matrices; each is a few calls. */
+/* Of matrices; each is a few calls. Processes that share some make the same calls. */
 bool update_muon(const struct update_tensors *list, int n, const tl_muon_options *options);
+/* The learning rate's factor for the whole matrix of which a parameter is a shard. */
+double update_muon_factor(const tl_tensor *parameter, const tl_shard *shard, bool matches_adamw);
 /* Its first part. What is listed as parameters are the updates, which are overwritten. */
 bool update_muon_momentum(const struct update_tensors *list, int n, const tl_muon_options *options);
 /* States: row and column, or neither of them and the variance; each is a call. */

@@ -33,7 +33,7 @@ struct parameter {
     tl_tensor *ema;               /* its average; NULL: none */
     tl_tensor *kept;              /* its values while it has those of its average; NULL: it has its own */
     bool is_stepped;              /* within a step */
-    uint64_t words_before, words_after;
+    struct optimizer_part part;
 };
 
 struct tl_optimizer {
@@ -356,13 +356,11 @@ static bool states_new(tl_optimizer *o, struct parameter *to) {
 }
 
 bool optimizer_add_part(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options,
-                        uint64_t words_before, uint64_t words_after) {
+                        const struct optimizer_part *part) {
     if (!add_check(o, name, parameter)) return false;
-    struct parameter p = {.tensor = parameter,
-                          .options = options ? *options : tl_optimizer_defaults(o->kind),
-                          .words_before = words_before,
-                          .words_after = words_after};
-    p.kind = step_kind(o->kind, &p.options, parameter);
+    struct parameter p = {
+        .tensor = parameter, .options = options ? *options : tl_optimizer_defaults(o->kind), .part = *part};
+    p.kind = part->matrices ? o->kind : step_kind(o->kind, &p.options, parameter);
     if (!options_check(p.kind, name, &p.options)) return false;
     if (!slots_grow(o) || !memory_grow((void **)&o->parameters, &o->capacity, o->n_parameters, sizeof *o->parameters) ||
         !memory_grow((void **)&o->updates, &o->update_capacity, o->n_parameters, sizeof *o->updates) ||
@@ -384,7 +382,7 @@ bool optimizer_add_part(tl_optimizer *o, const char *name, tl_tensor *parameter,
 }
 
 bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options) {
-    return optimizer_add_part(o, name, parameter, options, 0, 0);
+    return optimizer_add_part(o, name, parameter, options, &(struct optimizer_part){0});
 }
 
 /* ---- Steps ---- */
@@ -497,8 +495,9 @@ static int group_list(tl_optimizer *o, size_t first) {
         *to = (struct update_tensors){.parameter = p->tensor,
                                       .grad = grad,
                                       .master = p->master,
-                                      .words_before = p->words_before,
-                                      .words_after = p->words_after};
+                                      .words_before = p->part.words_before,
+                                      .words_after = p->part.words_after,
+                                      .matrices = p->part.matrices};
         memcpy(to->state, p->state, sizeof to->state);
     }
     return n;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "account/path.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -279,6 +280,12 @@ static void send(struct layout_estimate *e, const struct wire *w, int axis, cons
     e->has_network = e->has_network || (g->nodes > 1 && g->size > 1);
 }
 
+/* What Muon orthogonalizes in the layers of a stage, in the dtype of its products. */
+static double momenta_bytes(const struct price *p, const struct layout *l) {
+    const double element = target_has_native(p->device->target, TL_BF16) ? 2 : 4, n = (double)p->config.n_layers;
+    return element * (double)p->n_muon * ceil(n / (double)l->pp) / n;
+}
+
 /* Layer by layer, so that communication overlaps with computation. */
 static void dp_send(struct layout_estimate *e, const struct wire *w, const struct price *p, const struct layout *l) {
     struct part part = part_of(p, l);
@@ -292,6 +299,8 @@ static void dp_send(struct layout_estimate *e, const struct wire *w, const struc
     if (l->shard == SHARD_ZERO1) send(e, w, dp, &g, NETWORK_REDUCE_SCATTER, G, n);
     if (l->shard >= SHARD_ZERO2) send(e, w, dp, &g, NETWORK_REDUCE_SCATTER, one, n * k);
     if (l->shard == SHARD_ZERO1 || l->shard == SHARD_ZERO2) send(e, w, dp, &g, NETWORK_ALL_GATHER, W, n);
+    if (p->n_muon && l->shard >= SHARD_ZERO1)
+        send(e, w, dp, &g, NETWORK_ALL_GATHER, momenta_bytes(p, l) / n / (double)l->tp, n);
     /* forward and backward; the last layer's stay, unless its activations are dropped with them */
     bool stays =
         p->settings.overlap && !l->has_rings && !strcmp(settings_choice(&p->settings, "checkpointing"), "none");
@@ -307,7 +316,8 @@ static void layers_send(struct layout_estimate *e, const struct wire *w, const s
     double element = (double)tl_dtype_bits(recipe_product_dtype(recipe)) / 8;
     if (element < 2) element = 2; /* narrower products have activations of 16 bits around them */
     double tokens = (double)s->batch * (double)s->seq / (double)l->cp, S = tokens * (double)c->channels * element;
-    double k = (double)micro_of(p, l), n = ceil((double)c->n_layers / (double)l->pp) * k;
+    const double layers = ceil((double)c->n_layers / (double)l->pp);
+    double k = (double)micro_of(p, l), n = layers * k;
     bool is_full =
         strcmp(settings_choice(s, "checkpointing"), "none") && strcmp(settings_choice(s, "checkpointing"), "selective");
     double again = is_full ? 1 : 0;
@@ -320,6 +330,7 @@ static void layers_send(struct layout_estimate *e, const struct wire *w, const s
         send(e, w, LAYOUT_TP, &tp, NETWORK_REDUCE_SCATTER, S, n * (4 + 2 * again) + ends);
     } else send(e, w, LAYOUT_TP, &tp, NETWORK_ALL_REDUCE, S, n * (4 + 2 * again) + ends);
     send(e, w, LAYOUT_TP, &tp, NETWORK_ALL_REDUCE, 4 * tokens, 3 * k); /* the loss */
+    if (p->n_muon) send(e, w, LAYOUT_TP, &tp, NETWORK_ALL_GATHER, momenta_bytes(p, l) / layers, layers);
     double heads = (double)(c->n_kv_heads * c->head_size) / fmin((double)l->tp, (double)c->n_kv_heads);
     double keys = 2 * (double)s->batch * (double)s->seq * heads * element;
     send(e, w, LAYOUT_CP, &cp, NETWORK_ALL_GATHER, keys, n * (2 + again));
@@ -339,6 +350,12 @@ static void seconds_add(struct layout_seconds *to, const struct predict_machine 
     if (isfinite(predicted)) to->predicted_s += predicted;
 }
 
+/* Muon's work on whole matrices, between their momenta and the last part of the update. */
+static bool is_shared(const struct ledger_row *row) {
+    return !strcmp(path_text(row->key.path), "muon") && strcmp(row->key.op, "muon_momentum") &&
+           strcmp(row->key.op, "sgd");
+}
+
 static struct layout_work work_find(const struct price *p, const struct predict_machine *m) {
     const tl_ledger *ledger = p->kind[KIND_STEP].ledger;
     const struct predict_shape shape = predict_shape_of(&p->config, p->settings.seq);
@@ -349,6 +366,7 @@ static struct layout_work work_find(const struct price *p, const struct predict_
         const bool is_update = row->key.phase == TL_UPDATE;
         if (!predict_knows(m, row)) work.is_known = false;
         if (work.is_known) seconds_add(is_update ? &work.update : &work.steps, m, &shape, row);
+        if (work.is_known && is_update && is_shared(row)) seconds_add(&work.shared, m, &shape, row);
         flops[row->key.phase] += (double)row->flops;
         if (!is_update) all += (double)row->flops;
     }
@@ -450,6 +468,13 @@ static void seconds_divide(struct layout_seconds *s, double parts) {
     s->predicted_s /= parts;
 }
 
+static void seconds_join(struct layout_seconds *to, const struct layout_seconds *s, double factor) {
+    to->compute_s += factor * s->compute_s;
+    to->memory_s += factor * s->memory_s;
+    to->roofline_s += factor * s->roofline_s;
+    to->predicted_s += factor * s->predicted_s;
+}
+
 static double own_seconds(const struct layout_work *work, const struct plan_target *target) {
     if (work->steps.predicted_s > 0) return work->steps.predicted_s;
     return work->steps.roofline_s / mfu_roofline_share(target->chip, work->parameters);
@@ -500,7 +525,9 @@ bool layout_estimate(struct layout_estimate *e, const struct price *p, const str
     double micro = (double)micro_of(p, l);
     /* the parts that tp and pp leave of the optimizer's work, of which each rank of zero1 and above has a part */
     seconds_divide(&work.steps, (double)(l->tp * l->cp * l->pp) * (double)p->settings.accum / micro);
+    seconds_join(&work.update, &work.shared, -1);
     seconds_divide(&work.update, (double)(l->tp * l->pp) * (l->shard >= SHARD_ZERO1 ? (double)layout_sharded(l) : 1));
+    seconds_join(&work.update, &work.shared, 1 / (double)l->pp);
     const struct pipeline pipe = pipeline_of(l, &work, micro_of(p, l));
     times_find(e, &pipe, target, l);
     return true;

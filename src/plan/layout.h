@@ -70,12 +70,13 @@ extern const char *const layout_axis_names[LAYOUT_AXES];
 /* Share of communication that hides behind computation, in expectations. */
 #define LAYOUT_OVERLAP 0.8
 
-/* Seconds of a step of the whole model on one device: the parts that sharding of states divides, and the rest. */
+/* Seconds of a step of the whole model on one device: the parts that sharding of states divides, and the rest. Of the
+ * update, `shared` is what ranks of tp and of sharded states do alike: Muon's work on whole matrices. */
 struct layout_work {
     struct layout_seconds {
         double compute_s, memory_s;     /* the two lower bounds: at peaks, at the fastest memory */
         double roofline_s, predicted_s; /* 0: not known */
-    } steps, update;
+    } steps, update, shared;
     double parameters;       /* of the whole model */
     double forward, weights; /* F and W as shares of F + B, by FLOPs */
     bool is_known;           /* the seconds are: of no dtype that the step needs the peak is missing */

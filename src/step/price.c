@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "step/advice.h"
+#include "step/groups.h"
 #include "step/trainer.h"
 #include "step/tuning.h"
 
@@ -94,6 +95,7 @@ static bool price_with(struct price *p, const struct settings *s, tl_device *dev
     if (!settings_check(s) || !trainer_model(s, &p->config, weights)) return false;
     p->n_parameters = tl_model_config_parameters(&p->config);
     if (!tuning_count(s, &p->config, &p->n_trained)) return false;
+    if (!strcmp(settings_choice(s, "optimizer"), "muon") && !groups_count_muon(s, &p->config, &p->n_muon)) return false;
     p->n_active = tl_model_config_active_parameters(&p->config);
     if (__builtin_mul_overflow(s->accum, s->batch, &p->n_tokens) ||
         __builtin_mul_overflow(p->n_tokens, settings_window(s), &p->n_tokens))

@@ -29,6 +29,7 @@ struct price {
     uint64_t limit_bytes; /* that the pool may reserve; 0: not known */
     tl_model_config config;
     int64_t n_parameters, n_active, n_trained; /* active: that a token meets */
+    int64_t n_muon;                            /* of the trained ones, those that Muon updates */
     int64_t n_tokens;                          /* of a step, of all processes */
     struct price_kind kind[KIND_COUNT];
     uint64_t held_bytes, allocated_bytes, reserved_bytes; /* the most of the whole run */

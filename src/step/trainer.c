@@ -139,6 +139,8 @@ void trainer_free(struct trainer *t) {
     portions_free(&t->weights);
     buckets_free(&t->buckets);
     tl_optimizer_free(t->optimizer);
+    memory_free(t->matrices);
+    memory_free(t->vectors);
     tl_module_free(t->reference);
     tl_module_free(t->model);
     memory_free(t->parameters);

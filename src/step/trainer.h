@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include "tally.h"
+#include "ops/update.h"
 #include "tensor/device.h"
 #include "step/buckets.h"
 #include "step/mesh.h"
@@ -34,6 +35,9 @@ struct trainer {
     tl_module *model;
     tl_module *reference; /* of preferences, frozen; NULL: there is none, or it is the model without its adapters */
     tl_optimizer *optimizer;
+    struct update_matrix *matrices;  /* Muon: those that ranks share, or that are in buckets */
+    struct update_matrices *vectors; /* of them, as the optimizer has them */
+    int n_matrices, n_vectors;
     tl_schedule schedule;
     tl_loader *loader, *held_out[SETS_MOST];
     int n_held_out;                  /* sets of held-out data; 0: nothing is held out */

@@ -22,6 +22,11 @@ enum holding { HOLDS_PART, HOLDS_WHOLE, HOLDS_COPY, HOLDS_SHARED, HOLDS_EXPERTS 
 enum holding trainer_holding(const struct trainer *t, const tl_tensor *parameter, const tl_shard *shard);
 /* Whose squares this rank counts in the norm, a bit each: what several ranks hold counts once. */
 unsigned trainer_holdings_counted(const struct trainer *t);
+/* Muon: adds to the kinds of parameters (buckets.h), so that those of one kind are all AdamW's, or all matrices with
+ * one factor of the learning rate. While the model is made, the parameters are those of a block. */
+enum { MUON_KIND = 4096 };
+bool trainer_divide_muon(const struct trainer *t, tl_tensor *const *parameters, const tl_shard *const *shards, int n,
+                         int *kinds);
 struct buckets_options trainer_bucket_options(const struct trainer *t);
 const char *trainer_name_of(const void *trainer, const tl_tensor *parameter); /* one of the trainer's */
 bool trainer_is_by_member(const struct trainer *t); /* the optimizer has whole parameters, whatever buckets there are */

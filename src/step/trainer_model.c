@@ -147,16 +147,21 @@ static bool block_take(void *context, tl_module *block) {
     int n = 0, n_parameters = 0;
     const tl_named_tensor *list = tl_module_list(block, &n);
     tl_tensor **parameters = memory_new(((size_t)n + 1) * sizeof *parameters);
+    const tl_shard **shards = memory_new(((size_t)n + 1) * sizeof *shards);
     int *kinds = memory_new(((size_t)n + 1) * sizeof *kinds);
-    bool ok = list && ((parameters && kinds) || error_memory((size_t)n * sizeof *parameters, "a block's parameters"));
+    bool ok = list &&
+              ((parameters && shards && kinds) || error_memory((size_t)n * sizeof *parameters, "a block's parameters"));
     for (int i = 0; ok && i < n; i++) {
         if (list[i].is_buffer) continue;
         kinds[n_parameters] = trainer_holding(t, list[i].tensor, list[i].shard);
+        shards[n_parameters] = list[i].shard;
         parameters[n_parameters++] = list[i].tensor;
     }
     const struct buckets_options o = trainer_bucket_options(t);
+    ok = ok && trainer_divide_muon(t, parameters, shards, n_parameters, kinds);
     ok = ok && buckets_take_block(&t->buckets, parameters, kinds, n_parameters, &t->mesh.sharded, &o);
     memory_free(parameters);
+    memory_free(shards);
     memory_free(kinds);
     return ok;
 }

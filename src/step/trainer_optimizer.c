@@ -32,10 +32,9 @@ static int moment_bits(const struct settings *s) {
 
 const char *trainer_whole_steps(const struct settings *s) {
     const tl_optimizer_kind kind = optimizer_kind(s);
-    if (kind == TL_MUON) return "muon orthogonalizes whole matrices";
+    const bool has_moments = kind == TL_ADAM || kind == TL_ADAMW || kind == TL_MUON; /* of what Muon leaves to AdamW */
     if (kind == TL_ADAFACTOR) return "adafactor has means of whole rows, columns and tensors";
-    return (kind == TL_ADAM || kind == TL_ADAMW) && moment_bits(s) == 8 ? "8-bit moments are blocks of whole tensors"
-                                                                        : NULL;
+    return has_moments && moment_bits(s) == 8 ? "8-bit moments are blocks of whole tensors" : NULL;
 }
 
 bool trainer_is_by_member(const struct trainer *t) {
@@ -149,18 +148,100 @@ static bool parameters_list(struct trainer *t) {
     return true;
 }
 
+/* ---- Muon's matrices, where ranks share them ---- */
+
+static const tl_shard *shard_of(const struct trainer *t, const tl_tensor *parameter) {
+    int i = 0;
+    while (t->parameters[i] != parameter) i++;
+    return t->shards[i];
+}
+
+/* Room for the matrices of all parameters, and for as many vectors of them. */
+static bool matrices_begin(struct trainer *t) {
+    const size_t n = (size_t)t->n_parameters + 1;
+    t->matrices = memory_new(n * sizeof *t->matrices);
+    t->vectors = memory_new(n * sizeof *t->vectors);
+    return (t->matrices && t->vectors) ||
+           error_memory(n * (sizeof *t->matrices + sizeof *t->vectors), "the matrices of muon");
+}
+
+static const struct update_matrices *vector_add(struct trainer *t, struct update_matrices vector) {
+    vector.at = t->matrices + t->n_matrices;
+    t->n_matrices += vector.n;
+    t->vectors[t->n_vectors] = vector;
+    return &t->vectors[t->n_vectors++];
+}
+
+/* Of a parameter of which ranks of tp hold parts. */
+static const struct update_matrices *matrix_of(struct trainer *t, tl_tensor *parameter, const tl_shard *shard) {
+    t->matrices[t->n_matrices] = (struct update_matrix){.parameter = parameter, .shard = shard};
+    return vector_add(t, (struct update_matrices){.n = 1});
+}
+
+/* Of a bucket; `before`: its elements in front of this rank's part. */
+static const struct update_matrices *matrices_of(struct trainer *t, const struct bucket *k, int64_t before) {
+    for (int i = 0; i < k->n_members; i++) {
+        const struct bucket_member *m = &k->members[i];
+        t->matrices[t->n_matrices + i] = (struct update_matrix){m->at, m->parameter, shard_of(t, m->parameter)};
+    }
+    const bool is_whole = t->buckets.mode == SHARDING_NONE || k->group->size == 1;
+    return vector_add(
+        t, (struct update_matrices){.n = k->n_members, .before = before, .group = is_whole ? NULL : k->group->comm});
+}
+
+bool trainer_divide_muon(const struct trainer *t, tl_tensor *const *parameters, const tl_shard *const *shards, int n,
+                         int *kinds) {
+    const struct settings *s = &t->settings;
+    const bool matches_adamw = !strcmp(settings_choice(s, "muon_scale"), "rms");
+    if (optimizer_kind(s) != TL_MUON) return true;
+    double *factors = memory_new(((size_t)n + 1) * sizeof *factors);
+    int n_factors = 0;
+    if (!factors) return error_memory((size_t)n * sizeof *factors, "the matrices of muon");
+    for (int i = 0; i < n; i++) {
+        if (tl_rank(parameters[i]) != 2 || (t->model && !groups_has_muon(t->model, parameters[i]))) continue;
+        int k = 0;
+        factors[n_factors] = update_muon_factor(parameters[i], shards[i], matches_adamw);
+        while (factors[k] != factors[n_factors]) k++;
+        if (k == n_factors) n_factors++;
+        kinds[i] += BUCKET_GROUP * MUON_KIND * (k + 1);
+    }
+    memory_free(factors);
+    return true;
+}
+
+/* ---- The optimizer ---- */
+
+/* One of the optimizer's for each parameter. */
+static bool parameters_add(struct trainer *t) {
+    const tl_optimizer_options common = common_options(&t->settings, t->recipe);
+    const bool is_muon = optimizer_kind(&t->settings) == TL_MUON;
+    bool ok = true;
+    for (int i = 0; ok && i < t->n_parameters; i++) {
+        tl_tensor *const p = t->parameters[i];
+        tl_optimizer_options o = optimizer_options(t, &common, p);
+        const bool is_part = is_muon && !o.adamw && t->shards[i];
+        const struct optimizer_part part = {.matrices = is_part ? matrix_of(t, p, t->shards[i]) : NULL};
+        ok = optimizer_add_part(t->optimizer, t->names[i], p, &o, &part);
+    }
+    return ok;
+}
+
 /* One of the optimizer's for each bucket: this rank's part, or all of it. */
 static bool buckets_add(struct trainer *t) {
     const tl_optimizer_options common = common_options(&t->settings, t->recipe);
+    const bool is_muon = optimizer_kind(&t->settings) == TL_MUON;
     bool ok = true;
     for (int i = 0; ok && i < t->buckets.n; i++) {
         const struct bucket *k = &t->buckets.at[i];
         tl_optimizer_options o = optimizer_options(t, &common, k->members[0].parameter);
         char name[32];
-        uint64_t before = k->own == k->flat ? 0 : (uint64_t)(k->group->rank * k->part);
-        uint64_t after = (uint64_t)k->used - before - (uint64_t)tl_numel(k->own); /* may wrap: the end is padding */
+        const int64_t before = k->own == k->flat ? 0 : k->group->rank * k->part;
+        const struct optimizer_part part = {
+            .words_before = (uint64_t)before,
+            .words_after = (uint64_t)(k->used - before - tl_numel(k->own)), /* may wrap: the end is padding */
+            .matrices = is_muon && !o.adamw ? matrices_of(t, k, before) : NULL};
         snprintf(name, sizeof name, "bucket.%d", i);
-        ok = optimizer_add_part(t->optimizer, name, k->own, &o, before, after);
+        ok = optimizer_add_part(t->optimizer, name, k->own, &o, &part);
     }
     return ok;
 }
@@ -186,7 +267,8 @@ static bool buckets_begin(struct trainer *t) {
         kinds[i] += BUCKET_GROUP * (2 * group_of(t, t->parameters[i]).index + (s->mup_channels && is_head));
     }
     const struct buckets_options o = trainer_bucket_options(t);
-    bool ok = buckets_make(&t->buckets, t->model, t->parameters, kinds, t->n_parameters, &t->mesh.sharded, &o);
+    bool ok = trainer_divide_muon(t, t->parameters, t->shards, t->n_parameters, kinds);
+    ok = ok && buckets_make(&t->buckets, t->model, t->parameters, kinds, t->n_parameters, &t->mesh.sharded, &o);
     memory_free(kinds);
     return ok;
 }
@@ -199,9 +281,8 @@ static bool division_check(const struct trainer *t) {
                          "noise_scale: is measured by one process, and there are %d (need --noise-scale false)",
                          t->mesh.size);
     const tl_optimizer_kind kind = optimizer_kind(s);
-    const char *const what = trainer_whole_steps(s), *const other = kind == TL_MUON || kind == TL_ADAFACTOR
-                                                                        ? "--optimizer adamw"
-                                                                        : "--moments bf16";
+    const char *const what = trainer_whole_steps(s), *const other =
+                                                         kind == TL_ADAFACTOR ? "--optimizer adamw" : "--moments bf16";
     if (!what) return true;
     if (t->dp.size > 1 && s->shard != SHARDING_NONE)
         return error_set(TL_ERROR_USE, "shard: %s, of which a rank of --shard %s has a part (need --shard none, or %s)",
@@ -224,12 +305,6 @@ bool trainer_optimizer_make(struct trainer *t) {
     ok = ok && mup_init(t);
     ok = ok && (t->dp.size == 1 || buckets_begin(t));
     const bool is_alone = t->dp.size == 1 || trainer_is_by_member(t);
-    const tl_optimizer_options common = common_options(s, t->recipe);
-    t->optimizer = ok ? tl_optimizer_new(optimizer_kind(s)) : NULL;
-    ok = t->optimizer != NULL;
-    for (int i = 0; ok && is_alone && i < t->n_parameters; i++) {
-        tl_optimizer_options o = optimizer_options(t, &common, t->parameters[i]);
-        ok = tl_optimizer_add(t->optimizer, t->names[i], t->parameters[i], &o);
-    }
-    return ok && (is_alone || buckets_add(t)) && trainer_states_make(t);
+    t->optimizer = ok && matrices_begin(t) ? tl_optimizer_new(optimizer_kind(s)) : NULL;
+    return t->optimizer && (is_alone ? parameters_add(t) : buckets_add(t)) && trainer_states_make(t);
 }
