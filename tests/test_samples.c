@@ -653,21 +653,11 @@ static void results_do_not_depend_on_threads(void **state) {
 
 /* Ops whose blocks and multiply-adds depend on the instruction set: equal except for the order and number of
  * roundings. */
-static const char *const product_ops[] = {"matmul",
-                                          "matmul_acc",
-                                          "matmul_parts",
-                                          "matmul_blocks",
-                                          "grouped_matmul",
-                                          "grouped_matmul_acc",
-                                          "grouped_outer",
-                                          "grouped_outer_acc",
-                                          "gelu_mlp",
-                                          "gelu_mlp_grad",
-                                          "swiglu_mlp",
-                                          "swiglu_mlp_grad",
-                                          "attention",
-                                          "attention_grad",
-                                          "linear_cross_entropy"};
+static const char *const product_ops[] = {"matmul",        "matmul_acc",        "matmul_parts",
+                                          "matmul_blocks", "grouped_matmul",    "grouped_matmul_acc",
+                                          "grouped_outer", "grouped_outer_acc", "gelu_mlp",
+                                          "gelu_mlp_grad", "swiglu_mlp",        "swiglu_mlp_grad",
+                                          "attention",     "attention_grad",    "linear_cross_entropy"};
 
 /* One call with its gradients, by the kernels of one set. The gradient of the result is drawn if there is none yet.
  * True: a product was among its ops. */
@@ -721,8 +711,7 @@ static void sets_agree(struct walk *w) {
         run_with(w, isa.kernels, first, &seed, out, &n, grad);
         assert_int_equal(n, n_base);
         snprintf(what, sizeof what, "result by %s and baseline", isa.name);
-        for (int j = 0; j < n && tl_device_of(out[j]) == cpu; j++)
-            assert_alike(w, what, out[j], base[j], has_product);
+        for (int j = 0; j < n && tl_device_of(out[j]) == cpu; j++) assert_alike(w, what, out[j], base[j], has_product);
         snprintf(what, sizeof what, "gradient by %s and baseline", isa.name);
         for (int j = 0; j < SAMPLE_INPUTS; j++) assert_alike(w, what, grad[j], base_grad[j], has_product);
     }

@@ -40,8 +40,8 @@ static void decode_weights(struct decode *w, int64_t i, int64_t n, int64_t D) {
 
 static void decode_keys(struct decode *w, const struct attention *a, int64_t b, int64_t h_kv, int64_t n_heads,
                         int64_t s, int64_t n) {
-    const struct gemm scores = {.a = {w->q, TL_F32, a->D, 1},
-                                .b = {decode_rows(a->k, b, s, h_kv), a->k->dtype, a->k->stride[1], 1},
+    const struct gemm scores = {.a = {w->q, TL_F32, a->D, 1, NULL},
+                                .b = {decode_rows(a->k, b, s, h_kv), a->k->dtype, a->k->stride[1], 1, NULL},
                                 .out = w->scores,
                                 .out_dtype = TL_F32,
                                 .out_step = DECODE_KEYS,
@@ -53,8 +53,8 @@ static void decode_keys(struct decode *w, const struct attention *a, int64_t b, 
         if (a->soft_cap > 0) cap_run_f32(w->scores + i * DECODE_KEYS, (float)a->soft_cap, n);
         decode_weights(w, i, n, a->D);
     }
-    const struct gemm output = {.a = {w->scores, TL_F32, DECODE_KEYS, 1},
-                                .b = {decode_rows(a->v, b, s, h_kv), a->v->dtype, 1, a->v->stride[1]},
+    const struct gemm output = {.a = {w->scores, TL_F32, DECODE_KEYS, 1, NULL},
+                                .b = {decode_rows(a->v, b, s, h_kv), a->v->dtype, 1, a->v->stride[1], NULL},
                                 .out = w->o,
                                 .out_dtype = TL_F32,
                                 .out_step = a->D,
