@@ -225,33 +225,34 @@ __global__ void __launch_bounds__(32 * LANES)
 }
 
 /* The runs of 32 columns, by blocks of 32 x ADDERS threads: thread row k adds runs k, k + ADDERS, ..., all loaded
- * before the first is added; then the rows are added in order. blockIdx.y: which of the results behind dx. */
+ * before the first is added; then the rows are added in order. There are as many blocks for each result behind dx. */
 enum { ADDERS = 32, MAX_SUMS = 3 };
 template <class C> struct norm_sums {
     const C *runs; /* of the first; those of the others follow, NORM_RUNS n elements on */
     void *out[MAX_SUMS];
     tl_dtype dtype[MAX_SUMS];
     int64_t n;
-    int n_runs;
+    int n_runs, n_sums;
 };
 template <class C> __global__ void __launch_bounds__(32 * ADDERS) norm_runs_add(norm_sums<C> s) {
     const int EACH = (NORM_RUNS + ADDERS - 1) / ADDERS;
     __shared__ C parts[ADDERS][32];
-    const int which = blockIdx.y;
-    const int64_t column = blockIdx.x * (int64_t)32 + threadIdx.x;
+    const int which = (int)blockIdx.x % s.n_sums, lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32;
+    const int64_t column = blockIdx.x / s.n_sums * (int64_t)32 + lane;
+    front_wait();
     const C *const runs = s.runs + which * NORM_RUNS * s.n + column;
     C sum = 0, part[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
-        const int run = threadIdx.y + k * ADDERS;
+        const int run = row + k * ADDERS;
         part[k] = column < s.n && run < s.n_runs ? runs[run * s.n] : C(0);
     }
 #pragma unroll
     for (int k = 0; k < EACH; k++) sum += part[k];
-    parts[threadIdx.y][threadIdx.x] = sum;
+    parts[row][lane] = sum;
     __syncthreads();
-    if (threadIdx.y != 0 || column >= s.n) return;
-    for (int k = 1; k < ADDERS; k++) sum += parts[k][threadIdx.x];
+    if (row != 0 || column >= s.n) return;
+    for (int k = 1; k < ADDERS; k++) sum += parts[k][lane];
     store_as<C>(s.out[which], column, s.dtype[which], sum);
 }
 
@@ -448,6 +449,7 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
     const int64_t run_rows = (r.n_rows + gridDim.x - 1) / gridDim.x;
     const int64_t first = min(r.n_rows, blockIdx.x * run_rows), last = min(r.n_rows, first + run_rows);
     int64_t at = first + me.index, ahead = at;
+    if (runs.dweight || runs.dbias || SUMS) next_begin(); /* norm_runs_add, which waits */
 #pragma unroll
     for (int stage = 0; stage < STAGES; stage++, ahead += n_teams) {
         if (ahead < last) row_fetch<T, W, OWN>(ring, stage, r, ahead, me);
@@ -661,12 +663,13 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
                                 : team_backward<T, W, RMS, false>(r, runs, stream);
     if (!n_runs) n_runs = block_backward<T, W, RMS>(r, runs, packs, stream);
     if (!n_sums) return true;
-    norm_sums<C> join = {first, {}, {}, s.n, n_runs};
+    static const bool is_early = waits_for_front(norm_runs_add<C>);
+    norm_sums<C> join = {first, {}, {}, s.n, n_runs, n_sums};
     for (int j = 0; j < n_sums; j++) {
         join.out[j] = args->out[j + 1].data;
         join.dtype[j] = args->out[j + 1].dtype;
     }
-    norm_runs_add<C><<<dim3((unsigned)((s.n + 31) / 32), (unsigned)n_sums), dim3(32, ADDERS), 0, stream>>>(join);
+    launch_early(args, norm_runs_add<C>, is_early, (unsigned)((s.n + 31) / 32 * n_sums), 32 * ADDERS, 0, join);
     return true;
 }
 

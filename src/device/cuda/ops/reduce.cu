@@ -7,7 +7,8 @@
  *   block     256 or 1024 threads along the reduced elements: few, long reductions
  *   warp      32 threads likewise: short ones
  *   columns   8 to 32 outputs side by side times 512 threads in all: the output's axis is the dense one (bias
- *             gradients); 8 packs of outputs times 64 threads where rows are aligned
+ *             gradients); 8 packs of outputs times 64 threads where rows are aligned, or 2 times 256, or 1 times 512,
+ *             where there would be few blocks
  * The workspace is one 8-byte slot per (output, chunk), output-major. With one chunk there is only one pass.
  */
 #include "device/cuda/shared/common.cuh"
@@ -157,17 +158,19 @@ __global__ void __launch_bounds__(COLUMN_THREADS) reduce_columns(reduction r, in
     }
 }
 
-enum { PACK_LANES = 8, PACK_ROWS = 64, AHEAD = 4 };
+enum { PACK_THREADS = 512, PACK_LANES = 8, AHEAD = 4 };
 
 /* A dense matrix over its rows: a thread has a pack of outputs and every PACK_ROWS-th row of the chunk, and loads
- * AHEAD rows before it adds the first; eight threads read 128 bytes of a row. So a narrow matrix, too, gives every
- * multiprocessor work. The rows of a warp are joined by shuffles, the warps in order. */
-template <class C, class T, class F>
-__global__ void __launch_bounds__(PACK_LANES *PACK_ROWS) reduce_packs(reduction r, F f, C zero) {
-    const int WARPS = PACK_LANES * PACK_ROWS / 32, WIDTH = PACK_LANES * PACK;
+ * AHEAD rows before it adds the first; LANES threads read neighbouring packs of a row. So a narrow matrix, too, gives
+ * every multiprocessor work. The rows of a warp are joined by shuffles, the warps in order. */
+template <class C, class T, class F, int LANES>
+__global__ void __launch_bounds__(PACK_THREADS) reduce_packs(reduction r, F f, C zero) {
+    enum { PACK_LANES = LANES, PACK_ROWS = PACK_THREADS / LANES };
+    const int WARPS = PACK_THREADS / 32, WIDTH = PACK_LANES * PACK;
     __shared__ C parts[WARPS][WIDTH];
     const int lane = threadIdx.x % PACK_LANES, row = threadIdx.x / PACK_LANES, warp = threadIdx.x / 32;
     const int64_t stride = r.reduced.stride[0][0], end = min(r.n_reduced, (blockIdx.y + 1) * r.chunk);
+    if (!r.out) next_begin(); /* reduce_finish, which waits */
     for (int64_t group = blockIdx.x; group * WIDTH < r.n_outputs; group += gridDim.x) {
         const int64_t output = group * WIDTH + lane * PACK; /* this thread's first */
         const bool is_there = output < r.n_outputs;
@@ -193,7 +196,7 @@ __global__ void __launch_bounds__(PACK_LANES *PACK_ROWS) reduce_packs(reduction 
         for (int j = 0; threadIdx.x % 32 < PACK_LANES && j < PACK; j++) parts[warp][lane * PACK + j] = part[j];
         __syncthreads();
         const int64_t mine = group * WIDTH + threadIdx.x;
-        if (threadIdx.x >= WIDTH || mine >= r.n_outputs) continue;
+        if ((int)threadIdx.x >= WIDTH || mine >= r.n_outputs) continue;
         C whole = parts[0][threadIdx.x];
         for (int k = 1; k < WARPS; k++) whole = f(whole, parts[k][threadIdx.x]);
         result_put(r, mine, blockIdx.y, whole);
@@ -212,8 +215,10 @@ enum { IN_ORDER = 16 }; /* chunk results that one thread joins */
 /* Pass two: the chunk results of an output, by one thread in order or by a warp. */
 template <class C, class F>
 __global__ void __launch_bounds__(BLOCK) reduce_finish(reduction r, void *out, F f, C zero) {
+    front_wait();
     FOR_EACH(output, r.n_outputs) {
         C total = *slot_at<C>(r, output, 0);
+#pragma unroll 4
         for (int64_t chunk = 1; chunk < r.n_chunks; chunk++) total = f(total, *slot_at<C>(r, output, chunk));
         store_as<C>(out, output, r.out_dtype, total);
     }
@@ -222,6 +227,7 @@ __global__ void __launch_bounds__(BLOCK) reduce_finish(reduction r, void *out, F
 template <class C, class F>
 __global__ void __launch_bounds__(BLOCK) reduce_finish_warp(reduction r, void *out, F f, C zero) {
     const int64_t step = (int64_t)gridDim.x * (BLOCK / 32);
+    front_wait();
     for (int64_t output = blockIdx.x * (BLOCK / 32) + threadIdx.x / 32; output < r.n_outputs; output += step) {
         C part = zero;
 #pragma unroll 8
@@ -262,6 +268,31 @@ static int column_width(const reduction &r) {
     return width;
 }
 
+template <class C, class T, class F, int LANES>
+static void packs_launch(const tl_kernel_args *args, reduction *r, F f, C zero) {
+    const int64_t across = (r->n_outputs + LANES * PACK - 1) / (LANES * PACK);
+    cut_chunks(r, args, across);
+    const dim3 grid(capped(across), (unsigned)r->n_chunks);
+    reduce_packs<C, T, F, LANES><<<grid, PACK_THREADS, 0, stream_of(args)>>>(*r, f, zero);
+}
+
+/* Whether blocks of so many packs side by side, one for each chunk, leave multiprocessors without work. */
+static bool packs_are_few(const reduction &r, int lanes) {
+    const int64_t n_chunks = (r.n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+    return (r.n_outputs + lanes * PACK - 1) / (lanes * PACK) * n_chunks < FEW_GROUPS / 2;
+}
+
+template <class C, class F> static void finish_launch(const tl_kernel_args *args, const reduction &r, F f, C zero) {
+    static const bool is_early = waits_for_front(reduce_finish<C, F>),
+                      is_early_warp = waits_for_front(reduce_finish_warp<C, F>);
+    void *const out = args->out[0].data;
+    if (r.n_chunks > IN_ORDER)
+        launch_early(args, reduce_finish_warp<C, F>, is_early_warp, blocks_for(r.n_outputs, BLOCK / 32), BLOCK, 0, r,
+                     out, f, zero);
+    else if (r.n_chunks > 1)
+        launch_early(args, reduce_finish<C, F>, is_early, blocks_for(r.n_outputs), BLOCK, 0, r, out, f, zero);
+}
+
 template <class C, class L, class F> static void reduce_launch(const tl_kernel_args *args, reduction r, F f, C zero) {
     const cudaStream_t stream = stream_of(args);
     const int64_t kept_inner = r.kept.stride[0][r.kept.rank - 1],
@@ -272,10 +303,9 @@ template <class C, class L, class F> static void reduce_launch(const tl_kernel_a
     if constexpr (L::has_packs) packs = side_by_side && columns_pack<typename L::element>(r);
     if (packs) {
         if constexpr (L::has_packs) {
-            const int64_t across = (r.n_outputs + PACK_LANES * PACK - 1) / (PACK_LANES * PACK);
-            cut_chunks(&r, args, across);
-            const dim3 grid(capped(across), (unsigned)r.n_chunks);
-            reduce_packs<C, typename L::element, F><<<grid, PACK_LANES * PACK_ROWS, 0, stream>>>(r, f, zero);
+            if (packs_are_few(r, 2)) packs_launch<C, typename L::element, F, 1>(args, &r, f, zero);
+            else if (packs_are_few(r, PACK_LANES)) packs_launch<C, typename L::element, F, 2>(args, &r, f, zero);
+            else packs_launch<C, typename L::element, F, PACK_LANES>(args, &r, f, zero);
         }
     } else if (side_by_side) {
         const int width = column_width(r);
@@ -292,10 +322,7 @@ template <class C, class L, class F> static void reduce_launch(const tl_kernel_a
         const int threads = is_alone && r.n_reduced > REDUCE_CHUNK && r.n_outputs < FEW_GROUPS ? 1024 : 256;
         reduce_block<C, L, F><<<capped(r.n_outputs * r.n_chunks), threads, 0, stream>>>(r, f, zero);
     }
-    void *const out = args->out[0].data;
-    if (r.n_chunks > IN_ORDER)
-        reduce_finish_warp<C, F><<<blocks_for(r.n_outputs, BLOCK / 32), BLOCK, 0, stream>>>(r, out, f, zero);
-    else if (r.n_chunks > 1) reduce_finish<C, F><<<blocks_for(r.n_outputs), BLOCK, 0, stream>>>(r, out, f, zero);
+    finish_launch(args, r, f, zero);
 }
 
 /* W: the type in which floats other than f64 are reduced. zero: neutral for f. */
@@ -335,7 +362,7 @@ template <class W, class F> static bool reduce(const tl_kernel_args *args, F f, 
     return true;
 }
 
-enum { HELD_FEW = 4, HELD_BLOCK = 16, HELD_WARP = 32, HELD_WARPS = 4 };
+enum { HELD_FEW = 4, HELD_BLOCK = 16, HELD_WARP = 32, HELD_WARPS = 4, HELD_PACKS = 4 };
 
 /* ---- softmax, log_softmax ------------------------------------------------------------------------------ */
 
@@ -432,6 +459,90 @@ __global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
     }
 }
 
+/* Rows in 16 bits of any length, which begin anywhere in a pack: the packs of memory that a row touches, of which the
+ * first and the last may be shared with other rows. A thread keeps HELD of them; what is not the row's is `rest`. */
+template <class T> __device__ inline int row_shift(const T *row) { return (int)((uintptr_t)row % 16 / sizeof(T)); }
+
+template <int HELD> struct shifted_packs {
+    float v[HELD][PACK];
+    int first[HELD], n; /* elements of the row: each pack's first, which may be negative, and of all */
+
+    __device__ bool is_whole(int k) const { return first[k] >= 0 && first[k] + PACK <= n; }
+    __device__ bool has(int k, int j) const { return (unsigned)(first[k] + j) < (unsigned)n; }
+    template <class T> __device__ void load(const T *row, int n_row, int thread, int n_threads, float rest) {
+        row_pack<T> packs[HELD];
+        n = n_row;
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            first[k] = (thread + k * n_threads) * PACK - row_shift(row);
+            if (is_whole(k)) packs[k] = row_load(row + first[k], 0);
+        }
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (is_whole(k)) packs[k].widen(v[k]);
+            else
+#pragma unroll
+                for (int j = 0; j < PACK; j++) v[k][j] = has(k, j) ? value_of<float>(row[first[k] + j]) : rest;
+        }
+    }
+    template <class T> __device__ void store(T *row) const {
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            if (is_whole(k)) {
+                row_pack<T> pack;
+                pack.narrow(v[k]);
+                row_store(row + first[k], 0, pack);
+            } else {
+#pragma unroll
+                for (int j = 0; j < PACK; j++)
+                    if (has(k, j)) row[first[k] + j] = conversion<T>::from(v[k][j]);
+            }
+        }
+    }
+};
+#define EACH_HELD(k, j) \
+    _Pragma("unroll") for (int k = 0; k < HELD; k++) _Pragma("unroll") for (int j = 0; j < PACK; j++)
+
+template <class T, bool LOG, bool WARP, int HELD>
+__global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
+    softmax_shifted(const T *x, T *y, int64_t n_rows, unsigned n) {
+    const row_group<WARP> group;
+    for (int64_t row = group.first; row < n_rows; row += group.step) {
+        shifted_packs<HELD> p;
+        float top = lowest<float>(), sum = 0;
+        p.load(x + row * n, (int)n, (int)group.thread, (int)group.n, lowest<float>());
+        EACH_HELD(k, j) top = max_of()(top, p.v[k][j]);
+        top = group.reduce(top, max_of(), lowest<float>());
+        const float shift = LOG && top == lowest<float>() ? 0.0f : top;
+        EACH_HELD(k, j) {
+            const float e = row_exp<T>::of(p.v[k][j] - shift);
+            sum += e;
+            if (!LOG) p.v[k][j] = e;
+        }
+        sum = group.reduce(sum, sum_of(), 0.0f);
+        const float log_sum = LOG ? log_of(sum) : 0.0f, share = 1.0f / sum;
+        EACH_HELD(k, j) p.v[k][j] = LOG ? (p.v[k][j] - shift) - log_sum : p.v[k][j] * share;
+        p.store(y + row * n);
+    }
+}
+
+template <class T, bool LOG, bool WARP, int HELD>
+__global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
+    softmax_grad_shifted(const T *y, const T *g, T *dx, int64_t n_rows, unsigned n) {
+    const row_group<WARP> group;
+    for (int64_t row = group.first; row < n_rows; row += group.step) {
+        shifted_packs<HELD> ys, gs;
+        float dot = 0;
+        ys.load(y + row * n, (int)n, (int)group.thread, (int)group.n, 0.0f);
+        gs.load(g + row * n, (int)n, (int)group.thread, (int)group.n, 0.0f);
+        EACH_HELD(k, j) dot += LOG ? gs.v[k][j] : gs.v[k][j] * ys.v[k][j];
+        dot = group.reduce(dot, sum_of(), 0.0f);
+        EACH_HELD(k, j)
+        gs.v[k][j] = LOG ? gs.v[k][j] - row_exp<T>::of(ys.v[k][j]) * dot : ys.v[k][j] * (gs.v[k][j] - dot);
+        gs.store(dx + row * n);
+    }
+}
+
 /* dx = y (g - sum(g y)); LOG: dx = g - e^y sum(g) */
 template <class T, int U, bool LOG>
 __global__ void __launch_bounds__(512) softmax_grad_rows(const T *y, const T *g, T *dx, int64_t n_rows, int64_t n) {
@@ -495,10 +606,48 @@ static int threads_to_hold(int64_t n) {
 }
 static unsigned warp_blocks(int64_t n_rows) { return capped((n_rows + HELD_WARPS - 1) / HELD_WARPS); }
 
+/* Rows that may be walked in shifted packs: all arrays begin at the same place of a pack. */
+static bool rows_shift_alike(int64_t n, int n_addresses, const void *const *addresses) {
+    uintptr_t apart = 0;
+    for (int i = 1; i < n_addresses; i++) apart |= (uintptr_t)addresses[i] - (uintptr_t)addresses[0];
+    return apart % 16 == 0 && n > HELD_FEW * 32 && n <= (HELD_PACKS * 512 - 1) * PACK;
+}
+/* Threads that keep a row of n, HELD_PACKS packs each. */
+static int threads_to_shift(int64_t n) {
+    int threads = 32;
+    while ((int64_t)threads * HELD_PACKS * PACK < n + PACK) threads *= 2;
+    return threads;
+}
+
+template <class T, bool LOG> static void shifted_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
+    const T *x = (const T *)args->in[0].data;
+    T *y = (T *)args->out[0].data;
+    const int threads = threads_to_shift(n);
+    if (threads == 32)
+        softmax_shifted<T, LOG, true, HELD_PACKS>
+            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
+    else
+        softmax_shifted<T, LOG, false, HELD_PACKS>
+            <<<capped(n_rows), threads, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
+}
+template <class T, bool LOG> static void shifted_grad_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
+    const T *y = (const T *)args->in[0].data, *g = (const T *)args->in[1].data;
+    T *dx = (T *)args->out[0].data;
+    const int threads = threads_to_shift(n);
+    if (threads == 32)
+        softmax_grad_shifted<T, LOG, true, HELD_PACKS>
+            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
+    else
+        softmax_grad_shifted<T, LOG, false, HELD_PACKS>
+            <<<capped(n_rows), threads, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
+}
+
 template <class T, bool LOG> static void softmax_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
     const T *x = (const T *)args->in[0].data;
     T *y = (T *)args->out[0].data;
     const void *const addresses[] = {x, y};
+    if constexpr (sizeof(T) == 2)
+        if (rows_shift_alike(n, 2, addresses)) return shifted_launch<T, LOG>(args, n_rows, n);
     if (rows_are_packs(n, 2, addresses))
         softmax_rows<T, PACK, LOG><<<capped(n_rows), threads_for_row(n / 2), 0, stream_of(args)>>>(x, y, n_rows, n);
     else if (n <= 32 * HELD_FEW)
@@ -518,6 +667,8 @@ template <class T, bool LOG> static void softmax_grad_launch(const tl_kernel_arg
     T *dx = (T *)args->out[0].data;
     const void *const addresses[] = {y, g, dx};
     const unsigned blocks = capped(n_rows);
+    if constexpr (sizeof(T) == 2)
+        if (rows_shift_alike(n, 3, addresses)) return shifted_grad_launch<T, LOG>(args, n_rows, n);
     if (rows_are_packs(n, 3, addresses))
         softmax_grad_rows<T, PACK, LOG><<<blocks, threads_for_row(n / 2), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
     else if (n <= 32 * HELD_FEW)
