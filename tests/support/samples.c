@@ -1162,6 +1162,7 @@ const struct sample samples_sum[] = {
     {"mean of all", GRAD, .unary = tl_mean_all, .in = {IN(FLOAT, REVERSED, 3, 4)}, .roundings = 2},
     {"mse loss", GRAD, .binary = mean_mse, .in = {F(3, 4), F(3, 4)}, .roundings = 6},
     {"several chunks", LARGE | GRAD, .call = sum_call, .in = {F(3, 9000)}, .n = {1, 1}},
+    {"many odd rows", LARGE, .call = sum_call, .in = {K(1060, 521)}, .n = {1, 1}},
     {"several chunks of one", LARGE | GRAD, .unary = tl_sum_all, .in = {IN(FLOAT, PERMUTED, 150, 151)}},
     {"columns of many rows", LARGE | GRAD, .call = sum_call, .in = {F(5000, 17)}, .n = {1, 0}},
     {"nansum", GRAD, .call = nansum_call, .in = {IN(FLOAT, PERMUTED, 3, 4)}, .n = {1, 0}},
@@ -1201,6 +1202,7 @@ const struct sample samples_softmax[] = {
     {"permuted", GRAD, .unary = last_softmax, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}},
     {"expanded", GRAD, .unary = last_softmax, .in = {IN(FLOAT, EXPANDED, 3, 4)}},
     {"large", LARGE | GRAD, .unary = last_softmax, .in = {F(70, 601)}},
+    {"longer rows", LARGE | GRAD, .unary = last_softmax, .in = {F(2, 16411)}},
     NO_INTEGERS(last_softmax),
     END};
 static tl_tensor *softmax_grad(tl_tensor *y, tl_tensor *g) { return op_apply2(&op_softmax_grad, tl_contiguous(y), tl_contiguous(g), NULL, 0); }
@@ -1391,6 +1393,8 @@ const struct sample samples_grouped_matmul[] = {
     {"groups without rows", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(4, 4), F(9, 4, 5), IDS(9, 4)}},
     {"rows without a group", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(9, 4), F(2, 5, 4), IDS(4, 9)}, .n = {true}},
     {"no rows", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(0, 4), F(2, 5, 4), IDS(2, 0)}, .n = {true}},
+    {"no rows of packs", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(0, 16), F(2, 24, 16), IDS(2, 0)}, .n = {true}},
+    {"no terms", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(5, 0), F(2, 24, 0), IDS(2, 5)}, .n = {true}},
     {"no inner elements", GRAD | SUM_ORDER, .call = grouped_call, .in = {F(3, 0), F(2, 0, 5), IDS(2, 3)}},
     {"permuted, sliced", GRAD | SUM_ORDER, .call = grouped_call, .in = {IN(FLOAT, PERMUTED, 7, 4), IN(FLOAT, SLICED, 3, 4, 5), IDS(3, 7)}},
     {"large", LARGE | GRAD | SUM_ORDER, .call = grouped_call, .in = {F(300, 72), F(4, 80, 72), IDS(4, 300)}, .n = {true}},
@@ -1414,6 +1418,7 @@ const struct sample samples_grouped_outer[] = {
     {"groups without rows", GRAD, .call = grouped_outer_call, .in = {F(2, 4), F(2, 5), IDS(3, 2)}},
     {"rows without a group", GRAD, .call = grouped_outer_call, .in = {F(9, 4), F(9, 5), IDS(5, 9)}},
     {"no rows", GRAD, .call = grouped_outer_call, .in = {F(0, 4), F(0, 5), IDS(3, 0)}},
+    {"no rows of packs", GRAD, .call = grouped_outer_call, .in = {F(0, 16), F(0, 24), IDS(3, 0)}},
     {"large", LARGE | GRAD, .call = grouped_outer_call, .in = {F(300, 72), F(300, 80), IDS(3, 300)}},
     {"large, odd sizes", LARGE | GRAD, .call = grouped_outer_call, .in = {F(290, 67), F(290, 141), IDS(3, 290)}},
     {"rows", 0, .call = grouped_outer_call, .in = {F(7, 4), F(6, 5), IDS(3, 7)}, .error = "the same number of rows"},
@@ -2479,6 +2484,7 @@ const struct sample samples_log_softmax[] = {
     {"sliced", GRAD, .call = log_softmax_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {1}},
     {"expanded", GRAD, .call = log_softmax_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {-1}},
     {"large", LARGE | GRAD, .call = log_softmax_call, .in = {F(40, 1101)}, .n = {1}},
+    {"longer rows", LARGE | GRAD, .call = log_softmax_call, .in = {F(2, 16411)}, .n = {1}},
     {"no such axis", 0, .call = log_softmax_call, .in = {F(3, 5)}, .n = {2}, .error = "log_softmax: Dimension out of range"},
     {"integers", 0, .call = log_softmax_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
     END};

@@ -217,9 +217,10 @@ template <class T> static bool tiles_choose(const tl_kernel_args *args, const gr
 
 static bool fits_tiles(const tl_kernel_args *args, const grouped &g) {
     const bool is_even = g.n % CHUNK == 0 && (g.is_outer ? g.m : g.k) % CHUNK == 0;
+    const bool has_terms = (g.is_outer ? g.N : g.k) > 0; /* a rank of several may be given no rows */
     const bool is_aligned = ((uintptr_t)g.a | (uintptr_t)g.b | (uintptr_t)g.out) % 16 == 0;
     return cuda_state_of(args->stream)->capability >= 80 && (g.dtype == TL_BF16 || g.dtype == TL_F16) &&
-           (g.out_dtype == g.dtype || g.out_dtype == TL_F32) && is_even && is_aligned;
+           (g.out_dtype == g.dtype || g.out_dtype == TL_F32) && has_terms && is_even && is_aligned;
 }
 
 static bool grouped_run(const tl_kernel_args *args, bool is_outer, bool adds) {

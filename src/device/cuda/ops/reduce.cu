@@ -86,40 +86,73 @@ __device__ inline C chunk_part(const reduction &r, int64_t base, int64_t chunk, 
 
 enum { PACKS_AHEAD = 4 };
 
-/* The same of a dense and aligned line, in packs; the first threads have what is left at its end. */
+/* The 16 bytes of memory that hold elements first .. first + N - 1 of a line; of these the line has those from 0 to
+ * n - 1. first may be negative: lines begin anywhere. */
+template <class T> struct line_pack {
+    enum { N = 16 / sizeof(T) };
+    uint4 bits;
+    int64_t first, n;
+
+    __device__ bool is_whole() const { return first >= 0 && first + N <= n; }
+    __device__ bool has(int j) const { return (uint64_t)(first + j) < (uint64_t)n; }
+    /* Pack i of a line; those that are not whole are read when they are used. */
+    __device__ void fetch(const T *line, int64_t n_line, int64_t i) {
+        first = i * N - (int64_t)((uintptr_t)line % 16 / sizeof(T));
+        n = n_line;
+        if (is_whole()) bits = *(const uint4 *)(line + first);
+    }
+    template <class C> __device__ C whole_at(int j) const {
+        T x[N];
+        memcpy(x, &bits, sizeof x);
+        return value_of<C>(x[j]);
+    }
+    template <class C> __device__ C at(const T *line, int j, C rest) const {
+        return is_whole() ? whole_at<C>(j) : has(j) ? value_of<C>(line[first + j]) : rest;
+    }
+};
+template <class T> __device__ inline int64_t line_packs(const T *line, int64_t n) {
+    const int64_t shift = (int64_t)((uintptr_t)line % 16 / sizeof(T));
+    return (shift + n + line_pack<T>::N - 1) / line_pack<T>::N;
+}
+
+/* The same of a dense line, in packs. */
 template <class C, class T, class F>
 __device__ inline C chunk_packs(const reduction &r, const T *line, int64_t chunk, int thread, int n, F f, C zero) {
-    const int64_t first = chunk * r.chunk, length = min(r.n_reduced - first, r.chunk), n_packs = length / PACK;
+    const T *const from = line + chunk * r.chunk;
+    const int64_t length = min(r.n_reduced - chunk * r.chunk, r.chunk), n_packs = line_packs(from, length);
     C part = zero;
     for (int64_t i = thread; i < n_packs; i += PACKS_AHEAD * n) {
-        row_pack<T> x[PACKS_AHEAD];
+        line_pack<T> x[PACKS_AHEAD];
 #pragma unroll
-        for (int k = 0; k < PACKS_AHEAD; k++)
-            if (i + k * n < n_packs) x[k] = row_load(line + first, i + k * n);
+        for (int k = 0; k < PACKS_AHEAD; k++) x[k].fetch(from, length, i + k * n);
 #pragma unroll
         for (int k = 0; k < PACKS_AHEAD; k++) {
             if (i + k * n >= n_packs) continue;
-            typename compute_type<T>::type value[PACK];
-            x[k].widen(value);
-            for (int j = 0; j < PACK; j++) part = f(part, (C)value[j]);
+            if (x[k].is_whole())
+#pragma unroll
+                for (int j = 0; j < line_pack<T>::N; j++) part = f(part, x[k].template whole_at<C>(j));
+            else
+                for (int j = 0; j < line_pack<T>::N; j++)
+                    if (x[k].has(j)) part = f(part, value_of<C>(from[x[k].first + j]));
         }
     }
-    if (n_packs * PACK + thread < length) part = f(part, (C)value_of<float>(line[first + n_packs * PACK + thread]));
     return part;
+}
+
+/* A thread's part of a chunk, of a group of n. */
+template <class C, class L, class F>
+__device__ inline C part_of(const reduction &r, int64_t base, int64_t chunk, int thread, int n, F f, C zero) {
+    if constexpr (L::has_packs)
+        if (r.reduced.rank == 1 && r.reduced.stride[0][0] == 1)
+            return chunk_packs<C, typename L::element>(r, (const typename L::element *)r.x + base, chunk, thread, n, f,
+                                                       zero);
+    return chunk_part<C, L>(r, base, chunk, thread, n, f, zero);
 }
 
 template <class C, class L, class F> __global__ void __launch_bounds__(1024) reduce_block(reduction r, F f, C zero) {
     for (int64_t group = blockIdx.x; group < r.n_outputs * r.n_chunks; group += gridDim.x) {
         const int64_t output = group / r.n_chunks, chunk = group % r.n_chunks, base = kept_offset(r, output);
-        bool packs = false;
-        C part;
-        if constexpr (L::has_packs) {
-            typedef typename L::element T;
-            const T *line = (const T *)r.x + base;
-            packs = r.reduced.rank == 1 && r.reduced.stride[0][0] == 1 && (uintptr_t)line % 16 == 0;
-            if (packs) part = chunk_packs<C, T>(r, line, chunk, threadIdx.x, blockDim.x, f, zero);
-        }
-        if (!packs) part = chunk_part<C, L>(r, base, chunk, threadIdx.x, blockDim.x, f, zero);
+        const C part = part_of<C, L>(r, base, chunk, threadIdx.x, blockDim.x, f, zero);
         const C whole = block_reduce(part, f, zero);
         if (threadIdx.x == 0) result_put(r, output, chunk, whole);
     }
@@ -129,7 +162,7 @@ template <class C, class L, class F> __global__ void __launch_bounds__(1024) red
 template <class C, class L, class F> __global__ void __launch_bounds__(256) reduce_warp(reduction r, F f, C zero) {
     const int64_t step = (int64_t)gridDim.x * 8;
     for (int64_t output = blockIdx.x * 8 + threadIdx.x / 32; output < r.n_outputs; output += step) {
-        const C part = chunk_part<C, L>(r, kept_offset(r, output), 0, threadIdx.x % 32, 32, f, zero);
+        const C part = part_of<C, L>(r, kept_offset(r, output), 0, threadIdx.x % 32, 32, f, zero);
         const C whole = warp_reduce(part, f);
         if (threadIdx.x % 32 == 0) result_put(r, output, 0, whole);
     }
@@ -313,7 +346,7 @@ template <class C, class L, class F> static void reduce_launch(const tl_kernel_a
         cut_chunks(&r, args, across);
         const dim3 grid(capped(across), (unsigned)r.n_chunks);
         reduce_columns<C, L, F><<<grid, COLUMN_THREADS, 0, stream>>>(r, width, f, zero);
-    } else if (r.n_reduced <= 512) {
+    } else if (r.n_reduced <= (r.n_outputs < GROUPS_WANTED ? 512 : REDUCE_CHUNK)) {
         cut_chunks(&r, args, r.n_outputs);
         reduce_warp<C, L, F><<<capped((r.n_outputs + 7) / 8), 256, 0, stream>>>(r, f, zero);
     } else {
@@ -543,6 +576,98 @@ __global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
     }
 }
 
+/* Longer rows, from wherever they begin: a block for each reads it twice, first for the maximum and the sum, which
+ * grows with the maximum so far. */
+enum { LONG_THREADS = 512 };
+
+/* f(i, v): element i of the line, for this thread's. */
+template <class T, class F> __device__ inline void line_each(const T *line, int64_t n, F f) {
+    const int64_t n_packs = line_packs(line, n);
+    for (int64_t i = threadIdx.x; i < n_packs; i += PACKS_AHEAD * blockDim.x) {
+        line_pack<T> x[PACKS_AHEAD];
+#pragma unroll
+        for (int k = 0; k < PACKS_AHEAD; k++) x[k].fetch(line, n, i + k * blockDim.x);
+#pragma unroll
+        for (int k = 0; k < PACKS_AHEAD; k++)
+            if (i + k * blockDim.x < n_packs) f(x[k]);
+    }
+}
+/* As many bits as x has, in its places of the line; the arrays of both begin at the same place of a pack. */
+template <class T> __device__ inline void line_put(T *line, const line_pack<T> &x, const T (&v)[line_pack<T>::N]) {
+    if (x.is_whole()) {
+        uint4 bits;
+        memcpy(&bits, v, sizeof bits);
+        *(uint4 *)(line + x.first) = bits;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < line_pack<T>::N; j++)
+        if (x.has(j)) line[x.first + j] = v[j];
+}
+
+template <class T, bool LOG>
+__global__ void __launch_bounds__(LONG_THREADS) softmax_long(const T *x, T *y, int64_t n_rows, int64_t n) {
+    enum { N = line_pack<T>::N };
+    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+        const T *const from = x + row * n;
+        float own = lowest<float>(), part = 0;
+        line_each(from, n, [&](const line_pack<T> &p) {
+            float v[N], top = own;
+#pragma unroll
+            for (int j = 0; j < N; j++) top = max_of()(top, v[j] = p.template at<float>(from, j, lowest<float>()));
+            const float shift = top == lowest<float>() ? 0.0f : top;
+            part *= own == top ? 1.0f : row_exp<T>::of(own - shift);
+            own = top;
+#pragma unroll
+            for (int j = 0; j < N; j++) part += row_exp<T>::of(v[j] - shift);
+        });
+        const float top = block_reduce(own, max_of(), lowest<float>());
+        const float shift = LOG && top == lowest<float>() ? 0.0f : top;
+        part *= own == top ? 1.0f : row_exp<T>::of(own - shift);
+        const float sum = block_reduce(part, sum_of(), 0.0f);
+        const float log_sum = LOG ? log_of(sum) : 0.0f, share = 1.0f / sum;
+        line_each(from, n, [&](const line_pack<T> &p) {
+            T out[N];
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const float d = p.template at<float>(from, j, 0.0f) - shift;
+                out[j] = conversion<T>::from(LOG ? d - log_sum : row_exp<T>::of(d) * share);
+            }
+            line_put(y + row * n, p, out);
+        });
+    }
+}
+
+template <class T, bool LOG>
+__global__ void __launch_bounds__(LONG_THREADS)
+    softmax_grad_long(const T *y, const T *g, T *dx, int64_t n_rows, int64_t n) {
+    enum { N = line_pack<T>::N };
+    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+        const T *const ys = y + row * n, *const gs = g + row * n;
+        float dot = 0;
+        line_each(gs, n, [&](const line_pack<T> &p) {
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const float gi = p.template at<float>(gs, j, 0.0f);
+                dot += LOG || !p.has(j) ? gi : gi * value_of<float>(ys[p.first + j]);
+            }
+        });
+        dot = block_reduce(dot, sum_of(), 0.0f);
+        line_each(ys, n, [&](const line_pack<T> &p) {
+            line_pack<T> q;
+            T out[N];
+            q = p;
+            if (q.is_whole()) q.bits = *(const uint4 *)(gs + q.first);
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const float yi = p.template at<float>(ys, j, 0.0f), gi = q.template at<float>(gs, j, 0.0f);
+                out[j] = conversion<T>::from(LOG ? gi - row_exp<T>::of(yi) * dot : yi * (gi - dot));
+            }
+            line_put(dx + row * n, p, out);
+        });
+    }
+}
+
 /* dx = y (g - sum(g y)); LOG: dx = g - e^y sum(g) */
 template <class T, int U, bool LOG>
 __global__ void __launch_bounds__(512) softmax_grad_rows(const T *y, const T *g, T *dx, int64_t n_rows, int64_t n) {
@@ -606,11 +731,16 @@ static int threads_to_hold(int64_t n) {
 }
 static unsigned warp_blocks(int64_t n_rows) { return capped((n_rows + HELD_WARPS - 1) / HELD_WARPS); }
 
-/* Rows that may be walked in shifted packs: all arrays begin at the same place of a pack. */
-static bool rows_shift_alike(int64_t n, int n_addresses, const void *const *addresses) {
+/* Whether all arrays begin at the same place of a pack. */
+static bool rows_shift_alike(int n_addresses, const void *const *addresses) {
     uintptr_t apart = 0;
     for (int i = 1; i < n_addresses; i++) apart |= (uintptr_t)addresses[i] - (uintptr_t)addresses[0];
-    return apart % 16 == 0 && n > HELD_FEW * 32 && n <= (HELD_PACKS * 512 - 1) * PACK;
+    return apart % 16 == 0;
+}
+/* Rows that threads keep in packs; longer ones, and f32 whose rows are no packs, are read twice. */
+static bool shifted_holds(int64_t n) { return n > HELD_FEW * 32 && n <= (HELD_PACKS * 512 - 1) * PACK; }
+template <class T> static bool is_long(int64_t n) {
+    return n > (sizeof(T) == 2 ? HELD_PACKS * PACK : HELD_BLOCK) * 512 - PACK;
 }
 /* Threads that keep a row of n, HELD_PACKS packs each. */
 static int threads_to_shift(int64_t n) {
@@ -646,8 +776,13 @@ template <class T, bool LOG> static void softmax_launch(const tl_kernel_args *ar
     const T *x = (const T *)args->in[0].data;
     T *y = (T *)args->out[0].data;
     const void *const addresses[] = {x, y};
+    if constexpr (sizeof(T) <= 4)
+        if (rows_shift_alike(2, addresses) && is_long<T>(n)) {
+            softmax_long<T, LOG><<<capped(n_rows), LONG_THREADS, 0, stream_of(args)>>>(x, y, n_rows, n);
+            return;
+        }
     if constexpr (sizeof(T) == 2)
-        if (rows_shift_alike(n, 2, addresses)) return shifted_launch<T, LOG>(args, n_rows, n);
+        if (rows_shift_alike(2, addresses) && shifted_holds(n)) return shifted_launch<T, LOG>(args, n_rows, n);
     if (rows_are_packs(n, 2, addresses))
         softmax_rows<T, PACK, LOG><<<capped(n_rows), threads_for_row(n / 2), 0, stream_of(args)>>>(x, y, n_rows, n);
     else if (n <= 32 * HELD_FEW)
@@ -667,8 +802,13 @@ template <class T, bool LOG> static void softmax_grad_launch(const tl_kernel_arg
     T *dx = (T *)args->out[0].data;
     const void *const addresses[] = {y, g, dx};
     const unsigned blocks = capped(n_rows);
+    if constexpr (sizeof(T) <= 4)
+        if (rows_shift_alike(3, addresses) && is_long<T>(n)) {
+            softmax_grad_long<T, LOG><<<blocks, LONG_THREADS, 0, stream_of(args)>>>(y, g, dx, n_rows, n);
+            return;
+        }
     if constexpr (sizeof(T) == 2)
-        if (rows_shift_alike(n, 3, addresses)) return shifted_grad_launch<T, LOG>(args, n_rows, n);
+        if (rows_shift_alike(3, addresses) && shifted_holds(n)) return shifted_grad_launch<T, LOG>(args, n_rows, n);
     if (rows_are_packs(n, 3, addresses))
         softmax_grad_rows<T, PACK, LOG><<<blocks, threads_for_row(n / 2), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
     else if (n <= 32 * HELD_FEW)
