@@ -19,9 +19,10 @@ const char help_calibrate[] =
     "       tally calibrate --show [--profile FILE] [--json]\n"
     "       tally calibrate --price PRICE.json [--profile FILE] [--json]\n"
     "\n"
-    "Measures this machine, in about a minute: multiply-adds in registers, matrix products by size and type, memory\n"
+    "Measures this machine, in about two minutes: multiply-adds in registers, matrix products by size and type, "
+    "memory\n"
     "by size of the working set, and every op of training steps of many sizes. The machine should be idle: on a busy\n"
-    "one it says so, and measures fewer sizes to end within a minute and a half. A GPU takes four minutes.\n"
+    "one it says so, and measures fewer sizes to end within two minutes and a half. A GPU takes four minutes.\n"
     "Ctrl-C keeps nothing. The result is a profile (tally.machine/2), stored in\n"
     "~/.config/tally/machine-DEVICE.json or in --out FILE. It is shown beside the chip's data sheet and beside\n"
     "units x work x clock, if these are known; differences of more than 15 % are reported.\n"
@@ -211,7 +212,7 @@ static void opening_print(const tl_device *device, bool is_quick) {
             "nothing.\n",
             tl_device_name(device),
             is_quick                 ? "ten to twenty seconds"
-            : device_is_host(device) ? "a minute, at most one and a half"
+            : device_is_host(device) ? "two minutes, at most two and a half"
                                      : "four minutes");
     if (getloadavg(&load, 1) == 1 && load > 0.5)
         fprintf(stderr,

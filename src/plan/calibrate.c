@@ -231,11 +231,11 @@ static const struct calibrate_range small = {
     .heads = (const int64_t[]){1, 2, 3, 4, 6, 8, 12, 0},
     .lengths = (const int64_t[]){16, 32, 64, 96, 128, 256, 512, 1024, 0},
     .tokens = (const int64_t[]){32, 64, 128, 256, 512, 1024, 2048, 4096, 0},
-    .vocabularies = (const int64_t[]){256, 512, 1024, 2048, 4096, 8192, 0},
+    .vocabularies = (const int64_t[]){256, 512, 1024, 2048, 4096, 8192, 16384, 0},
     .least_channels = 48,
-    .most_channels = 768,
-    .much = 8e9,
-    .most = 12e9,
+    .most_channels = 1536,
+    .much = 1e10,
+    .most = 2.5e10,
     .fp32_share = 1,
     .narrow_share = 0.2,
 };
@@ -362,12 +362,13 @@ static bool sample_add(struct machine *p, const struct ledger_row *row, const st
 static void rest_fit(struct machine *p, const struct trial *trials, int n, bool is_ahead) {
     double cc = 0, ck = 0, kk = 0, cr = 0, kr = 0, least = INFINITY;
     int n_fit = 0;
-    for (int i = 0; i < n; i++) least = fmin(least, trials[i].step_s / (double)trials[i].calls);
+    for (int i = 0; i < n; i++)
+        if (trials[i].n_rows) least = fmin(least, trials[i].step_s / (double)trials[i].calls);
     p->host_call_s = is_ahead && n ? least : 0;
     for (int i = 0; i < n; i++) {
         const struct trial *t = &trials[i];
         double w = 1 / (t->step_s * t->step_s), calls = (double)t->calls, rest = t->step_s - t->kernel_s;
-        if (t->step_s < 1.5 * p->host_call_s * calls) continue;
+        if (!t->n_rows || t->step_s < 1.5 * p->host_call_s * calls) continue;
         cc += w * calls * calls;
         ck += w * calls * t->kernel_s;
         kk += w * t->kernel_s * t->kernel_s;
@@ -408,36 +409,47 @@ static double waited_s(void) {
 }
 
 /* How long a calibration takes at most, nearly, in seconds: a busy machine gets fewer configurations. */
-static double most_seconds(bool is_quick, bool is_large) { return is_quick ? 20 : is_large ? 240 : 90; }
+static double most_seconds(bool is_quick, bool is_large) { return is_quick ? 20 : is_large ? 240 : 120; }
 
 /* A trial in which threads waited for a busy core is repeated a few times; the least disturbed one counts. */
 static const double disturbed = 0.02; /* share of the time that threads waited */
-static bool trial_undisturbed(const struct settings *s, int n_turns, struct trial *best, double *share) {
-    *share = INFINITY;
-    for (int turn = 0; turn<n_turns && * share> disturbed; turn++) {
+static bool trial_undisturbed(const struct settings *s, int n_turns, struct trial *best) {
+    double share = INFINITY;
+    for (int turn = 0; turn < n_turns && share > disturbed; turn++) {
         struct trial trial;
         double waited = waited_s(), began = now_s();
         if (!trial_run(s, 3, &trial)) {
             if (turn) trial_free(best);
             return false;
         }
-        double own = (waited_s() - waited) / (now_s() - began) / process_threads();
-        if (own < *share) {
+        trial.waited = (waited_s() - waited) / (now_s() - began) / process_threads();
+        if (trial.waited < share) {
             if (turn) trial_free(best);
             *best = trial;
-            *share = own;
+            share = trial.waited;
         } else trial_free(&trial);
     }
     return true;
 }
 
-static bool case_measure(const struct calibrate_options *o, int i, int n_turns, struct trial *trial, int *n_disturbed) {
+static bool case_measure(const struct calibrate_options *o, int i, int n_turns, struct trial *trial) {
     const struct calibrate_case c = calibrate_case_at(i, !device_is_host(o->device));
     const struct settings s = settings_of(&c, o->device);
-    double share;
-    if (!trial_undisturbed(&s, n_turns, trial, &share)) return false;
-    *n_disturbed += share > disturbed;
-    return true;
+    return trial_undisturbed(&s, n_turns, trial);
+}
+
+/* A thread that waits at every barrier for one without a core makes small ops a hundred times slower, and would spoil
+ * the predictions of all that are like them. Such trials are left out while most others are better. */
+static const double spoilt = 0.1;
+static void trials_drop(struct trial *trials, int n, int *n_disturbed, int *n_spoilt) {
+    *n_disturbed = *n_spoilt = 0;
+    for (int i = 0; i < n; i++) {
+        *n_disturbed += trials[i].waited > disturbed;
+        *n_spoilt += trials[i].waited > spoilt;
+    }
+    if (2 * *n_spoilt > n || n - *n_spoilt < CALIBRATE_LEAST) *n_spoilt = 0;
+    for (int i = 0; i < n && *n_spoilt; i++)
+        if (trials[i].waited > spoilt) trial_free(&trials[i]);
 }
 
 /* A device that works on its own has timed ops with marks between them, and perhaps at another clock than the steps,
@@ -469,7 +481,7 @@ static bool samples_make(const struct calibrate_options *o, struct machine *p, s
         if (!trainer_model(&s, &config, file)) return false;
         struct predict_shape shape = predict_shape_of(&config, c.seq);
         if (!is_gpu) shape.ff = 0; /* a CPU packs its operands: widths do not matter to it */
-        if (is_ahead) rows_fit(p, &trials[i]);
+        if (is_ahead && trials[i].n_rows) rows_fit(p, &trials[i]);
         for (size_t r = 0; ok && r < trials[i].n_rows; r++)
             if (trials[i].rows[r].time_s > 0 && trials[i].rows[r].calls > 0)
                 ok = sample_add(p, &trials[i].rows[r], &shape, weights, most);
@@ -484,7 +496,10 @@ static bool steps_measure(const struct calibrate_options *o, struct machine *p, 
     enum { MOST = 20000 };
     bool is_large = !device_is_host(o->device);
     const double most_s = most_seconds(o->is_quick, is_large);
-    int n = o->is_quick ? CALIBRATE_QUICK : is_large ? CALIBRATE_LARGE : CALIBRATE_CASES, n_done = 0, n_disturbed = 0;
+    int n = o->is_quick ? CALIBRATE_QUICK
+            : is_large  ? CALIBRATE_LARGE
+                        : CALIBRATE_CASES,
+        n_done = 0, n_disturbed, n_spoilt;
     double *weights = memory_new(MOST * sizeof *weights);
     struct trial *trials = memory_new((size_t)n * sizeof *trials);
     p->samples = memory_new(MOST * sizeof *p->samples);
@@ -497,13 +512,16 @@ static bool steps_measure(const struct calibrate_options *o, struct machine *p, 
                  n_done, n);
             break;
         }
-        ok = !is_stopped(o) && case_measure(o, n_done, past_s < most_s / 2 ? 3 : 1, &trials[n_done], &n_disturbed);
+        ok = !is_stopped(o) && case_measure(o, n_done, past_s < most_s / 2 ? 3 : 1, &trials[n_done]);
         n_done += ok;
     }
+    trials_drop(trials, n_done, &n_disturbed, &n_spoilt);
     ok = ok && samples_make(o, p, trials, n_done, weights, MOST);
     if (ok && n_disturbed)
-        tell(o, "NOTE: in %d of %d trials others had the cores: calibrate again when the machine is idle", n_disturbed,
-             n_done);
+        tell(
+            o,
+            "NOTE: in %d of %d trials others had the cores (%d are left out): calibrate again when the machine is idle",
+            n_disturbed, n_done, n_spoilt);
     for (int i = 0; i < n_done; i++) trial_free(&trials[i]);
     memory_free(trials);
     memory_free(weights);

@@ -14,6 +14,7 @@ struct trial {
     uint64_t calls;          /* op calls of a step that run a kernel */
     struct ledger_row *rows; /* of one step; time_s is the median over the steps */
     size_t n_rows;
+    double waited; /* share of the time that this process's threads waited for a core; set by who measures it */
 };
 
 /* At least n_steps steps of each sort (at least 1), more if they are short, after a warm-up. The settings' out is not
