@@ -148,9 +148,6 @@ CFLAGS    ?= -O2 -g
 # Kernels live in long loops and want -O3; what happens once per op call lives in short ones, which -O3 makes slower.
 KERNEL_CFLAGS ?= -O3
 $(foreach f,$(CPU_SRC) src/tensor/convert.c src/base/rng.c,$(eval FLAGS_$(f) := $(KERNEL_CFLAGS)))
-# Where gcc 12 vectorises products and alternating sums of pairs, it makes one instruction of both on x86, with one
-# rounding, whatever -ffp-contract says: vfmaddsub.
-$(foreach f,complex fft,$(eval FLAGS_src/device/cpu/ops/$(f).c += -fno-tree-vectorize))
 CODEGEN   += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector
 # gcc clears a struct of 100 bytes by "rep stos" on x86, which takes 10 ns: a twentieth of an op call. clang does not.
 CLEARING  := -mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noalign
@@ -166,6 +163,10 @@ MACHINE    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 # Nothing reads the floating-point exception flags, and preserving them makes gcc floor and truncate one element at a
 # time on x86. On aarch64 the flag is not needed, and it makes comparisons slower.
 CODEGEN    += $(if $(filter x86_64,$(MACHINE)),-fno-trapping-math)
+# Where gcc 12 vectorises products and alternating sums of pairs, it makes one instruction of both there, with one
+# rounding, whatever -ffp-contract says: vfmaddsub.
+$(foreach f,$(if $(filter x86_64,$(MACHINE)),complex fft),\
+    $(eval FLAGS_src/device/cpu/ops/$(f).c += -fno-tree-vectorize))
 ISAS_aarch64 := fp16 bf16
 ISAS_x86_64  := avx2 avx512 avx512bf16 amx
 ISA_FLAGS_fp16       := -march=armv8.2-a+fp16+dotprod
