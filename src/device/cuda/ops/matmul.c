@@ -577,17 +577,18 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
 /* ---- Few rows ----------------------------------------------------------------------------------------- */
 
 static bool is_aligned(const void *data, int64_t ld) { return (uintptr_t)data % 16 == 0 && ld % 8 == 0; }
+static bool is_thin(const tl_kernel_args *args, int64_t m, tl_dtype dtype) {
+    return m <= MATMUL_THIN_ROWS && (dtype == TL_BF16 || dtype == TL_F16) &&
+           cuda_state_of(args->stream)->capability >= 80;
+}
 
 /* Whether our own kernel multiplies; if so, it has been queued. The library's kernels for few rows reach half of the
  * memory's bandwidth, and their bits depend on the number of rows. */
 static bool multiply_thin(const tl_kernel_args *args, const struct key *key, const tl_operand *out, const tl_operand *a,
                           const tl_operand *b, const tl_operand *bias) {
-    const bool is_16_bit = key->in_type == CUDA_R_16BF || key->in_type == CUDA_R_16F;
     const bool fits_out = key->out_type == CUDA_R_32F || key->out_type == key->in_type;
     const bool is_dense = key->transpose_a == CUBLAS_OP_T && key->transpose_b == CUBLAS_OP_N;
-    if (key->n > MATMUL_THIN_ROWS || !is_16_bit || !fits_out || !is_dense || key->k % 8 ||
-        cuda_state_of(args->stream)->capability < 80)
-        return false;
+    if (!is_thin(args, key->n, a->dtype) || !fits_out || !is_dense || key->k % 8) return false;
     const int64_t ld_a = key->n == 1 ? 0 : key->ld_b;
     if (!is_aligned(a->data, ld_a) || !is_aligned(b->data, key->ld_a)) return false;
     const struct thin_product product = {.a = a->data,
@@ -695,8 +696,7 @@ static bool parts_thin(const tl_kernel_args *args, int64_t m, int64_t n) {
                                    .ld_out = n,
                                    .dtype = x->dtype,
                                    .out_dtype = x->dtype};
-    bool fits = m <= MATMUL_THIN_ROWS && bytes_of(x->dtype) == 2 && is_aligned(x->data, k) &&
-                cuda_state_of(args->stream)->capability >= 80;
+    bool fits = is_thin(args, m, x->dtype) && is_aligned(x->data, k);
     for (int i = 1; i < args->n_in; i++) {
         fits = fits && is_aligned(args->in[i].data, k);
         if (args->in[i].shape[0])

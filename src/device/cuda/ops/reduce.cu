@@ -580,7 +580,7 @@ __global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
  * grows with the maximum so far. */
 enum { LONG_THREADS = 512 };
 
-/* f(i, v): element i of the line, for this thread's. */
+/* f of each of this thread's packs of a line. */
 template <class T, class F> __device__ inline void line_each(const T *line, int64_t n, F f) {
     const int64_t n_packs = line_packs(line, n);
     for (int64_t i = threadIdx.x; i < n_packs; i += PACKS_AHEAD * blockDim.x) {
@@ -592,7 +592,7 @@ template <class T, class F> __device__ inline void line_each(const T *line, int6
             if (i + k * blockDim.x < n_packs) f(x[k]);
     }
 }
-/* As many bits as x has, in its places of the line; the arrays of both begin at the same place of a pack. */
+/* v becomes the elements of another line at the places of pack x; both lines begin at the same place of a pack. */
 template <class T> __device__ inline void line_put(T *line, const line_pack<T> &x, const T (&v)[line_pack<T>::N]) {
     if (x.is_whole()) {
         uint4 bits;
@@ -737,7 +737,7 @@ static bool rows_shift_alike(int n_addresses, const void *const *addresses) {
     for (int i = 1; i < n_addresses; i++) apart |= (uintptr_t)addresses[i] - (uintptr_t)addresses[0];
     return apart % 16 == 0;
 }
-/* Rows that threads keep in packs; longer ones, and f32 whose rows are no packs, are read twice. */
+/* Rows in 16 bits that threads keep in packs; and rows that are longer than threads keep, which are read twice. */
 static bool shifted_holds(int64_t n) { return n > HELD_FEW * 32 && n <= (HELD_PACKS * 512 - 1) * PACK; }
 template <class T> static bool is_long(int64_t n) {
     return n > (sizeof(T) == 2 ? HELD_PACKS * PACK : HELD_BLOCK) * 512 - PACK;
