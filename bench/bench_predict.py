@@ -4,10 +4,11 @@
                                    [--turns 2] [--part 1/1] [--json FILE]
 
 Each configuration is priced on meta (`tally train --price --json`), predicted from the machine's profile
-(`tally calibrate --price`), and then trained for some steps. The measured time is the median of the step times in the
-log, in the better of the turns. The bars: median error at most 5 %, largest at most 15 % (12 on a GPU), and no step
-faster than its lower bound. --calibrate makes the profile first (the default is to use the existing one); --under
-puts a command before every timed one.
+(`tally calibrate --price`), and then trained for some steps, in each of the turns, which take all configurations one
+after the other. The measured time is the median of the step times in the log of the better turn; on a CPU, whose cores
+others may share for seconds at a time, the least of ten, as in a calibration. The bars: median error at most 5 %,
+largest at most 15 % (12 on a GPU), and no step faster than its lower bound. --calibrate makes the profile first (the
+default is to use the existing one); --under puts a command before every timed one.
 
 --random draws N configurations instead: every recipe, 0.2M to 50M parameters on a CPU and 1M to 3B on a GPU, batches of
 1 to 64, any length. Then the bars are a median of 5 % and 95 % of all within 15 % (on a CPU 8 and 25), and rows are
@@ -15,6 +16,7 @@ printed worst first at the end.
 """
 import argparse
 import json
+import math
 import random
 import shlex
 import statistics
@@ -153,7 +155,7 @@ def steps_of(log):
 
 
 def measure(case, folder, device, n_steps, under):
-    """The median step. The run is killed after so many steps: saving a model takes longer than training it here."""
+    """The typical step. The run is killed after so many steps: saving a model takes longer than training it here."""
     out, warm = Path(tempfile.mkdtemp(dir=folder)), WARM[device]
     command = [*under, TALLY, "train", *settings(case, device), "--steps", 100000, "--out", out / "run", "--quiet"]
     with open(out / "said", "w") as said:
@@ -166,7 +168,8 @@ def measure(case, folder, device, n_steps, under):
     process.wait()
     if len(times) <= warm:
         raise Refused(f"{shlex.join(map(str, command))}: {(out / 'said').read_text()[-400:]}")
-    return statistics.median(times[warm:])
+    steady = sorted(times[warm:])
+    return steady[len(steady) // 10] if device == "cpu" else statistics.median(steady)
 
 
 def said_of(case, device, profile):
@@ -178,12 +181,18 @@ def said_of(case, device, profile):
             return why
 
 
-def try_out(case, device, said, under, turns):
+def turn_out(case, device, said, under):
+    """A step's seconds, or why there are none."""
     if isinstance(said, Refused):
-        raise said
+        return said
     with tempfile.TemporaryDirectory() as folder:
-        n_steps = int(min(max(6, 1.0 / said["step_s"]), 60))
-        measured = min(measure(case, folder, device, n_steps, under) for _ in range(turns))
+        try:
+            return measure(case, folder, device, int(min(max(6, 1.5 / said["step_s"]), 60)), under)
+        except Refused as why:
+            return why
+
+
+def row_of(case, said, measured):
     return {"case": " ".join(map(str, case)).strip(), "settings": list(case), "predicted_s": said["step_s"],
             "measured_s": measured, "bound_s": said["bound_s"], "error": said["step_s"] / measured - 1}
 
@@ -230,17 +239,24 @@ def main():
     cases = cases[part - 1::n_parts]
     with ThreadPoolExecutor() as pool:
         predictions = list(pool.map(lambda case: said_of(case, options.device, profile), cases))
-    for case, said in zip(cases, predictions):
-        try:
-            rows.append(try_out(case, options.device, said, under, options.turns))
-        except Refused as why:
-            if not options.random:
-                sys.exit(str(why))
-            print(f"left out: {why}")
-            continue
-        row_print(rows[-1])
-        if options.json:
-            Path(options.json).write_text(json.dumps(rows))
+    measured = [math.inf] * len(cases)
+    for turn in range(options.turns):
+        for i, (case, said) in enumerate(zip(cases, predictions)):
+            took = turn_out(case, options.device, said, under)
+            if isinstance(took, Refused):
+                if not options.random:
+                    sys.exit(str(took))
+                predictions[i] = took
+                continue
+            measured[i] = min(measured[i], took)
+            if turn == options.turns - 1:
+                rows.append(row_of(case, said, measured[i]))
+                row_print(rows[-1])
+                if options.json:
+                    Path(options.json).write_text(json.dumps(rows))
+    for said in predictions:
+        if isinstance(said, Refused):
+            print(f"left out: {said}")
     if options.random:
         print()
         for row in sorted(rows, key=lambda r: -abs(r["error"]))[:20]:

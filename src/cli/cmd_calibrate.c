@@ -19,10 +19,9 @@ const char help_calibrate[] =
     "       tally calibrate --show [--profile FILE] [--json]\n"
     "       tally calibrate --price PRICE.json [--profile FILE] [--json]\n"
     "\n"
-    "Measures this machine, in about two minutes: multiply-adds in registers, matrix products by size and type, "
-    "memory\n"
-    "by size of the working set, and every op of training steps of many sizes. The machine should be idle: on a busy\n"
-    "one it says so, and measures fewer sizes to end within two minutes and a half. A GPU takes four minutes.\n"
+    "Measures this machine, in two to four minutes: multiply-adds in registers, matrix products by size and type,\n"
+    "memory by size of the working set, and every op of training steps of many sizes. The machine should be idle: on\n"
+    "a busy one it says so, repeats what was disturbed, and measures fewer sizes to end within about four minutes.\n"
     "Ctrl-C keeps nothing. The result is a profile (tally.machine/2), stored in\n"
     "~/.config/tally/machine-DEVICE.json or in --out FILE. It is shown beside the chip's data sheet and beside\n"
     "units x work x clock, if these are known; differences of more than 15 % are reported.\n"
@@ -210,10 +209,7 @@ static void opening_print(const tl_device *device, bool is_quick) {
     fprintf(stderr,
             "measuring %s: peaks, matrix products, memory, and the ops of training steps; %s. Ctrl-C keeps "
             "nothing.\n",
-            tl_device_name(device),
-            is_quick                 ? "ten to twenty seconds"
-            : device_is_host(device) ? "two minutes, at most two and a half"
-                                     : "four minutes");
+            tl_device_name(device), is_quick ? "ten to twenty seconds" : "two to four minutes");
     if (getloadavg(&load, 1) == 1 && load > 0.5)
         fprintf(stderr,
                 "NOTE: others are using this machine (load %.1f on %ld cores): the figures will be too low. "

@@ -409,47 +409,82 @@ static double waited_s(void) {
 }
 
 /* How long a calibration takes at most, nearly, in seconds: a busy machine gets fewer configurations. */
-static double most_seconds(bool is_quick, bool is_large) { return is_quick ? 20 : is_large ? 240 : 120; }
+static double most_seconds(bool is_quick) { return is_quick ? 20 : 240; }
 
-/* A trial in which threads waited for a busy core is repeated a few times; the least disturbed one counts. */
-static const double disturbed = 0.02; /* share of the time that threads waited */
-static bool trial_undisturbed(const struct settings *s, int n_turns, struct trial *best) {
-    double share = INFINITY;
-    for (int turn = 0; turn < n_turns && share > disturbed; turn++) {
-        struct trial trial;
-        double waited = waited_s(), began = now_s();
-        if (!trial_run(s, 3, &trial)) {
-            if (turn) trial_free(best);
-            return false;
-        }
-        trial.waited = (waited_s() - waited) / (now_s() - began) / process_threads();
-        if (trial.waited < share) {
-            if (turn) trial_free(best);
-            *best = trial;
-            share = trial.waited;
-        } else trial_free(&trial);
-    }
+/* Work that always takes the same time on cores of one's own: FLOP/s of a product that fits into their caches. A
+ * neighbour on the other hyperthread of a core does not make threads wait, but shows here. */
+static double speed_now(tl_device *device) {
+    enum { SIDE = 256, CALLS = 8 };
+    if (!device_is_host(device)) return 1; /* shared by nobody */
+    bool grad = tl_set_grad_mode(false);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *a = tl_zeros(TL_SHAPE(SIDE, SIDE), TL_F32, device);
+    bool ok = a && tl_matmul(a, a);
+    double began = now_s();
+    for (int i = 0; ok && i < CALLS; i++) ok = tl_matmul(a, a) != NULL;
+    double took = now_s() - began;
+    ok = tl_scope_end(scope) && ok;
+    tl_set_grad_mode(grad);
+    if (!ok) tl_error_clear();
+    return ok ? CALLS * 2.0 * SIDE * SIDE * SIDE / took : 0;
+}
+
+static bool case_measure(const struct calibrate_options *o, int i, struct trial *trial) {
+    const struct calibrate_case c = calibrate_case_at(i, !device_is_host(o->device));
+    const struct settings s = settings_of(&c, o->device);
+    double speed = speed_now(o->device), waited = waited_s(), began = now_s();
+    if (!trial_run(&s, 3, trial)) return false;
+    trial->waited = (waited_s() - waited) / (now_s() - began) / process_threads();
+    trial->speed = fmin(speed, speed_now(o->device));
     return true;
 }
 
-static bool case_measure(const struct calibrate_options *o, int i, int n_turns, struct trial *trial) {
-    const struct calibrate_case c = calibrate_case_at(i, !device_is_host(o->device));
-    const struct settings s = settings_of(&c, o->device);
-    return trial_undisturbed(&s, n_turns, trial);
+/* ---- Disturbed trials ---- */
+
+static const double much_waited = 0.02; /* share of the time that threads waited */
+static const double much_slower = 0.9;  /* speed, over the best beside any trial */
+static int disturbed_find(const struct trial *trials, int n, bool *is_disturbed) {
+    int n_disturbed = 0;
+    double best = 0;
+    for (int i = 0; i < n; i++) best = fmax(best, trials[i].speed);
+    for (int i = 0; i < n; i++) {
+        is_disturbed[i] = trials[i].waited > much_waited || trials[i].speed < much_slower * best;
+        n_disturbed += is_disturbed[i];
+    }
+    return n_disturbed;
+}
+
+/* Trials that were disturbed are repeated, some time later, until none is or the time is over. */
+static bool disturbed_repeat(const struct calibrate_options *o, struct trial *trials, int n, bool *is_disturbed,
+                             double until_s) {
+    enum { PASSES = 4 };
+    int n_disturbed = disturbed_find(trials, n, is_disturbed);
+    for (int pass = 0; pass < PASSES && n_disturbed; pass++) {
+        tell(o, "training steps: %d configurations again, since others had the cores", n_disturbed);
+        for (int i = 0; i < n && now_s() < until_s; i++) {
+            struct trial again;
+            if (!is_disturbed[i]) continue;
+            if (is_stopped(o) || !case_measure(o, i, &again)) return false;
+            bool ok = trial_merge(&trials[i], &again);
+            trial_free(&again);
+            if (!ok) return false;
+        }
+        n_disturbed = disturbed_find(trials, n, is_disturbed);
+        if (now_s() >= until_s) break;
+    }
+    return true;
 }
 
 /* A thread that waits at every barrier for one without a core makes small ops a hundred times slower, and would spoil
  * the predictions of all that are like them. Such trials are left out while most others are better. */
 static const double spoilt = 0.1;
-static void trials_drop(struct trial *trials, int n, int *n_disturbed, int *n_spoilt) {
-    *n_disturbed = *n_spoilt = 0;
-    for (int i = 0; i < n; i++) {
-        *n_disturbed += trials[i].waited > disturbed;
-        *n_spoilt += trials[i].waited > spoilt;
-    }
-    if (2 * *n_spoilt > n || n - *n_spoilt < CALIBRATE_LEAST) *n_spoilt = 0;
-    for (int i = 0; i < n && *n_spoilt; i++)
+static int trials_drop(struct trial *trials, int n) {
+    int n_spoilt = 0;
+    for (int i = 0; i < n; i++) n_spoilt += trials[i].waited > spoilt;
+    if (2 * n_spoilt > n || n - n_spoilt < CALIBRATE_LEAST) return 0;
+    for (int i = 0; i < n; i++)
         if (trials[i].waited > spoilt) trial_free(&trials[i]);
+    return n_spoilt;
 }
 
 /* A device that works on its own has timed ops with marks between them, and perhaps at another clock than the steps,
@@ -490,32 +525,35 @@ static bool samples_make(const struct calibrate_options *o, struct machine *p, s
     return ok;
 }
 
-/* Until half of the time is gone, disturbed trials are repeated; when all of it is, the configurations measured so far
- * must do. They are spread evenly, however many there are. */
+/* Every configuration once. When the time is over, those measured so far must do: they are spread evenly, however many
+ * there are. */
+static bool cases_measure(const struct calibrate_options *o, struct trial *trials, int n, double began, double most_s,
+                          int *n_done) {
+    for (*n_done = 0; *n_done < n; ++*n_done) {
+        double past_s = now_s() - began;
+        if (*n_done % 40 == 0) tell(o, "training steps: %d of %d configurations done", *n_done, n);
+        if (*n_done >= CALIBRATE_LEAST && past_s > most_s) {
+            tell(o, "NOTE: %.0f s are over: %d of %d configurations were measured; predictions are rougher", past_s,
+                 *n_done, n);
+            return true;
+        }
+        if (is_stopped(o) || !case_measure(o, *n_done, &trials[*n_done])) return false;
+    }
+    return true;
+}
+
 static bool steps_measure(const struct calibrate_options *o, struct machine *p, double began) {
     enum { MOST = 20000 };
-    bool is_large = !device_is_host(o->device);
-    const double most_s = most_seconds(o->is_quick, is_large);
-    int n = o->is_quick ? CALIBRATE_QUICK
-            : is_large  ? CALIBRATE_LARGE
-                        : CALIBRATE_CASES,
-        n_done = 0, n_disturbed, n_spoilt;
+    const double most_s = most_seconds(o->is_quick);
+    int n = o->is_quick ? CALIBRATE_QUICK : !device_is_host(o->device) ? CALIBRATE_LARGE : CALIBRATE_CASES, n_done = 0;
     double *weights = memory_new(MOST * sizeof *weights);
     struct trial *trials = memory_new((size_t)n * sizeof *trials);
+    bool *is_disturbed = memory_new((size_t)n * sizeof *is_disturbed);
     p->samples = memory_new(MOST * sizeof *p->samples);
-    bool ok = (weights && trials && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
-    while (ok && n_done < n) {
-        double past_s = now_s() - began;
-        if (n_done % 40 == 0) tell(o, "training steps: %d of %d configurations done", n_done, n);
-        if (n_done >= CALIBRATE_LEAST && past_s > most_s) {
-            tell(o, "NOTE: %.0f s are over: %d of %d configurations were measured; predictions are rougher", past_s,
-                 n_done, n);
-            break;
-        }
-        ok = !is_stopped(o) && case_measure(o, n_done, past_s < most_s / 2 ? 3 : 1, &trials[n_done]);
-        n_done += ok;
-    }
-    trials_drop(trials, n_done, &n_disturbed, &n_spoilt);
+    bool ok = (weights && trials && is_disturbed && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
+    ok = ok && cases_measure(o, trials, n, began, most_s, &n_done) &&
+         disturbed_repeat(o, trials, n_done, is_disturbed, began + most_s);
+    int n_disturbed = ok ? disturbed_find(trials, n_done, is_disturbed) : 0, n_spoilt = trials_drop(trials, n_done);
     ok = ok && samples_make(o, p, trials, n_done, weights, MOST);
     if (ok && n_disturbed)
         tell(
@@ -524,6 +562,7 @@ static bool steps_measure(const struct calibrate_options *o, struct machine *p, 
             n_disturbed, n_done, n_spoilt);
     for (int i = 0; i < n_done; i++) trial_free(&trials[i]);
     memory_free(trials);
+    memory_free(is_disturbed);
     memory_free(weights);
     return ok;
 }

@@ -25,8 +25,10 @@ static int double_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double median(double *values, int n) {
+/* The median; or, on cores that others share, the least of ten. */
+static double typical(double *values, int n, bool is_shared) {
     qsort(values, (size_t)n, sizeof *values, double_order);
+    if (is_shared) return values[n / 10];
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
@@ -63,12 +65,14 @@ static bool steps_time(struct trainer *t, int64_t *step, int *n, double *step_s)
         seconds[done++] = now - before;
         before = now;
     }
-    *step_s = median(seconds, *n = done);
+    *step_s = typical(seconds, *n = done, device_is_host(t->device));
     return trainer_read(t, *step - 1, &loss, &norm);
 }
 
-/* Rows of several ledgers of equal steps, each in canonical order: one row each, with the median of the times. */
-static bool rows_merge(tl_ledger *const *ledgers, int n, struct trial *trial) {
+static bool unequal_steps(void) { return error_set(TL_ERROR_USE, "two steps of one run have different costs"); }
+
+/* Rows of several ledgers of equal steps, each in canonical order: one row each, with the typical time. */
+static bool rows_merge(tl_ledger *const *ledgers, int n, bool is_shared, struct trial *trial) {
     size_t n_rows = ledgers[0]->n_rows, bytes = n_rows * sizeof *trial->rows;
     trial->rows = memory_new(bytes + 1);
     if (!trial->rows) return error_memory(bytes, "rows of a trial");
@@ -79,10 +83,10 @@ static bool rows_merge(tl_ledger *const *ledgers, int n, struct trial *trial) {
         double seconds[MOST_STEPS];
         for (int k = 0; k < n; k++) {
             if (ledgers[k]->n_rows != n_rows || ledger_row_order(&ledgers[k]->rows[i], &trial->rows[i]))
-                return error_set(TL_ERROR_USE, "two steps of one run have different costs");
+                return unequal_steps();
             seconds[k] = ledgers[k]->rows[i].time_s;
         }
-        trial->rows[i].time_s = median(seconds, n);
+        trial->rows[i].time_s = typical(seconds, n, is_shared);
         trial->kernel_s += trial->rows[i].time_s;
         if (trial->rows[i].time_s > 0) trial->calls += trial->rows[i].calls;
     }
@@ -113,7 +117,7 @@ static bool steps_profile(struct trainer *t, int64_t *step, int n, struct trial 
     double queue_s = first_delay_s;
     bool ok = true;
     for (int i = 0; ok && i < n; i++) ok = step_profile(t, step, &ledgers[i], &queue_s);
-    ok = ok && rows_merge(ledgers, n, trial);
+    ok = ok && rows_merge(ledgers, n, device_is_host(t->device), trial);
     for (int i = 0; i < n; i++) tl_ledger_free(ledgers[i]);
     return ok;
 }
@@ -146,6 +150,21 @@ bool trial_run(const struct settings *given, int n_steps, struct trial *trial) {
     bool ok = trial_in(&s, n_steps, trial);
     if (!ok) trial_free(trial);
     return ok;
+}
+
+bool trial_merge(struct trial *best, const struct trial *other) {
+    if (best->n_rows != other->n_rows) return unequal_steps();
+    for (size_t i = 0; i < best->n_rows; i++)
+        if (ledger_row_order(&best->rows[i], &other->rows[i])) return unequal_steps();
+    best->kernel_s = 0;
+    for (size_t i = 0; i < best->n_rows; i++) {
+        best->rows[i].time_s = fmin(best->rows[i].time_s, other->rows[i].time_s);
+        best->kernel_s += best->rows[i].time_s;
+    }
+    best->step_s = fmin(best->step_s, other->step_s);
+    best->waited = fmin(best->waited, other->waited);
+    best->speed = fmax(best->speed, other->speed);
+    return true;
 }
 
 void trial_free(struct trial *trial) {

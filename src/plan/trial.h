@@ -9,17 +9,25 @@
 #include "step/settings.h"
 
 struct trial {
-    double step_s;           /* of a step without timing inside: the median */
+    double step_s;           /* of a step without timing inside */
     double kernel_s;         /* of its ops: the sum over the rows */
     uint64_t calls;          /* op calls of a step that run a kernel */
-    struct ledger_row *rows; /* of one step; time_s is the median over the steps */
+    struct ledger_row *rows; /* of one step */
     size_t n_rows;
-    double waited; /* share of the time that this process's threads waited for a core; set by who measures it */
+    /* set by who measures them: the share of the time that this process's threads waited for a core, and the speed of
+     * a fixed piece of work beside the trial */
+    double waited, speed;
 };
 
-/* At least n_steps steps of each sort (at least 1), more if they are short, after a warm-up. The settings' out is not
+/* Both times are medians over the steps on a device of its own. Whoever shares this machine's cores only ever makes
+ * them slower, for seconds at a time: there the least of ten counts.
+ *
+ * At least n_steps steps of each sort (at least 1), more if they are short, after a warm-up. The settings' out is not
  * used. False: recorded. */
 bool trial_run(const struct settings *s, int n_steps, struct trial *trial);
+
+/* `best` gets the lesser times of two trials of the same settings, and the lesser disturbance. False: recorded. */
+bool trial_merge(struct trial *best, const struct trial *other);
 void trial_free(struct trial *trial);
 
 #endif
