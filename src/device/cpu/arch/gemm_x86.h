@@ -40,12 +40,17 @@ typedef __m256 f32_vector;
 #endif
 enum { F32_TERMS = 1, F32_VECTORS = F32_COLUMNS / F32_LANES };
 
-/* c (F32_ROWS, F32_COLUMNS) = or += sums. */
-static inline void block_store(f32_vector sum[F32_ROWS][F32_VECTORS], float *c, int64_t c_step, enum store store) {
+/* The last panel of b may have fewer columns: its blocks leave out the vectors that are beyond them. For all of these
+ * functions the number of vectors is a constant, so that the sums stay in registers. */
+#define PART static inline __attribute__((always_inline))
+
+/* c (F32_ROWS, n_vectors F32_LANES) = or += sums. */
+PART void part_store(f32_vector sum[F32_ROWS][F32_VECTORS], const int n_vectors, float *c, int64_t c_step,
+                     enum store store) {
 #pragma GCC unroll 12
     for (int i = 0; i < F32_ROWS; i++, c += c_step) {
 #pragma GCC unroll 4
-        for (int v = 0; v < F32_VECTORS; v++) {
+        for (int v = 0; v < n_vectors; v++) {
             float *at = c + v * F32_LANES;
             if (store == STORE_SUM) sum[i][v] = F32_ADD(sum[i][v], F32_LOAD(at));
             F32_STORE(at, sum[i][v]);
@@ -53,31 +58,48 @@ static inline void block_store(f32_vector sum[F32_ROWS][F32_VECTORS], float *c, 
     }
 }
 
-static inline void block_begin(f32_vector sum[F32_ROWS][F32_VECTORS]) {
+PART void part_begin(f32_vector sum[F32_ROWS][F32_VECTORS], const int n_vectors) {
 #pragma GCC unroll 12
     for (int i = 0; i < F32_ROWS; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < F32_VECTORS; v++) sum[i][v] = F32_ZERO();
+        for (int v = 0; v < n_vectors; v++) sum[i][v] = F32_ZERO();
 }
 
-static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
+PART void part_f32(const int n_vectors, int64_t n_k, const void *a, const void *b, void *c, int64_t c_step,
+                   enum store store) {
     const float *rows = a, *columns = b;
     f32_vector sum[F32_ROWS][F32_VECTORS];
-    block_begin(sum);
+    part_begin(sum, n_vectors);
     for (int64_t p = 0; p < n_k; p++, rows += F32_ROWS, columns += F32_COLUMNS) {
         f32_vector column[F32_VECTORS];
         if (F32_AHEAD) __builtin_prefetch(rows + F32_AHEAD * F32_ROWS); /* a comes from the L2 cache */
 #pragma GCC unroll 4
-        for (int v = 0; v < F32_VECTORS; v++) column[v] = F32_LOAD(columns + v * F32_LANES);
+        for (int v = 0; v < n_vectors; v++) column[v] = F32_LOAD(columns + v * F32_LANES);
 #pragma GCC unroll 12
         for (int i = 0; i < F32_ROWS; i++) {
             const f32_vector number = F32_SET(rows[i]);
 #pragma GCC unroll 4
-            for (int v = 0; v < F32_VECTORS; v++) sum[i][v] = F32_FMA(number, column[v], sum[i][v]);
+            for (int v = 0; v < n_vectors; v++) sum[i][v] = F32_FMA(number, column[v], sum[i][v]);
         }
     }
-    block_store(sum, c, c_step, store);
+    part_store(sum, n_vectors, c, c_step, store);
 }
+
+#define BLOCK_OF(name, part, n_vectors)                                                                      \
+    static void name(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) { \
+        part(n_vectors, n_k, a, b, c, c_step, store);                                                        \
+    }
+BLOCK_OF(block_f32, part_f32, F32_VECTORS)
+BLOCK_OF(block_f32_1, part_f32, 1)
+#if defined(__AVX512F__)
+BLOCK_OF(block_f32_2, part_f32, 2)
+#define F32_PARTS \
+    { block_f32_1, block_f32_2, block_f32 }
+#else
+#define F32_PARTS \
+    { block_f32_1, block_f32 }
+#endif
+enum { F32_PART = F32_LANES };
 
 /* ---- bf16 with AMX: packed as (k/32, 32, 32) and (k/2, 32, 2) ---------------------------------------------------- */
 
@@ -184,23 +206,30 @@ enum {
     BF16_B_GROUP = 2
 };
 
-static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
+PART void part_bf16(const int n_vectors, int64_t n_k, const void *a, const void *b, void *c, int64_t c_step,
+                    enum store store) {
     const char *rows = a, *columns = b;
     f32_vector sum[BF16_ROWS][F32_VECTORS];
-    block_begin(sum);
+    part_begin(sum, n_vectors);
     for (int64_t p = 0; p < n_k; p += 2, rows += 4 * BF16_ROWS, columns += 4 * BF16_COLUMNS) {
         __m512bh column[F32_VECTORS];
 #pragma GCC unroll 4
-        for (int v = 0; v < F32_VECTORS; v++) column[v] = (__m512bh)_mm512_loadu_si512(columns + 64 * v);
+        for (int v = 0; v < n_vectors; v++) column[v] = (__m512bh)_mm512_loadu_si512(columns + 64 * v);
 #pragma GCC unroll 12
         for (int i = 0; i < BF16_ROWS; i++) {
             int pair;
             memcpy(&pair, rows + 4 * i, sizeof pair);
             const __m512bh number = (__m512bh)_mm512_set1_epi32(pair);
 #pragma GCC unroll 4
-            for (int v = 0; v < F32_VECTORS; v++) sum[i][v] = _mm512_dpbf16_ps(sum[i][v], number, column[v]);
+            for (int v = 0; v < n_vectors; v++) sum[i][v] = _mm512_dpbf16_ps(sum[i][v], number, column[v]);
         }
     }
-    block_store(sum, c, c_step, store);
+    part_store(sum, n_vectors, c, c_step, store);
 }
+BLOCK_OF(block_bf16, part_bf16, F32_VECTORS)
+BLOCK_OF(block_bf16_1, part_bf16, 1)
+BLOCK_OF(block_bf16_2, part_bf16, 2)
+#define BF16_PARTS \
+    { block_bf16_1, block_bf16_2, block_bf16 }
+enum { BF16_PART = F32_LANES };
 #endif

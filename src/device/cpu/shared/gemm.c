@@ -38,17 +38,24 @@
 typedef void (*pack_function)(char *out, const struct slab *slab);
 typedef void (*block_function)(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store);
 
+enum { MOST_PARTS = 3 };
 struct kind {
     int rows, columns, terms; /* of a block */
     int number_bytes;         /* of a packed number */
     int64_t k;                /* terms of a block at most */
     int64_t chunk;            /* of them at a time, so that a panel fits in the L1 cache; 0: all of them */
     int64_t slice;            /* rows of a that are multiplied with a panel of b, so that they fit in the L2 cache */
-    block_function block;
+    block_function parts[MOST_PARTS]; /* blocks of only the first columns; the last of them has all */
+    int part_columns;                 /* of the first; the second has twice as many, and so on */
     pack_function pack_a, pack_b;
     bool stores_bf16; /* block does */
     bool packs_late;  /* panels of b: see gemm_kernels.h */
 };
+
+/* The block that computes the first n columns of a panel, or all of them if it has no more. */
+static block_function block_of(const struct kind *kind, int64_t n) {
+    return kind->parts[(block_min(n, kind->columns) - 1) / kind->part_columns];
+}
 
 #ifndef GEMM_STORES_BF16
 #define GEMM_STORES_BF16 0
@@ -57,8 +64,23 @@ struct kind {
 static void pack_a_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_ROWS, 1, FORMAT_F32, false); }
 static void pack_b_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_COLUMNS, 1, FORMAT_F32, true); }
 
-static const struct kind kind_f32 = {F32_ROWS,  F32_COLUMNS, F32_TERMS,  sizeof(float), GEMM_K_F32, F32_CHUNK,
-                                     F32_SLICE, block_f32,   pack_a_f32, pack_b_f32,    false,      GEMM_PACKS_LATE};
+#ifndef F32_PARTS
+#define F32_PARTS \
+    { block_f32 }
+enum { F32_PART = F32_COLUMNS };
+#endif
+static const struct kind kind_f32 = {.rows = F32_ROWS,
+                                     .columns = F32_COLUMNS,
+                                     .terms = F32_TERMS,
+                                     .number_bytes = sizeof(float),
+                                     .k = GEMM_K_F32,
+                                     .chunk = F32_CHUNK,
+                                     .slice = F32_SLICE,
+                                     .parts = F32_PARTS,
+                                     .part_columns = F32_PART,
+                                     .pack_a = pack_a_f32,
+                                     .pack_b = pack_b_f32,
+                                     .packs_late = GEMM_PACKS_LATE};
 
 #if defined(GEMM_HAS_BF16)
 static void pack_a_bf16(char *out, const struct slab *slab) {
@@ -82,11 +104,34 @@ static void block_split(int64_t n_k, const void *a, const void *b, void *c, int6
     block_bf16(n_k, a, (const uint16_t *)b + n_k * BF16_COLUMNS, c, c_step, STORE_SUM);
 }
 
-static const struct kind kind_bf16 = {BF16_ROWS,   BF16_COLUMNS, BF16_TERMS,       sizeof(uint16_t),
-                                      GEMM_K_BF16, BF16_CHUNK,   BF16_SLICE,       block_bf16,
-                                      pack_a_bf16, pack_b_bf16,  GEMM_STORES_BF16, GEMM_PACKS_LATE};
-static const struct kind kind_split = {BF16_ROWS,  BF16_COLUMNS, BF16_TERMS,   sizeof(float), GEMM_K_F32 / 2, 0,
-                                       BF16_SLICE, block_split,  pack_a_split, pack_b_split,  false,          false};
+#ifndef BF16_PARTS
+#define BF16_PARTS \
+    { block_bf16 }
+enum { BF16_PART = BF16_COLUMNS };
+#endif
+static const struct kind kind_bf16 = {.rows = BF16_ROWS,
+                                      .columns = BF16_COLUMNS,
+                                      .terms = BF16_TERMS,
+                                      .number_bytes = sizeof(uint16_t),
+                                      .k = GEMM_K_BF16,
+                                      .chunk = BF16_CHUNK,
+                                      .slice = BF16_SLICE,
+                                      .parts = BF16_PARTS,
+                                      .part_columns = BF16_PART,
+                                      .pack_a = pack_a_bf16,
+                                      .pack_b = pack_b_bf16,
+                                      .stores_bf16 = GEMM_STORES_BF16,
+                                      .packs_late = GEMM_PACKS_LATE};
+static const struct kind kind_split = {.rows = BF16_ROWS,
+                                       .columns = BF16_COLUMNS,
+                                       .terms = BF16_TERMS,
+                                       .number_bytes = sizeof(float),
+                                       .k = GEMM_K_F32 / 2,
+                                       .slice = BF16_SLICE,
+                                       .parts = {block_split},
+                                       .part_columns = BF16_COLUMNS,
+                                       .pack_a = pack_a_split,
+                                       .pack_b = pack_b_split};
 #endif
 
 static bool is_bf16(const struct gemm *g) { return g->a.dtype == TL_BF16 && g->b.dtype == TL_BF16; }
@@ -176,7 +221,7 @@ static void block_at_edge(const struct work *w, int64_t n_terms, const void *a, 
     const struct gemm *g = w->g;
     const int64_t n_i = block_min(rows, w->n_i - i), n_j = block_min(columns, w->n_j - j);
     _Alignas(64) float sums[32 * 32];
-    w->kind->block(n_terms, a, b, sums, columns, STORE);
+    block_of(w->kind, n_j)(n_terms, a, b, sums, columns, STORE);
     for (int64_t r = 0; r < n_i; r++) {
         const float *sum = sums + r * columns;
         void *out = out_at(w, i + r, j);
@@ -238,18 +283,20 @@ static void multiply_wide(const struct work *w, int64_t k, int64_t n_terms, int6
     const int64_t line_bytes = w->n_terms * kind->number_bytes, step = w->g->out_step;
     for (int64_t c = j; c < j + n_j; c += kind->columns) {
         const char *b = panel_of_b(w, k, n_terms, c, room);
+        const int64_t columns = block_min(kind->columns, w->n_j - c);
+        const block_function block = block_of(kind, columns);
         for (int64_t r = i; r < i + n_i; r += kind->rows) {
             const char *a = w->a + r * line_bytes + k * kind->rows * kind->number_bytes;
-            if (r + kind->rows > w->n_i || c + kind->columns > w->n_j) {
+            if (r + kind->rows > w->n_i || columns % kind->part_columns) {
                 block_at_edge(w, n_terms, a, b, r, c, store);
                 continue;
             }
             void *out = out_at(w, r, c);
             for (int x = 0; x < kind->rows && store != STORE_BF16; x++) { /* a row may touch one cache line more */
-                for (int y = 0; y < kind->columns; y += 16) __builtin_prefetch((float *)out + x * step + y, 1);
-                __builtin_prefetch((float *)out + x * step + kind->columns - 1, 1);
+                for (int y = 0; y < columns; y += 16) __builtin_prefetch((float *)out + x * step + y, 1);
+                __builtin_prefetch((float *)out + x * step + columns - 1, 1);
             }
-            kind->block(n_terms, a, b, out, step, store);
+            block(n_terms, a, b, out, step, store);
         }
     }
 }
@@ -263,9 +310,10 @@ static void multiply_narrow(const struct work *w, int64_t i, int64_t n_i, int64_
         n = block_min(chunk_of(w), w->n_terms - k);
         for (int64_t c = 0; c < n_j; c += kind->columns) {
             const char *b = panel_of_b(w, k, n, j + c, room);
+            const block_function block = block_of(kind, n_j - c);
             for (int64_t r = 0; r < n_i; r += kind->rows)
-                kind->block(n, w->a + (i + r) * line_bytes + k * kind->rows * kind->number_bytes, b,
-                            sums + r * step + c, step, w->is_first && k == 0 ? STORE : STORE_SUM);
+                block(n, w->a + (i + r) * line_bytes + k * kind->rows * kind->number_bytes, b, sums + r * step + c,
+                      step, w->is_first && k == 0 ? STORE : STORE_SUM);
         }
     }
     if (w->is_last) store_narrow(w, sums, step, i, n_i, j, n_j);

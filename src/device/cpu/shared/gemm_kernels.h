@@ -9,6 +9,8 @@
  *     SLICE           rows of a that stay in the L2 cache while panels of b change
  *     block           c (ROWS, COLUMNS) = or += a^T b over n_k terms, rows of c c_step apart; in bf16, where
  *                     GEMM_STORES_BF16, c may also be bf16
+ *     PARTS, PART     (optional) blocks of only the first columns, as many more each time as the first has, PART; the
+ *                     last is block
  *
  * With GEMM_PACKS_LATE, a thread packs each panel of b just before it multiplies, on its own stack: the panel is then
  * in the L1 cache, and nothing of b is written to memory. It does so once per slice of rows, which pays for large
