@@ -342,7 +342,7 @@ static void calibrations_are_runs_and_spread(void **state) {
     int n_bf16 = 0, n_sgd = 0, n_uneven = 0, n_long = 0;
     for (int i = 0; i < CALIBRATE_CASES; i++) {
         struct calibrate_case c = calibrate_case_at(i, false);
-        expect_true(c.batch >= 1 && c.seq >= 16 && c.channels >= 48 && c.channels <= 1536 && c.heads % c.kv_heads == 0);
+        expect_true(c.batch >= 1 && c.seq >= 4 && c.channels >= 16 && c.channels <= 1536 && c.heads % c.kv_heads == 0);
         expect_equal(c.channels % (2 * c.heads), 0); /* rotary positions take pairs */
         n_bf16 += !strncmp(c.recipe, "bf16", 4);
         n_sgd += !strcmp(c.optimizer, "sgd");
@@ -376,6 +376,22 @@ static void a_trial_times_every_kernel_of_a_step(void **state) {
     }
     /* 6 FLOPs per token and weight of the layer: qkvo of 32 x 32 and three of 32 x 88 (8/3 of 32, in whole eights) */
     expect_near(flops, 6.0 * 2 * 16 * (4 * 32 * 32 + 3 * 32 * 88), 0);
+    trial_free(&t);
+    s.layers = 2;
+    expect_true(trial_run(&s, 2, &t));
+    struct trial again;
+    expect_true(trial_run(&s, 2, &again));
+    again.rows[0].time_s = t.rows[0].time_s / 2, again.step_s = 2 * t.step_s, again.waited = t.waited = 0.5;
+    t.rows[1].time_s = again.rows[1].time_s + 1, t.speed = 3, again.speed = 4;
+    const double half = again.rows[0].time_s, lesser = again.rows[1].time_s, step_s = t.step_s;
+    expect_true(trial_merge(&t, &again));
+    expect_true(t.rows[0].time_s == half && t.rows[1].time_s == lesser && t.step_s == step_s && t.speed == 4);
+    double sum = 0;
+    for (size_t i = 0; i < t.n_rows; i++) sum += t.rows[i].time_s;
+    expect_near(t.kernel_s, sum, 1e-12);
+    again.n_rows--;
+    expect_refused(trial_merge(&t, &again), "different costs");
+    trial_free(&again);
     trial_free(&t);
     s.channels = 7;
     expect_refused(trial_run(&s, 2, &t), "channels");

@@ -27,7 +27,7 @@ double calibrate_bandwidth(tl_device *device, double bytes);
 
 /* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1, on a
  * GPU large ones, to CALIBRATE_LARGE - 1. CALIBRATE_LEAST are measured however long they take. */
-enum { CALIBRATE_CASES = 160, CALIBRATE_LARGE = 300, CALIBRATE_QUICK = 24, CALIBRATE_LEAST = 8 };
+enum { CALIBRATE_CASES = 200, CALIBRATE_LARGE = 300, CALIBRATE_QUICK = 24, CALIBRATE_LEAST = 8 };
 struct calibrate_case {
     const char *model, *recipe, *optimizer;
     int64_t channels, heads, kv_heads, ff, vocabulary, batch, seq; /* of one layer; ff 0: the model's own */
