@@ -415,19 +415,16 @@ static double most_seconds(bool is_quick) { return is_quick ? 20 : 240; }
 /* Work that always takes the same time on cores of one's own: FLOP/s of a product that fits into their caches. A
  * neighbour on the other hyperthread of a core does not make threads wait, but shows here. */
 static double speed_now(tl_device *device) {
-    enum { SIDE = 256, CALLS = 8 };
+    const int64_t n = 256;
     if (!device_is_host(device)) return 1; /* shared by nobody */
     bool grad = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
-    tl_tensor *a = tl_zeros(TL_SHAPE(SIDE, SIDE), TL_F32, device);
-    bool ok = a && tl_matmul(a, a);
-    double began = now_s();
-    for (int i = 0; ok && i < CALLS; i++) ok = tl_matmul(a, a) != NULL;
-    double took = now_s() - began;
-    ok = tl_scope_end(scope) && ok;
+    tl_tensor *a = tl_zeros(TL_SHAPE(n, n), TL_F32, device);
+    double s = a ? seconds_of(device, call_matmul, a, a, NULL, 0.001) : NAN, m = (double)n;
+    bool ok = tl_scope_end(scope) && isfinite(s);
     tl_set_grad_mode(grad);
     if (!ok) tl_error_clear();
-    return ok ? CALLS * 2.0 * SIDE * SIDE * SIDE / took : 0;
+    return ok ? 2 * m * m * m / s : 0;
 }
 
 static bool case_measure(const struct calibrate_options *o, int i, struct trial *trial) {
@@ -444,34 +441,39 @@ static bool case_measure(const struct calibrate_options *o, int i, struct trial 
 
 static const double much_waited = 0.02; /* share of the time that threads waited */
 static const double much_slower = 0.9;  /* speed, over the best beside any trial */
-static int disturbed_find(const struct trial *trials, int n, bool *is_disturbed) {
-    int n_disturbed = 0;
+static double best_speed(const struct trial *trials, int n) {
     double best = 0;
     for (int i = 0; i < n; i++) best = fmax(best, trials[i].speed);
-    for (int i = 0; i < n; i++) {
-        is_disturbed[i] = trials[i].waited > much_waited || trials[i].speed < much_slower * best;
-        n_disturbed += is_disturbed[i];
-    }
+    return best;
+}
+static bool is_disturbed(const struct trial *t, double best) {
+    return t->waited > much_waited || t->speed < much_slower * best;
+}
+static int disturbed_count(const struct trial *trials, int n) {
+    const double best = best_speed(trials, n);
+    int n_disturbed = 0;
+    for (int i = 0; i < n; i++) n_disturbed += is_disturbed(&trials[i], best);
     return n_disturbed;
 }
 
+static bool trial_repeat(const struct calibrate_options *o, int i, struct trial *best) {
+    struct trial again;
+    if (is_stopped(o) || !case_measure(o, i, &again)) return false;
+    bool ok = trial_merge(best, &again);
+    trial_free(&again);
+    return ok;
+}
+
 /* Trials that were disturbed are repeated, some time later, until none is or the time is over. */
-static bool disturbed_repeat(const struct calibrate_options *o, struct trial *trials, int n, bool *is_disturbed,
-                             double until_s) {
+static bool disturbed_repeat(const struct calibrate_options *o, struct trial *trials, int n, double until_s) {
     enum { PASSES = 4 };
-    int n_disturbed = disturbed_find(trials, n, is_disturbed);
-    for (int pass = 0; pass < PASSES && n_disturbed; pass++) {
+    for (int pass = 0; pass < PASSES && now_s() < until_s; pass++) {
+        const double best = best_speed(trials, n);
+        const int n_disturbed = disturbed_count(trials, n);
+        if (!n_disturbed) return true;
         tell(o, "training steps: %d configurations again, since others had the cores", n_disturbed);
-        for (int i = 0; i < n && now_s() < until_s; i++) {
-            struct trial again;
-            if (!is_disturbed[i]) continue;
-            if (is_stopped(o) || !case_measure(o, i, &again)) return false;
-            bool ok = trial_merge(&trials[i], &again);
-            trial_free(&again);
-            if (!ok) return false;
-        }
-        n_disturbed = disturbed_find(trials, n, is_disturbed);
-        if (now_s() >= until_s) break;
+        for (int i = 0; i < n && now_s() < until_s; i++)
+            if (is_disturbed(&trials[i], best) && !trial_repeat(o, i, &trials[i])) return false;
     }
     return true;
 }
@@ -549,12 +551,11 @@ static bool steps_measure(const struct calibrate_options *o, struct machine *p, 
     int n = o->is_quick ? CALIBRATE_QUICK : !device_is_host(o->device) ? CALIBRATE_LARGE : CALIBRATE_CASES, n_done = 0;
     double *weights = memory_new(MOST * sizeof *weights);
     struct trial *trials = memory_new((size_t)n * sizeof *trials);
-    bool *is_disturbed = memory_new((size_t)n * sizeof *is_disturbed);
     p->samples = memory_new(MOST * sizeof *p->samples);
-    bool ok = (weights && trials && is_disturbed && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
+    bool ok = (weights && trials && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
     ok = ok && cases_measure(o, trials, n, began, most_s, &n_done) &&
-         disturbed_repeat(o, trials, n_done, is_disturbed, began + most_s);
-    int n_disturbed = ok ? disturbed_find(trials, n_done, is_disturbed) : 0, n_spoilt = trials_drop(trials, n_done);
+         disturbed_repeat(o, trials, n_done, began + most_s);
+    int n_disturbed = disturbed_count(trials, n_done), n_spoilt = trials_drop(trials, n_done);
     ok = ok && samples_make(o, p, trials, n_done, weights, MOST);
     if (ok && n_disturbed)
         tell(
@@ -563,7 +564,6 @@ static bool steps_measure(const struct calibrate_options *o, struct machine *p, 
             n_disturbed, n_done, n_spoilt);
     for (int i = 0; i < n_done; i++) trial_free(&trials[i]);
     memory_free(trials);
-    memory_free(is_disturbed);
     memory_free(weights);
     return ok;
 }
@@ -600,12 +600,12 @@ static void roof_merge(struct machine *p, const struct machine *again) {
         raise_to(&p->measured[q], again->measured[q]);
         raise_to(&p->product[q], again->product[q]);
     }
-    for (int i = 0, k = 0; i < p->n_products && k < again->n_products; i++) {
-        const struct machine_product *other = &again->products[k];
-        if (p->products[i].dtype != other->dtype || p->products[i].m != other->m) continue; /* one stopped earlier */
-        raise_to(&p->products[i].flops_per_s, other->flops_per_s);
-        k++;
-    }
+    for (int i = 0; i < p->n_products; i++)
+        for (int k = 0; k < again->n_products; k++) { /* one of them may have stopped at a smaller size */
+            const struct machine_product *other = &again->products[k];
+            if (p->products[i].dtype == other->dtype && p->products[i].m == other->m)
+                raise_to(&p->products[i].flops_per_s, other->flops_per_s);
+        }
     for (int i = 0; i < p->n_streams && i < again->n_streams; i++) {
         struct machine_stream *own = &p->streams[i];
         const struct machine_stream *other = &again->streams[i];

@@ -42,11 +42,10 @@ enum { F32_TERMS = 1, F32_VECTORS = F32_COLUMNS / F32_LANES };
 
 /* The last panel of b may have fewer columns: its blocks leave out the vectors that are beyond them. For all of these
  * functions the number of vectors is a constant, so that the sums stay in registers. */
-#define PART static inline __attribute__((always_inline))
 
 /* c (F32_ROWS, n_vectors F32_LANES) = or += sums. */
-PART void part_store(f32_vector sum[F32_ROWS][F32_VECTORS], const int n_vectors, float *c, int64_t c_step,
-                     enum store store) {
+INLINE void part_store(f32_vector sum[F32_ROWS][F32_VECTORS], const int n_vectors, float *c, int64_t c_step,
+                       enum store store) {
 #pragma GCC unroll 12
     for (int i = 0; i < F32_ROWS; i++, c += c_step) {
 #pragma GCC unroll 4
@@ -58,15 +57,15 @@ PART void part_store(f32_vector sum[F32_ROWS][F32_VECTORS], const int n_vectors,
     }
 }
 
-PART void part_begin(f32_vector sum[F32_ROWS][F32_VECTORS], const int n_vectors) {
+INLINE void part_begin(f32_vector sum[F32_ROWS][F32_VECTORS], const int n_vectors) {
 #pragma GCC unroll 12
     for (int i = 0; i < F32_ROWS; i++)
 #pragma GCC unroll 4
         for (int v = 0; v < n_vectors; v++) sum[i][v] = F32_ZERO();
 }
 
-PART void part_f32(const int n_vectors, int64_t n_k, const void *a, const void *b, void *c, int64_t c_step,
-                   enum store store) {
+INLINE void part_f32(const int n_vectors, int64_t n_k, const void *a, const void *b, void *c, int64_t c_step,
+                     enum store store) {
     const float *rows = a, *columns = b;
     f32_vector sum[F32_ROWS][F32_VECTORS];
     part_begin(sum, n_vectors);
@@ -206,8 +205,8 @@ enum {
     BF16_B_GROUP = 2
 };
 
-PART void part_bf16(const int n_vectors, int64_t n_k, const void *a, const void *b, void *c, int64_t c_step,
-                    enum store store) {
+INLINE void part_bf16(const int n_vectors, int64_t n_k, const void *a, const void *b, void *c, int64_t c_step,
+                      enum store store) {
     const char *rows = a, *columns = b;
     f32_vector sum[BF16_ROWS][F32_VECTORS];
     part_begin(sum, n_vectors);

@@ -23,6 +23,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* For all parts of gemm.c: into callers that know some arguments as constants. */
+#define INLINE static inline __attribute__((always_inline))
+
 enum store { STORE, STORE_SUM, STORE_BF16 }; /* c = f32, c += f32, c = bf16 */
 
 #if defined(__aarch64__)

@@ -14,8 +14,6 @@
 
 enum format { FORMAT_F32, FORMAT_BF16, FORMAT_SPLIT };
 
-#define INLINE static inline __attribute__((always_inline))
-
 typedef uint16_t u16x8 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint16_t u16x4 __attribute__((vector_size(8), aligned(2), may_alias));
 typedef uint32_t u32x4 __attribute__((vector_size(16), aligned(2), may_alias));

@@ -33,7 +33,6 @@ typedef uint16_t thin_halves __attribute__((vector_size(THIN_BYTES / 2), aligned
 typedef float thin_row[THIN_STEP], thin_sums[THIN_RUN];
 typedef float thin_lanes[THIN_LINES][BLOCK_LANES];
 _Static_assert(BLOCK_LANES == 16 && THIN_LINES == 4, "thin_totals adds four by four");
-#define THIN_INLINE static inline __attribute__((always_inline))
 /* Keeps the compiler from loading a vector again for each product. */
 #if defined(__x86_64__)
 #define THIN_LOADED(vector) __asm__("" : "+v"(vector))
@@ -57,7 +56,7 @@ static void thin_rows(thin_row *rows, const struct thin *t, int64_t k, int64_t n
 }
 
 /* THIN_WIDTH numbers of a line, from the i-th. bf16 is the upper half of f32. */
-THIN_INLINE void thin_load(thin_vector *to, const void *line, bool is_bf16, int64_t i) {
+INLINE void thin_load(thin_vector *to, const void *line, bool is_bf16, int64_t i) {
     if (!is_bf16) {
         *to = *(const thin_vector *)((const float *)line + i);
         return;
@@ -73,12 +72,12 @@ THIN_INLINE void thin_load(thin_vector *to, const void *line, bool is_bf16, int6
 #endif
 }
 
-THIN_INLINE float thin_number(const void *line, bool is_bf16, int64_t i) {
+INLINE float thin_number(const void *line, bool is_bf16, int64_t i) {
     return is_bf16 ? f32_of_bits((uint32_t)((const uint16_t *)line)[i] << 16) : ((const float *)line)[i];
 }
 
 /* lane += factor number: fused where the chip can, which makes eight rows twice as fast. */
-THIN_INLINE void thin_add(thin_vector *lane, const thin_vector *factor, const thin_vector *number) {
+INLINE void thin_add(thin_vector *lane, const thin_vector *factor, const thin_vector *number) {
 #if defined(__AVX512F__)
     *lane = (thin_vector)_mm512_fmadd_ps((__m512)*factor, (__m512)*number, (__m512)*lane);
 #elif defined(__AVX2__)
@@ -90,7 +89,7 @@ THIN_INLINE void thin_add(thin_vector *lane, const thin_vector *factor, const th
 #endif
 }
 
-THIN_INLINE float thin_add_one(float lane, float factor, float number) {
+INLINE float thin_add_one(float lane, float factor, float number) {
 #if defined(__AVX2__) || defined(__aarch64__)
     return __builtin_fmaf(factor, number, lane);
 #else
@@ -107,7 +106,7 @@ static __attribute__((noinline)) void thin_tail(thin_lanes lanes, const float *r
 }
 
 /* sums[x] += block_total_f32(lanes[x]), in the same order of additions, four lines at a time. */
-THIN_INLINE void thin_totals(float *sums, thin_lanes lanes) {
+INLINE void thin_totals(float *sums, thin_lanes lanes) {
     typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 #if defined(__AVX512F__) /* (i, i+8), then (i, i+4), then within each line's four */
     const __m512 a = _mm512_loadu_ps(lanes[0]), b = _mm512_loadu_ps(lanes[1]), c = _mm512_loadu_ps(lanes[2]),
@@ -138,8 +137,8 @@ THIN_INLINE void thin_totals(float *sums, thin_lanes lanes) {
 typedef thin_vector thin_tile_lanes[GEMM_THIN_ROWS][THIN_LINES][THIN_VECTORS];
 
 /* One block of terms of a tile, from the i-th on. */
-THIN_INLINE void thin_block(thin_tile_lanes lane, const float *rows, int n_rows, const void *const *line, int n_lines,
-                            int v0, int n_v, bool is_bf16, int64_t i) {
+INLINE void thin_block(thin_tile_lanes lane, const float *rows, int n_rows, const void *const *line, int n_lines,
+                       int v0, int n_v, bool is_bf16, int64_t i) {
 #pragma GCC unroll 4
     for (int v = 0; v < n_v; v++) {
         const int64_t at = i + THIN_WIDTH * (v0 + v);
@@ -159,8 +158,8 @@ THIN_INLINE void thin_block(thin_tile_lanes lane, const float *rows, int n_rows,
 /* Products of n_rows rows with n_lines lines, of n_v vectors of each block of lanes, from the v0-th on: as many as stay
  * in registers. Each number is loaded once for all rows. What is `ahead` bytes further is fetched meanwhile, a cache
  * line at a time; if a block takes several calls, each fetches its share. */
-THIN_INLINE void thin_tile(thin_lanes *lanes, const float *rows, int n_rows, const void *const *line, int n_lines,
-                           int v0, int n_v, bool is_bf16, int64_t n, int64_t ahead) {
+INLINE void thin_tile(thin_lanes *lanes, const float *rows, int n_rows, const void *const *line, int n_lines, int v0,
+                      int n_v, bool is_bf16, int64_t n, int64_t ahead) {
     const int64_t step = BLOCK_LANES * (is_bf16 ? 2 : 1), calls = THIN_VECTORS / n_v;
     thin_tile_lanes lane;
 #pragma GCC unroll 8
@@ -187,8 +186,8 @@ THIN_INLINE void thin_tile(thin_lanes *lanes, const float *rows, int n_rows, con
 }
 
 /* n_rows rows with four lines, tile by tile. */
-THIN_INLINE void thin_dots(thin_sums *sums, int64_t j, const float *rows, int n_rows, const void *const *line,
-                           bool is_bf16, int64_t n, int64_t ahead) {
+INLINE void thin_dots(thin_sums *sums, int64_t j, const float *rows, int n_rows, const void *const *line, bool is_bf16,
+                      int64_t n, int64_t ahead) {
     const int n_v = n_rows == 1 ? THIN_VECTORS : 1;
     const int n_lines = 4 * (n_rows + 1) <= THIN_REGISTERS ? 4 : 2 * (n_rows + 1) <= THIN_REGISTERS ? 2 : 1;
     thin_lanes lanes[GEMM_THIN_ROWS];
@@ -260,8 +259,8 @@ static void thin_order(float *sums, int64_t n) {
 
 /* n_rows rows, from term `from` on, with a whole run of lines, whose sums stay in registers. `step`: from term to
  * term, in numbers. */
-THIN_INLINE void thin_columns(thin_sums *sums, thin_row *rows, int n_rows, int64_t from, const void *line, bool is_bf16,
-                              int64_t step, int64_t n_k) {
+INLINE void thin_columns(thin_sums *sums, thin_row *rows, int n_rows, int64_t from, const void *line, bool is_bf16,
+                         int64_t step, int64_t n_k) {
     enum { THIN_RUN_VECTORS = THIN_RUN / THIN_WIDTH };
     thin_vector lane[THIN_GROUP][THIN_RUN_VECTORS];
     for (int r = 0; r < n_rows; r++) memcpy(lane[r], sums[r], sizeof lane[r]);
