@@ -24,6 +24,7 @@ named. Without PyTorch's figure a model is not judged.
 """
 import argparse
 import json
+import os
 import random
 import signal
 import statistics
@@ -223,7 +224,8 @@ def llama_new(case):
     return Llama()
 
 
-def theirs(case, n_steps):
+def theirs(case, n_steps, waits):
+    """With `waits`, it compiles, says that it is ready, and takes its timed steps when told to."""
     import torch
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
@@ -236,11 +238,8 @@ def theirs(case, n_steps):
     run = torch.compile(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
     tokens = torch.randint(V, (4, B, T + 1), device="cuda")
-    marks = []
-    for i in range(WARM + n_steps + 1):
-        mark = torch.cuda.Event(enable_timing=True)
-        mark.record()
-        marks.append(mark)
+
+    def step(i):
         now = tokens[i % 4]
         with torch.autocast("cuda", torch.bfloat16):
             loss = run(now[:, :-1], now[:, 1:])
@@ -248,6 +247,20 @@ def theirs(case, n_steps):
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    if waits:
+        step(0)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        print("ready", flush=True)
+        sys.stdin.readline()
+    marks = []
+    for i in range(WARM + n_steps + 1):
+        mark = torch.cuda.Event(enable_timing=True)
+        mark.record()
+        marks.append(mark)
+        loss = step(i)
     torch.cuda.synchronize()
     times = [a.elapsed_time(b) / 1e3 for a, b in zip(marks, marks[1:])][WARM:]
     return {"times": times, "bytes": torch.cuda.max_memory_allocated(), "loss": float(loss)}
@@ -322,17 +335,36 @@ def ratio_of(our, their):
     return statistics.median(our["times"]) / statistics.median(their["times"]) if their else None
 
 
+class Peer:
+    """PyTorch's side of a case in a process of its own, compiled and waiting to be timed."""
+
+    def __init__(self, case, n_steps):
+        # Several compile at once: few threads each.
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([sys.executable, __file__, "--turn", json.dumps(case), "--steps", str(n_steps),
+                                         "--waits"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"})
+        self.process.stdout.readline()
+
+    def run(self):
+        out, _ = self.process.communicate("go\n")
+        if self.process.returncode:
+            self.errors.seek(0)
+            raise RuntimeError((self.errors.read().strip().splitlines() or ["it failed"])[-1])
+        return json.loads(out.splitlines()[-1])
+
+
 def random_compare(options):
-    """Steps of random models beside torch.compile, slowest first. PyTorch's compiler fills its cache before anything is
-    timed, for several models at once."""
+    """Steps of random models beside torch.compile, slowest first. PyTorch compiles several models at once before
+    anything is timed."""
     draw = random.Random(options.seed)
     cases = [case_draw(draw) for _ in range(options.random)]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(lambda case: attempt("compile", lambda: apart("--turn", json.dumps(case), "--steps", 1)), cases))
+        peers = list(pool.map(lambda case: Peer(case, options.steps), cases))
     rows, ratios = [], {}
-    for case in cases:
+    for case, peer in zip(cases, peers):
         our = attempt(f"{case}, ours", lambda: ours(case, options.recipe, False, options.steps))
-        their = attempt(f"{case}, torch", lambda: apart("--turn", json.dumps(case), "--steps", options.steps))
+        their = attempt(f"{case}, torch", peer.run)
         ratios[", ".join(map(str, case))] = ratio_of(our, their)
         if our and their:
             ms = [statistics.median(way["times"]) * 1e3 for way in (our, their)]
@@ -360,10 +392,11 @@ def main():
     parser.add_argument("--bar", type=float, default=1.3, help="times PyTorch's that a step of ours may take")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--turn", help=argparse.SUPPRESS)
+    parser.add_argument("--waits", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.turn:
-        is_ceiling = options.turn == "ceiling"
-        print(json.dumps(ceiling() if is_ceiling else theirs(json.loads(options.turn), options.steps)))
+        print(json.dumps(ceiling() if options.turn == "ceiling"
+                         else theirs(json.loads(options.turn), options.steps, options.waits)))
         return 0
     if options.random:
         return random_compare(options)
