@@ -95,7 +95,7 @@ bool cuda_remainder(const tl_kernel_args *args) { return binary_wrapped(args, f_
 
 } /* extern "C" */
 
-/* ---- Special rows: those of numbers are in scalar.cu --------------------------------------------------- */
+/* ---- Special rows: those of numbers are in scalar.cu, comparisons in compare.cu -------------------------- */
 
 /* Two roundings, even where the compiler would fuse them; without a shift -0 stays -0. */
 struct f_affine {
@@ -127,91 +127,6 @@ struct f_softplus {
     }
 };
 
-/* Two tensors of one dtype, or false. */
-static bool compare_try_packs(const geometry<3> &g, const operands<3> &o, f_holds f, cudaStream_t stream) {
-    const tl_dtype t = o.dtype[1];
-    if (o.dtype[2] != t || !can_pack(g, o, true)) return false;
-    if (t == TL_F32) return binary_pack_launch<bool, float, float>(g, o, f, stream);
-    if (t == TL_BF16) return binary_pack_launch<bool, bf16, bf16>(g, o, f, stream);
-    if (t == TL_F16) return binary_pack_launch<bool, f16, f16>(g, o, f, stream);
-    return t == TL_BOOL && binary_pack_launch<bool, bool, bool>(g, o, f, stream);
-}
-
-template <class C> __global__ void __launch_bounds__(BLOCK) where_any(geometry<4> g, operands<4> o) {
-    FOR_EACH(i, g.numel) {
-        int64_t at[4];
-        offsets_of(g, i, at);
-        const int from = ((const uint8_t *)o.data[1])[at[1]] ? 2 : 3;
-        store_as<C>(o.data[0], at[0], o.dtype[0], load_as<C>(o.data[from], at[from], o.dtype[from]));
-    }
-}
-
-/* Both choices of the result's dtype: dropout, whose other choice is one zero. T only gives the element size. */
-template <class T> __device__ inline T where_one(const operands<4> &o, const int64_t (&at)[4]) {
-    const int from = ((const uint8_t *)o.data[1])[at[1]] ? 2 : 3;
-    return ((const T *)o.data[from])[at[from]];
-}
-
-template <class T> __global__ void __launch_bounds__(BLOCK) where_packs(geometry<4> g, int tail, operands<4> o) {
-    const int last = g.rank - 1;
-    FOR_EACH(i, g.numel) {
-        int64_t at[4];
-        offsets_of(g, i, at);
-        const pack<uint8_t> holds = pack_load<uint8_t>(o.data[1], at[1], g.stride[1][last] == 0);
-        pack<T> a = pack_load<T>(o.data[2], at[2], g.stride[2][last] == 0);
-        const pack<T> b = pack_load<T>(o.data[3], at[3], g.stride[3][last] == 0);
-        for (int j = 0; j < PACK; j++) a.v[j] = holds.v[j] ? a.v[j] : b.v[j];
-        *(pack<T> *)((T *)o.data[0] + at[0]) = a;
-    }
-    if (has_tail_element(tail)) {
-        int64_t at[4];
-        tail_offsets(g, threadIdx.x, at);
-        ((T *)o.data[0])[at[0]] = where_one<T>(o, at);
-    }
-}
-
-template <class T> __global__ void __launch_bounds__(BLOCK) where_singles(singles<4> w, operands<4> o) {
-    FOR_EACH(i, w.n_threads) {
-        const places<4> p = places_of(w, i);
-        T y[PACK];
-#pragma unroll
-        for (int j = 0; j < PACK; j++) {
-            if (j >= p.n) continue;
-            const int from = ((const uint8_t *)o.data[1])[place_at(w, p, j, 1)] ? 2 : 3;
-            y[j] = ((const T *)o.data[from])[from == 2 ? place_at(w, p, j, 2) : place_at(w, p, j, 3)];
-        }
-#pragma unroll
-        for (int j = 0; j < PACK; j++)
-            if (j < p.n) ((T *)o.data[0])[place_at(w, p, j, 0)] = y[j];
-    }
-}
-
-template <class T> static bool where_launch(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
-    if (can_pack(g, o, true)) {
-        const geometry<4> steps = geometry_in_packs(g);
-        where_packs<T><<<blocks_for(steps.numel), BLOCK, 0, stream>>>(steps, (int)(g.numel - steps.numel * PACK), o);
-    } else {
-        const singles<4> w = singles_of(g);
-        where_singles<T><<<blocks_for(w.n_threads), BLOCK, 0, stream>>>(w, o);
-    }
-    return true;
-}
-
-static bool where_try(const geometry<4> &g, const operands<4> &o, cudaStream_t stream) {
-    const tl_dtype t = o.dtype[0];
-    if (o.dtype[2] != t || o.dtype[3] != t) return false;
-    switch (dtype_bytes(t)) {
-    case 8:
-        return where_launch<uint64_t>(g, o, stream);
-    case 4:
-        return where_launch<uint32_t>(g, o, stream);
-    case 2:
-        return where_launch<uint16_t>(g, o, stream);
-    default:
-        return where_launch<uint8_t>(g, o, stream);
-    }
-}
-
 extern "C" {
 
 bool cuda_affine(const tl_kernel_args *args) {
@@ -226,36 +141,6 @@ bool cuda_leaky_relu(const tl_kernel_args *args) {
 bool cuda_softplus(const tl_kernel_args *args) {
     const struct attr_softplus *attr = (const struct attr_softplus *)args->attr;
     return unary<false>(args, f_softplus{attr->beta, attr->threshold});
-}
-
-bool cuda_compare(const tl_kernel_args *args) {
-    const f_holds f = holds_of(((const struct attr_compare *)args->attr)->relation);
-    const tl_operand *const list[3] = {&args->out[0], &args->in[0], &args->in[1]};
-    const geometry<3> g = geometry_of<3>(list);
-    if (operands_known(args) && g.numel > 0 && compare_try_packs(g, operands_of<3>(list), f, stream_of(args)))
-        return true;
-    return binary_in<true, false>(args, compute_of_both(list[1]->dtype, list[2]->dtype), f);
-}
-
-bool cuda_where(const tl_kernel_args *args) {
-    if (!operands_known(args)) return false;
-    const tl_operand *const list[4] = {&args->out[0], &args->in[0], &args->in[1], &args->in[2]};
-    const geometry<4> g = geometry_of<4>(list);
-    const operands<4> o = operands_of<4>(list);
-    if (g.numel == 0 || where_try(g, o, stream_of(args))) return true;
-    const unsigned blocks = blocks_for(g.numel);
-    switch (compute_of(o.dtype[0])) {
-    case COMPUTE_F64:
-        where_any<double><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o);
-        break;
-    case COMPUTE_F32:
-        where_any<float><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o);
-        break;
-    case COMPUTE_I64:
-        where_any<int64_t><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o);
-        break;
-    }
-    return true;
 }
 
 } /* extern "C" */

@@ -1,4 +1,4 @@
-/* elementwise.cuh: the functors and the walks of elementwise.cu and scalar.cu.
+/* elementwise.cuh: the functors and the walks of elementwise.cu, scalar.cu and compare.cu.
  *
  * An op is a functor on numbers; three walks apply it:
  *   packs    eight elements per thread with 128-bit accesses, for the dtype combinations that training uses, when the
@@ -44,32 +44,6 @@ template <> struct wrapping<int64_t> { using type = uint64_t; };
 #include "spec/elementwise_list.h"
 #undef F
 #undef W
-
-/* A relation as the outcomes for which it holds, or (negates) does not, so that no element branches. Of NaN there is no
- * outcome. */
-struct f_holds {
-    bool less, equal, greater, negates;
-    template <class C> __device__ C operator()(C a, C b) const {
-        const bool is_one = (less & (a < b)) | (equal & (a == b)) | (greater & (a > b));
-        return C(is_one != negates);
-    }
-};
-static inline f_holds holds_of(tl_compare relation) {
-    switch (relation) {
-    case TL_EQ:
-        return {false, true, false, false};
-    case TL_NE:
-        return {false, true, false, true};
-    case TL_LT:
-        return {true, false, false, false};
-    case TL_LE:
-        return {true, true, false, false};
-    case TL_GT:
-        return {false, false, true, false};
-    default:
-        return {false, true, true, false};
-    }
-}
 
 /* fmod has the dividend's sign; if the divisor's differs, the divisor is added. An integer divisor of 0 is recorded
  * as a fault. */
