@@ -4,6 +4,7 @@
  * sync reports it. Waiting for the device after each lookup would cost more than the lookup.
  */
 #include "device/cuda/ops/sort.cuh"
+#include "device/cuda/shared/prefix_scan.cuh"
 
 /* ---- embedding ---------------------------------------------------------------------------------------- */
 
@@ -35,46 +36,46 @@ template <class U> static void embedding_launch(const tl_kernel_args *args, int6
 
 /* ---- embedding_grad ------------------------------------------------------------------------------------
  *
- * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, put in ascending
- * order, and added up by a block per group and 32 packs of columns: no float atomics. Counting and placing use
- * integer atomics, whose sums are exact; only the order inside a group is left to chance, and group_order sorts it. A
- * text has few ids with thousands of rows beside many with none, so neighbours go to different blocks, and the rows
- * of one group to 16 lanes.
+ * Rows of g are grouped by id in the workspace: V+1 int32, which become the ends of groups, and N int32 of row
+ * numbers. What follows takes time by rows of g, not of the table, most of which may have none. Counting and placing
+ * use integer atomics, whose sums are exact: the order of groups, and that inside a group, are left to chance. A
+ * group is put in ascending order before it is added up, so there are no float atomics and no chance in the sums.
+ *
+ * Groups of more than FEW_ROWS are in front, in `starts[V]` places: a text has ids with thousands of rows. A block
+ * sorts one, and blocks add it up, each 32 packs of columns with 16 lanes for rows. The others fill the array from
+ * its end; a warp has one for itself. Places between the two, of ids out of range, are -1.
  */
+enum { ROW_LANES = 16, FEW_ROWS = ROW_LANES, GROUP_AHEAD = 4 };
 
-__global__ void __launch_bounds__(BLOCK)
-    group_count(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, struct cuda_fault *fault) {
+__global__ void __launch_bounds__(BLOCK) group_count(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts,
+                                                     int *rows, struct cuda_fault *fault) {
     FOR_EACH(i, n) {
         const int64_t id = id_at(ids, dtype, i);
+        rows[i] = -1;
         if (id >= 0 && id < V) atomicAdd(&starts[id], 1);
         else fault_raise(fault, FAULT_EMBEDDING_GRAD, id, V);
     }
 }
 
-/* starts[v] = counts of all ids below v; one block walks the array, one run per thread. */
-__global__ void __launch_bounds__(1024) group_scan(int *starts, int64_t n) {
-    __shared__ int of_thread[1024];
-    const int64_t run = (n + blockDim.x - 1) / blockDim.x;
-    const int64_t first = threadIdx.x * run, last = min(n, first + run);
-    int sum = 0;
-    for (int64_t i = first; i < last; i++) sum += starts[i];
-    of_thread[threadIdx.x] = sum;
+/* starts[v] = the first place of v's group. Blocks take places for all of their groups at once. The last place, -1
+ * until it is taken, counts those that were taken from the end. */
+__global__ void __launch_bounds__(1024) group_begin(int *starts, int64_t V, int *rows, int64_t n) {
+    __shared__ int64_t room[32];
+    __shared__ int front, back;
+    const int64_t v = blockIdx.x * (int64_t)1024 + threadIdx.x;
+    const int64_t count = v < V ? starts[v] : 0, many = count > FEW_ROWS ? count : 0, few = count - many;
+    int64_t all_many, all_few;
+    const int64_t many_until = block_scan(many, sum_of(), room, &all_many),
+                  few_until = block_scan(few, sum_of(), room, &all_few);
+    if (threadIdx.x == 0) {
+        front = all_many ? atomicAdd(&starts[V], (int)all_many) : 0;
+        back = all_few ? atomicAdd(&rows[n - 1], (int)all_few) + 1 : 0;
+    }
     __syncthreads();
-    for (int distance = 1; distance < blockDim.x; distance *= 2) {
-        const int before = threadIdx.x >= distance ? of_thread[threadIdx.x - distance] : 0;
-        __syncthreads();
-        of_thread[threadIdx.x] += before;
-        __syncthreads();
-    }
-    int below = of_thread[threadIdx.x] - sum;
-    for (int64_t i = first; i < last; i++) {
-        const int count = starts[i];
-        starts[i] = below;
-        below += count;
-    }
+    if (count) starts[v] = (int)(many ? front + many_until - many : n - back - few_until);
 }
 
-/* Afterwards starts[v] has moved to the end of v's group, that is, to the start of v+1's. */
+/* Afterwards starts[v] has moved to the end of v's group. */
 __global__ void __launch_bounds__(BLOCK)
     group_place(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, int *rows) {
     FOR_EACH(i, n) {
@@ -93,7 +94,7 @@ struct number_exchange {
     }
 };
 
-enum { SORT_SHARED = 4096 };
+enum { SORT_SHARED = 4096, ORDER_BLOCKS = 264 /* two for each multiprocessor */ };
 
 /* A group too long for the sort: the block looks through all ids, four per thread, and lists the rows that have this
  * one. */
@@ -124,35 +125,42 @@ __device__ inline void block_list(const void *ids, tl_dtype dtype, int64_t n_ids
     }
 }
 
-/* A block processes a set of ids that are far apart: up to 32, so that each lane has the group of one, and fewer where
- * there would be too few sets for all multiprocessors. */
-enum { FEW_SETS = 1056 };
-__host__ __device__ inline int64_t sets_of(int64_t V) {
-    const int64_t whole = (V + 31) / 32;
-    return whole > FEW_SETS ? whole : min(V, (int64_t)FEW_SETS);
-}
 struct group_span {
     int first, n;
+    int64_t id;
 };
-__device__ inline group_span span_of(const int *starts, int64_t id, int64_t V) {
-    if (id >= V) return {0, 0};
-    const int first = id ? starts[id - 1] : 0;
-    return {first, starts[id] - first};
+/* The group that begins at a place, or an empty one. Rows of one group may be in any order, and change places
+ * meanwhile. */
+__device__ inline group_span span_at(const void *ids, tl_dtype dtype, const int *starts, const int *rows, int at) {
+    const int row = rows[at], before = at ? rows[at - 1] : -1;
+    if (row < 0) return {0, 0, 0};
+    const int64_t id = id_at(ids, dtype, row);
+    if (before >= 0 && id_at(ids, dtype, before) == id) return {0, 0, 0};
+    return {at, starts[id] - at, id};
 }
 
-/* Every group in ascending order. All warps of a block take the same branch. */
+/* A block processes a set of places that are far apart: up to 32, one for each lane, and fewer where there would be too
+ * few sets for all multiprocessors. */
+enum { FEW_SETS = 1056 };
+__host__ __device__ inline int sets_of(int n_places) {
+    const int whole = (n_places + 31) / 32;
+    return whole > FEW_SETS ? whole : min(n_places, (int)FEW_SETS);
+}
+
+/* Every group of many in ascending order. All warps of a block take the same branch. */
 __global__ void __launch_bounds__(1024)
     group_order(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t V, const int *starts, int *rows) {
     __shared__ int sorted[SORT_SHARED];
-    const int64_t n_sets = sets_of(V);
-    for (int64_t set = blockIdx.x; set < n_sets; set += gridDim.x) {
-        const group_span own = span_of(starts, set + threadIdx.x % 32 * n_sets, V);
-        for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 1); wanted; wanted &= wanted - 1) {
+    const int n_places = starts[V], n_sets = sets_of(n_places);
+    for (int set = blockIdx.x; set < n_sets; set += gridDim.x) {
+        const int at = set + threadIdx.x % 32 * n_sets;
+        const group_span own = at < n_places ? span_at(ids, dtype, starts, rows, at) : group_span{0, 0, 0};
+        for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 0); wanted; wanted &= wanted - 1) {
             const int lane = __ffs((int)wanted) - 1;
             const int n = __shfl_sync(0xFFFFFFFFu, own.n, lane);
             int *list = rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
             if (n > SORT_SHARED) {
-                block_list(ids, dtype, n_ids, set + lane * n_sets, list);
+                block_list(ids, dtype, n_ids, __shfl_sync(0xFFFFFFFFu, own.id, lane), list);
                 continue;
             }
             for (int i = threadIdx.x; i < n; i += blockDim.x) sorted[i] = list[i];
@@ -164,26 +172,26 @@ __global__ void __launch_bounds__(1024)
     }
 }
 
-enum { ROW_LANES = 16, GROUP_AHEAD = 4 };
-
-/* Groups that are not empty (is_added: added to existing rows), 32 units of columns by blockIdx.y: lane k adds rows
- * k, k + ROW_LANES, ... of the group, then the lanes are added in order. */
+/* Groups of many (is_added: added to existing rows): lane k adds rows k, k + ROW_LANES, ... of the group, then the
+ * lanes are added in order. Blocks take turns at 32 units of columns of a set. */
 template <class T, int U>
 __global__ void __launch_bounds__(32 * ROW_LANES)
-    embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, const int *rows, T *out,
-                        bool is_added) {
+    embedding_grad_many(const T *g, const void *ids, tl_dtype dtype, int64_t V, int64_t n_columns, const int *starts,
+                        const int *rows, T *out, bool is_added) {
     typedef typename compute_type<T>::type C;
     __shared__ C parts[ROW_LANES][32 * U];
-    const int64_t n_sets = sets_of(V), unit_at = blockIdx.y * (int64_t)32 + threadIdx.x % 32;
-    const int64_t first_column = blockIdx.y * (int64_t)(32 * U);
-    const int row_lane = threadIdx.x / 32;
-    const bool is_there = unit_at < n_columns / U;
-    for (int64_t set = blockIdx.x; set < n_sets; set += gridDim.x) {
-        const group_span own = span_of(starts, set + threadIdx.x % 32 * n_sets, V);
+    const int n_places = starts[V], n_sets = sets_of(n_places), row_lane = threadIdx.x / 32;
+    const int64_t n_units = n_columns / U, n_turns = n_sets * ((n_units + 31) / 32);
+    for (int64_t turn = blockIdx.x; turn < n_turns; turn += gridDim.x) {
+        const int64_t across = turn / n_sets, unit_at = across * 32 + threadIdx.x % 32, first_column = across * 32 * U;
+        const int at = (int)(turn - across * n_sets) + threadIdx.x % 32 * n_sets;
+        const group_span own = at < n_places ? span_at(ids, dtype, starts, rows, at) : group_span{0, 0, 0};
+        const bool is_there = unit_at < n_units;
         for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 0); wanted; wanted &= wanted - 1) {
             const int lane = __ffs((int)wanted) - 1;
             const int n = __shfl_sync(0xFFFFFFFFu, own.n, lane);
             const int *list = rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
+            T *const to = out + __shfl_sync(0xFFFFFFFFu, own.id, lane) * n_columns + first_column;
             C sum[U];
             for (int j = 0; j < U; j++) sum[j] = 0;
             for (int i = row_lane; is_there && i < n; i += ROW_LANES * GROUP_AHEAD) {
@@ -198,14 +206,73 @@ __global__ void __launch_bounds__(32 * ROW_LANES)
             for (int j = 0; j < U; j++) parts[row_lane][threadIdx.x % 32 * U + j] = sum[j];
             __syncthreads();
             for (int column = threadIdx.x; column < 32 * U && first_column + column < n_columns; column += blockDim.x) {
-                T *to = out + (set + lane * n_sets) * n_columns + first_column + column;
-                C total = is_added ? value_of<C>(*to) + parts[0][column] : parts[0][column];
-                for (int k = 1; k < ROW_LANES && k < n; k++) total += parts[k][column];
-                *to = conversion<T>::from(total);
+                C total = is_added ? value_of<C>(to[column]) + parts[0][column] : parts[0][column];
+                for (int k = 1; k < ROW_LANES; k++) total += parts[k][column];
+                to[column] = conversion<T>::from(total);
             }
             __syncthreads();
         }
     }
+}
+
+enum { FEW_UNITS = 4 }; /* of a lane */
+
+/* Groups of few, FEW_UNITS times 32 units of columns by blockIdx.y. Block (32, 8): a warp looks at a place. The lanes
+ * have the group's rows, and know how many are below theirs. */
+template <class T, int U>
+__global__ void __launch_bounds__(256)
+    embedding_grad_few(const T *g, const void *ids, tl_dtype dtype, int64_t n, int64_t V, int64_t n_columns,
+                       const int *starts, const int *rows, T *out, bool is_added) {
+    typedef typename compute_type<T>::type C;
+    const int lane = threadIdx.x;
+    const int64_t n_units = n_columns / U, first = blockIdx.y * (int64_t)(32 * FEW_UNITS) + lane;
+    for (int64_t at = starts[V] + blockIdx.x * (int64_t)8 + threadIdx.y; at < n; at += (int64_t)gridDim.x * 8) {
+        const group_span group = span_at(ids, dtype, starts, rows, (int)at);
+        if (!group.n) continue; /* the same in all lanes */
+        const int own = lane < group.n ? rows[group.first + lane] : INT32_MAX;
+        int below = 0;
+        for (int k = 0; k < group.n; k++) below += __shfl_sync(0xFFFFFFFFu, own, k) < own;
+        T *const to = out + group.id * n_columns;
+        C sum[FEW_UNITS][U];
+#pragma unroll
+        for (int m = 0; m < FEW_UNITS; m++) {
+            unit<T, U> x;
+            if (is_added && first + m * 32 < n_units) x = unit_load<U>(to, first + m * 32);
+            for (int j = 0; j < U; j++) sum[m][j] = is_added && first + m * 32 < n_units ? value_of<C>(x.v[j]) : C(0);
+        }
+        for (int k = 0; k < group.n; k++) {
+            const unsigned has = __ballot_sync(0xFFFFFFFFu, lane < group.n && below == k);
+            const T *const from = g + __shfl_sync(0xFFFFFFFFu, own, __ffs((int)has) - 1) * n_columns;
+            unit<T, U> x[FEW_UNITS];
+#pragma unroll
+            for (int m = 0; m < FEW_UNITS; m++)
+                if (first + m * 32 < n_units) x[m] = unit_load<U>(from, first + m * 32);
+#pragma unroll
+            for (int m = 0; m < FEW_UNITS; m++)
+                for (int j = 0; first + m * 32 < n_units && j < U; j++) sum[m][j] += C(0) + value_of<C>(x[m].v[j]);
+        }
+#pragma unroll
+        for (int m = 0; m < FEW_UNITS; m++) {
+            if (first + m * 32 >= n_units) continue;
+            unit<T, U> y;
+            for (int j = 0; j < U; j++) y.v[j] = conversion<T>::from(sum[m][j]);
+            unit_store<U>(to, first + m * 32, y);
+        }
+    }
+}
+
+template <class T, int U>
+static void add_groups_launch(const tl_kernel_args *args, const T *g, const tl_operand *ids, int64_t n, int64_t V,
+                              int64_t n_columns, const int *starts, const int *rows, bool is_added) {
+    T *const out = (T *)args->out[0].data;
+    const cudaStream_t stream = stream_of(args);
+    const int64_t n_units = n_columns / U, n_turns = sets_of((int)n) * ((n_units + 31) / 32);
+    if (n > FEW_ROWS)
+        embedding_grad_many<T, U><<<(unsigned)min(n_turns, (int64_t)FEW_SETS * 2), 32 * ROW_LANES, 0, stream>>>(
+            g, ids->data, ids->dtype, V, n_columns, starts, rows, out, is_added);
+    const dim3 grid(blocks_for(n, 8), (unsigned)((n_units + 32 * FEW_UNITS - 1) / (32 * FEW_UNITS)));
+    embedding_grad_few<T, U>
+        <<<grid, dim3(32, 8), 0, stream>>>(g, ids->data, ids->dtype, n, V, n_columns, starts, rows, out, is_added);
 }
 
 template <class T>
@@ -215,27 +282,25 @@ static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *
     const int64_t n = operand_numel(ids);
     const cudaStream_t stream = stream_of(args);
     const T *g = (const T *)g_rows->data;
-    T *out = (T *)args->out[0].data;
+    void *const out = args->out[0].data;
     int *starts = (int *)args->workspace, *rows = starts + V + 1;
     if (!is_added &&
         !cuda_check(cudaMemsetAsync(out, 0, (size_t)(V * n_columns) * sizeof(T), stream), args->op, args->error))
         return false;
     if (n == 0) return true;
-    group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, fault_of(args));
-    group_scan<<<1, 1024, 0, stream>>>(starts, V + 1);
+    group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows, fault_of(args));
+    group_begin<<<(unsigned)((V + 1023) / 1024), 1024, 0, stream>>>(starts, V, rows, n);
     group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
-    const int64_t n_sets = sets_of(V);
-    const unsigned blocks = (unsigned)min(n_sets, (int64_t)FEW_SETS); /* a few for each multiprocessor */
-    group_order<<<blocks, 1024, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
-    const void *const addresses[] = {g, out};
-    const int U = sizeof(T) < 8 ? PACK : 1;
-    const dim3 grid(blocks, (unsigned)((n_columns / U + 31) / 32)),
-        grid_of_one(blocks, (unsigned)((n_columns + 31) / 32));
-    if (sizeof(T) < 8 && rows_are_packs(n_columns, 2, addresses))
-        embedding_grad_rows<T, U><<<grid, 32 * ROW_LANES, 0, stream>>>(g, V, n_columns, starts, rows, out, is_added);
-    else
-        embedding_grad_rows<T, 1>
-            <<<grid_of_one, 32 * ROW_LANES, 0, stream>>>(g, V, n_columns, starts, rows, out, is_added);
+    if (n > FEW_ROWS)
+        group_order<<<min(sets_of((int)n), (int)ORDER_BLOCKS), 1024, 0, stream>>>(ids->data, ids->dtype, n, V, starts,
+                                                                                  rows);
+    const void *const addresses[] = {g, args->out[0].data};
+    if constexpr (sizeof(T) < 8)
+        if (rows_are_packs(n_columns, 2, addresses)) {
+            add_groups_launch<T, PACK>(args, g, ids, n, V, n_columns, starts, rows, is_added);
+            return true;
+        }
+    add_groups_launch<T, 1>(args, g, ids, n, V, n_columns, starts, rows, is_added);
     return true;
 }
 
