@@ -64,8 +64,9 @@ tl_tensor *tl_nonzero(tl_tensor *x) {
         struct attr_nonzero none = {0};
         op_apply1(&op_nonzero, x, ATTR(none));
     } else if (scope.depth) {
-        tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
-        struct attr_nonzero a = {tl_item_int(tl_sum_all(tl_cmp(x, TL_NE, zero)))};
+        tl_tensor *holds = x; /* truth values are counted as they are */
+        if (x->dtype != TL_BOOL) holds = tl_cmp(x, TL_NE, tl_zeros(0, NULL, x->dtype, x->storage->device));
+        struct attr_nonzero a = {tl_item_int(tl_sum_all(holds))};
         if (tl_error() == TL_OK) result = op_apply1(&op_nonzero, x, ATTR(a));
     }
     result = scope.depth ? tl_scope_return(scope, result) : NULL;
