@@ -6,6 +6,7 @@ import collections
 import math
 
 from . import _functions as f
+from . import _index
 from ._functions import _axes, _axis, _dtype_of, _sizes
 from ._library import constants, lib
 from ._types import bool_, finfo, float32, float64, int64, promote_types
@@ -589,7 +590,10 @@ def take(input, index):
 
 def index_put(input, indices, values, accumulate=False):
     """input with input[indices] = values, or +=."""
-    return lib.tl_clone(input).index_put_(indices, values, accumulate)
+    view, axes, tensors = _index.put_apart(input, indices, values)
+    if view is not input:
+        return lib.tl_clone(input).index_put_(indices, values, accumulate)
+    return lib.tl_index_put(input, axes, tensors, values, accumulate)
 
 
 def index_copy(input, dim, index, source):

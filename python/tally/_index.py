@@ -150,6 +150,15 @@ def take_apart(x, items):
     return view, axes, tensors
 
 
+def put_apart(x, indices, values):
+    """take_apart for index_put, where None is a whole axis."""
+    apart = take_apart(x, tuple(slice(None) if i is None else i for i in indices))
+    if values.dtype is not x.dtype:
+        raise RuntimeError("Index put requires the source and destination dtypes match, got "
+                           f"{_scalar_name(x)} for the destination and {_scalar_name(values)} for the source.")
+    return apart
+
+
 def _indexed(view, axes, tensors):
     try:
         return lib.tl_index(view, axes, tensors)

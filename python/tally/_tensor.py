@@ -577,11 +577,7 @@ class Tensor(lib.TensorBase):
         return lib.tl_copy_(self, _composed.masked_scatter(_before(self), mask, source))
 
     def index_put_(self, indices, values, accumulate=False):
-        view, axes, tensors = _index.take_apart(self, tuple(slice(None) if i is None else i for i in indices))
-        if values.dtype is not self.dtype:
-            raise RuntimeError("Index put requires the source and destination dtypes match, got "
-                               f"{_functions._scalar_name(self)} for the destination and "
-                               f"{_functions._scalar_name(values)} for the source.")
+        view, axes, tensors = _index.put_apart(self, indices, values)
         lib.tl_index_put_(view, axes, tensors, values, accumulate)
         return self
 

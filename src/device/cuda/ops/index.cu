@@ -5,16 +5,19 @@
  * writers nothing.
  *
  * Order. Two slots share a place in the table only if they agree in all axes without an index, the *rest*. Writers
- * are therefore split along the rest, and further by places: which of `n_parts` a slot belongs to depends on its place
- * alone. What is for one element of the rest and one part is done in row-major order:
+ * are therefore split along the rest, and further by places: which of `n_parts` a slot belongs to depends on its
+ * place alone. What is for one element of the rest and one part is done in row-major order:
  *   by thread   one thread, neighbouring elements of the rest beside it: rows that are moved as a whole, short lines
  *   by warp     32 slots at a time; those that share a place take turns
  *   by block    1024 at a time; of those that share a place the first goes first, then the next. Many slots for few
- *               elements of the rest
+ *               elements of the rest. Sums of floats are kept in shared memory, if the lines of the table fit
+ *               (add_in_lines)
+ *   by element  few slots: for each element of the table a thread looks for those that it gets (put_few)
  * Which write is last, and the order of a sum, depend on nothing else. Sums of integers may have any order: they are
  * done with atomics.
  *
- * Sums of 16-bit and 8-bit floats grow in an f32 copy of the table, in the workspace, and are rounded once.
+ * Sums of 16-bit and 8-bit floats grow in f32, in shared memory, in registers or in an f32 copy of the table, in the
+ * workspace, and are rounded once.
  */
 #include "device/cuda/ops/copy.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
@@ -38,13 +41,30 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Operands: out, table, offsets. */
-template <class T>
-__global__ void __launch_bounds__(BLOCK) fetch_any(geometry<3> g, T *out, const T *table, const int64_t *offset) {
+/* Where one index leads. */
+struct axis_ids {
+    const void *index;
+    tl_dtype dtype;
+    int64_t stride, size; /* of the table's axis */
+    bool wraps;           /* negative ids count from the end */
+    int fault_code;
+    struct cuda_fault *fault;
+};
+__device__ inline int64_t place_of_id(const axis_ids &a, int64_t at) {
+    const int64_t id = id_at(a.index, a.dtype, at);
+    if (id < a.size && id >= (a.wraps ? -a.size : 0)) return (id < 0 ? id + a.size : id) * a.stride;
+    fault_raise(a.fault, a.fault_code, id, a.size);
+    return NOWHERE;
+}
+
+/* Operands: out, table, and the one index or, of several, their offsets. */
+template <class T, bool ONE>
+__global__ void __launch_bounds__(BLOCK)
+    fetch_any(geometry<3> g, T *out, const T *table, axis_ids ids, const int64_t *offset) {
     FOR_EACH(i, g.numel) {
         int64_t at[3];
         offsets_of(g, i, at);
-        const int64_t place = offset[at[2]];
+        const int64_t place = ONE ? place_of_id(ids, at[2]) : offset[at[2]];
         out[at[0]] = place == NOWHERE ? T(0) : table[at[1] + place];
     }
 }
@@ -219,6 +239,28 @@ template <class W> __global__ void __launch_bounds__(BLOCK) write_by_warp(writin
     }
 }
 
+/* Up to 32 slots of 16 bits, one for each lane of a warp, without an f32 copy of the table: the first lane of those
+ * that share a place adds them to it in order. */
+template <class T> __global__ void __launch_bounds__(BLOCK) add_short_lines(writing w) {
+    const int lane = threadIdx.x % 32;
+    const int64_t first = blockIdx.x * (int64_t)(BLOCK / 32) + threadIdx.x / 32,
+                  step = (int64_t)gridDim.x * (BLOCK / 32);
+    for (int64_t i = first; i < w.rest.numel; i += step) {
+        int64_t rest[3];
+        offsets_of(w.rest, i, rest);
+        const int64_t place = lane < w.n ? place_of(w, rest, lane) : NOWHERE;
+        const unsigned meets = __match_any_sync(0xFFFFFFFFu, (unsigned long long)place);
+        const bool is_first = place != NOWHERE && __ffs((int)meets) - 1 == lane;
+        const float value = place != NOWHERE ? value_of<float>(((const T *)w.slots)[slot_of(w, rest, lane)]) : 0.0f;
+        float sum = is_first ? value_of<float>(((const T *)w.table)[place]) : 0.0f;
+        for (int k = 0; k < w.n; k++) {
+            const float other = __shfl_sync(0xFFFFFFFFu, value, k);
+            if (meets >> k & 1) sum += other;
+        }
+        if (is_first) ((T *)w.table)[place] = conversion<T>::from(sum);
+    }
+}
+
 enum { WRITE_BLOCK = 1024, OWNERS = 4096 };
 
 /* Slots of a tile that may share a place (their hashes are equal) are written in rounds, the first of them in each. */
@@ -247,54 +289,104 @@ template <class W> __global__ void __launch_bounds__(WRITE_BLOCK) write_by_block
     }
 }
 
-/* Sums of floats in lines that fit into shared memory, with the order of write_by_block: x is read, and the result
- * written, once. C: the type of the sums. */
+/* Sums of floats, in shared memory: x is read, and the result written, once. A block has a part of a line's places. It
+ * looks at all slots of the line, a tile of LINE_EACH for each thread at a time, and those in its part are added in
+ * rounds: of slots with the same owner cell, and those that share a place have the same, the first goes first. A cell
+ * holds the number of the round, counted down, above the slot's number in the tile, so that no cell is ever emptied. */
 struct line_sums {
     geometry<4> rest; /* out, x, index, source */
     void *out;
     const void *x, *index, *source;
-    tl_dtype out_dtype, x_dtype, index_dtype, source_dtype;
     int64_t out_step, x_step, index_step, source_step; /* along the line */
     int64_t size, n;                                   /* places, slots */
+    int64_t part;                                      /* places of a block */
+    int n_parts, cell_bits;
     struct cuda_fault *fault;
 };
+enum { LINE_THREADS = 512, LINE_EACH = 4, SLOT_BITS = 11, FIRST_ROUND = (1 << 20) - 1 };
 
-template <class C> __global__ void __launch_bounds__(WRITE_BLOCK) add_in_lines(line_sums w) {
+/* A cell for each place, or, of more places, one by hash. */
+__device__ inline int cell_of(int place, const line_sums &w) {
+    return w.part <= 1 << w.cell_bits ? place : (int)((uint32_t)place * 0x9E3779B1u >> (32 - w.cell_bits));
+}
+
+/* What a thread's slot `e` of the tile writes into its cell: the smallest goes first. */
+__device__ inline int turn_of(int round, int e) {
+    return round << SLOT_BITS | (e * (int)blockDim.x + (int)threadIdx.x);
+}
+
+/* LINE_EACH slots of a line, and which of them are for the part that begins at `first`: bit e of the result. */
+template <class T, class I>
+__device__ inline unsigned line_load(const line_sums &w, const int64_t (&rest)[4], int64_t base, int64_t first,
+                                     int64_t size, int (&place)[LINE_EACH], T (&value)[LINE_EACH]) {
+    int64_t id[LINE_EACH];
+    unsigned waits = 0;
+#pragma unroll
+    for (int e = 0; e < LINE_EACH; e++) {
+        const int64_t j = base + e * (int)blockDim.x + threadIdx.x;
+        id[e] = j < w.n ? (int64_t)((const I *)w.index)[rest[2] + j * w.index_step] : first - 1;
+        if (j < w.n) value[e] = ((const T *)w.source)[rest[3] + j * w.source_step];
+    }
+#pragma unroll
+    for (int e = 0; e < LINE_EACH; e++) {
+        const int64_t j = base + e * (int)blockDim.x + threadIdx.x;
+        if (j < w.n && (id[e] < 0 || id[e] >= w.size)) fault_raise(w.fault, FAULT_SCATTER, id[e], w.size);
+        place[e] = (int)(id[e] - first);
+        if (id[e] >= first && id[e] - first < size) waits |= 1u << e;
+    }
+    return waits;
+}
+
+template <class T, class I> __global__ void __launch_bounds__(LINE_THREADS) add_in_lines(line_sums w) {
+    typedef typename compute_type<T>::type C;
     extern __shared__ double line_room[];
-    __shared__ int owner[OWNERS];
     C *const line = (C *)line_room;
-    for (int i = threadIdx.x; i < OWNERS; i += blockDim.x) owner[i] = INT32_MAX;
-    for (int64_t i = blockIdx.x; i < w.rest.numel; i += gridDim.x) {
+    int *const cell = (int *)(line + w.part);
+    const int n_cells = 1 << w.cell_bits;
+    int round = 0;
+    for (int64_t i = blockIdx.x; i < w.rest.numel * w.n_parts; i += gridDim.x) {
         int64_t rest[4];
-        offsets_of(w.rest, i, rest);
+        offsets_of(w.rest, i / w.n_parts, rest);
+        const int64_t first = i % w.n_parts * w.part, size = min(w.part, w.size - first);
+        int place[LINE_EACH];
+        T value[LINE_EACH];
+        unsigned waits = line_load<T, I>(w, rest, 0, first, size, place, value);
 #pragma unroll 4
-        for (int64_t k = threadIdx.x; k < w.size; k += blockDim.x)
-            line[k] = load_as<C>(w.x, rest[1] + k * w.x_step, w.x_dtype);
-        for (int64_t base = 0; base < w.n; base += blockDim.x) {
-            const int64_t j = base + threadIdx.x;
-            int64_t id = -1;
-            C value = 0;
-            if (j < w.n) {
-                id = id_at(w.index, w.index_dtype, rest[2] + j * w.index_step);
-                value = load_as<C>(w.source, rest[3] + j * w.source_step, w.source_dtype);
-                if (id < 0 || id >= w.size) fault_raise(w.fault, FAULT_SCATTER, id, w.size);
-            }
-            bool waits = id >= 0 && id < w.size;
-            int *const own = &owner[id & (OWNERS - 1)];
-            while (__syncthreads_or(waits)) {
-                if (waits) atomicMin(own, (int)threadIdx.x);
+        for (int64_t k = threadIdx.x; k < size; k += blockDim.x)
+            line[k] = value_of<C>(((const T *)w.x)[rest[1] + (first + k) * w.x_step]);
+        for (int64_t base = 0; base < w.n; base += LINE_EACH * blockDim.x) {
+            int next_place[LINE_EACH];
+            T next[LINE_EACH];
+            const unsigned next_waits =
+                line_load<T, I>(w, rest, base + LINE_EACH * blockDim.x, first, size, next_place, next);
+            do {
+                if (round-- == 0) { /* the same in all threads */
+                    __syncthreads();
+                    for (int k = threadIdx.x; k < n_cells; k += blockDim.x) cell[k] = INT32_MAX;
+                    __syncthreads();
+                    round = FIRST_ROUND;
+                }
+#pragma unroll
+                for (int e = 0; e < LINE_EACH; e++)
+                    if (waits >> e & 1) atomicMin(cell + cell_of(place[e], w), turn_of(round, e));
                 __syncthreads();
-                const bool is_first = waits && *own == (int)threadIdx.x;
-                if (is_first) line[id] += value;
-                __syncthreads();
-                if (is_first) *own = INT32_MAX;
-                waits = waits && !is_first;
+#pragma unroll
+                for (int e = 0; e < LINE_EACH; e++)
+                    if ((waits >> e & 1) && cell[cell_of(place[e], w)] == turn_of(round, e)) {
+                        line[place[e]] += value_of<C>(value[e]);
+                        waits &= ~(1u << e);
+                    }
+            } while (__syncthreads_or(waits != 0));
+            waits = next_waits;
+#pragma unroll
+            for (int e = 0; e < LINE_EACH; e++) {
+                place[e] = next_place[e];
+                value[e] = next[e];
             }
         }
-        __syncthreads();
 #pragma unroll 4
-        for (int64_t k = threadIdx.x; k < w.size; k += blockDim.x)
-            store_as<C>(w.out, rest[0] + k * w.out_step, w.out_dtype, line[k]);
+        for (int64_t k = threadIdx.x; k < size; k += blockDim.x)
+            ((T *)w.out)[rest[0] + (first + k) * w.out_step] = conversion<T>::from(line[k]);
         __syncthreads();
     }
 }
@@ -374,10 +466,15 @@ static int parts_for(int64_t n, int64_t enough, int64_t n_slots) {
     return parts;
 }
 
+/* Whether neighbours in the rest are neighbours in the table. */
+static bool is_of_rows(const writing &w) {
+    const int last = w.rest.rank - 1;
+    return w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32;
+}
+
 template <class W> static void write_launch(const tl_kernel_args *args, writing w, W way) {
     const cudaStream_t stream = stream_of(args);
-    const int last = w.rest.rank - 1;
-    const bool rows = w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32;
+    const bool rows = is_of_rows(w);
     if (rows || w.n < 32 || w.rest.numel >= 1 << 16) {
         w.n_parts = parts_for(w.rest.numel, ENOUGH_THREADS, w.n);
         const dim3 grid(blocks_for(w.rest.numel), (unsigned)w.n_parts);
@@ -441,15 +538,33 @@ static writing writing_of(const tl_kernel_args *args, const tl_operand *table, c
     return w;
 }
 
-enum { LINE_BYTES = 192 << 10, FEWEST_LINES = 32 };
+/* The sums of a block, the blocks of a line, and cells: 64 KiB at most, so that a multiprocessor has several blocks. */
+enum { PART_BYTES = 48 << 10, MOST_LINE_PARTS = 8, CELL_BITS = 12, FEWEST_LINES = 32, SHORT_LINES = 1 << 14 };
+
+template <class T, class I> static bool lines_launch(const tl_kernel_args *args, const line_sums &w) {
+    const size_t bytes = (size_t)w.part * sizeof(typename compute_type<T>::type) + (sizeof(int) << w.cell_bits);
+    if (bytes > 48 << 10 && cudaFuncSetAttribute(add_in_lines<T, I>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 (int)bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    const int64_t wanted = ((w.n > w.part ? w.n : w.part) + LINE_EACH - 1) / LINE_EACH;
+    const int threads = wanted < LINE_THREADS ? (int)((wanted + 31) / 32 * 32) : (int)LINE_THREADS;
+    add_in_lines<T, I><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
+    return true;
+}
 
 /* True: all is done. False: the lines are too long, too short or too few for it, or the GPU has too little shared
- * memory; the others have the same result. */
-template <class C> static bool try_add_in_lines(const tl_kernel_args *args, int axis) {
+ * memory; the others have the same result. Short lines of 16 bits, if they are copied anyway, are better off here where
+ * launches count, not work. */
+template <class T> static bool try_add_in_lines(const tl_kernel_args *args, int axis) {
     const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2], *out = &args->out[0];
-    const size_t bytes = (size_t)x->shape[axis] * sizeof(C);
-    const int64_t n = index->shape[axis];
-    if (bytes > LINE_BYTES || n <= SHORT_LINE || operand_numel(index) / n < FEWEST_LINES) return false;
+    const int64_t size = x->shape[axis], n = index->shape[axis], n_lines = operand_numel(index) / n,
+                  most = PART_BYTES / (int64_t)sizeof(typename compute_type<T>::type);
+    const int64_t n_parts = (size + most - 1) / most;
+    if (n_parts > MOST_LINE_PARTS || size == 0) return false;
+    const bool is_welcome = sizeof(T) == 2 && n_lines <= SHORT_LINES && x->data != out->data;
+    if (n <= SHORT_LINE ? !is_welcome : n_lines < FEWEST_LINES) return false;
     const tl_operand *const all[4] = {out, x, index, source};
     int64_t shape[TL_MAX_RANK], stride[4][TL_MAX_RANK];
     tl_operand slim[4] = {*out, *x, *index, *source};
@@ -466,91 +581,117 @@ template <class C> static bool try_add_in_lines(const tl_kernel_args *args, int 
         slim[k].stride = stride[k];
     }
     const tl_operand *const list[4] = {&slim[0], &slim[1], &slim[2], &slim[3]};
-    const line_sums w = {geometry_of<4>(list),
-                         out->data,
-                         x->data,
-                         index->data,
-                         source->data,
-                         out->dtype,
-                         x->dtype,
-                         index->dtype,
-                         source->dtype,
-                         out->stride[axis],
-                         x->stride[axis],
-                         index->stride[axis],
-                         source->stride[axis],
-                         x->shape[axis],
-                         n,
-                         fault_of(args)};
+    line_sums w = {geometry_of<4>(list),
+                   out->data,
+                   x->data,
+                   index->data,
+                   source->data,
+                   out->stride[axis],
+                   x->stride[axis],
+                   index->stride[axis],
+                   source->stride[axis],
+                   size,
+                   n,
+                   (size + n_parts - 1) / n_parts,
+                   (int)n_parts,
+                   0,
+                   fault_of(args)};
+    w.part += w.part % 2; /* cells lie behind whole words of any size */
+    while (w.cell_bits < CELL_BITS && (int64_t)1 << w.cell_bits < w.part) w.cell_bits++;
     const int last = w.rest.rank - 1;
     if (w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32) return false; /* rows */
-    if (cudaFuncSetAttribute(add_in_lines<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess) {
-        cudaGetLastError();
+    return index->dtype == TL_I64 ? lines_launch<T, int64_t>(args, w) : lines_launch<T, int32_t>(args, w);
+}
+
+static bool add_in_lines_of(const tl_kernel_args *args, int axis) {
+    switch (args->out[0].dtype) {
+    case TL_F64:
+        return try_add_in_lines<double>(args, axis);
+    case TL_F32:
+        return try_add_in_lines<float>(args, axis);
+    case TL_BF16:
+        return try_add_in_lines<bf16>(args, axis);
+    case TL_F16:
+        return try_add_in_lines<f16>(args, axis);
+    default:
         return false;
     }
-    const int threads = n < WRITE_BLOCK ? (int)((n + 31) / 32 * 32) : (int)WRITE_BLOCK;
-    add_in_lines<C><<<capped(w.rest.numel), threads, bytes, stream_of(args)>>>(w);
+}
+
+/* What scatter writes into a table: the output, or its wide copy. */
+static writing scatter_writing(const tl_kernel_args *args, const tl_operand *table) {
+    const tl_operand *index = &args->in[1], *source = &args->in[2];
+    const int axis = ((const struct attr_gather *)args->attr)->axis;
+    writing w = writing_of(args, table, source);
+    const tl_operand *const all[3] = {table, source, index};
+    int64_t shape[TL_MAX_RANK], stride[3][TL_MAX_RANK];
+    tl_operand slim[3] = {*table, *source, *index};
+    for (int k = 0; k < 3; k++) {
+        int n = 0;
+        for (int i = 0; i < index->rank; i++) {
+            if (i == axis) continue;
+            shape[n] = index->shape[i];
+            stride[k][n++] = all[k]->stride[i];
+        }
+        slim[k].rank = n;
+        slim[k].shape = shape;
+        slim[k].stride = stride[k];
+    }
+    const tl_operand *const list[3] = {&slim[0], &slim[1], &slim[2]};
+    w.rest = geometry_of<3>(list);
+    w.n = index->shape[axis];
+    w.is_scatter = true;
+    w.index = index->data;
+    w.index_dtype = index->dtype;
+    w.table_step = table->stride[axis];
+    w.slots_step = source->stride[axis];
+    w.index_step = index->stride[axis];
+    w.size = table->shape[axis];
+    return w;
+}
+
+/* True: all is done. False: no short lines of 16 bits. */
+static bool try_add_short_lines(const tl_kernel_args *args) {
+    const tl_operand *x = &args->in[0], *out = &args->out[0];
+    if (out->dtype != TL_BF16 && out->dtype != TL_F16) return false;
+    const writing w = scatter_writing(args, out);
+    if (w.n > 32 || is_of_rows(w) || (x->data != out->data && !copy_operand(args, out, x))) return false;
+    const unsigned blocks = blocks_for(w.rest.numel, BLOCK / 32);
+    if (out->dtype == TL_BF16) add_short_lines<bf16><<<blocks, BLOCK, 0, stream_of(args)>>>(w);
+    else add_short_lines<f16><<<blocks, BLOCK, 0, stream_of(args)>>>(w);
     return true;
 }
 
 static bool scatter(const tl_kernel_args *args, bool adds) {
-    const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2];
+    const tl_operand *index = &args->in[1];
     const int axis = ((const struct attr_gather *)args->attr)->axis;
+    const bool is_empty = operand_numel(index) == 0;
     if (!operands_known(args) || !ids_known(args, index)) return false;
-    if (adds && operand_numel(index) > 0) {
-        const enum compute compute = compute_of(args->out[0].dtype);
-        if (compute == COMPUTE_F32 && try_add_in_lines<float>(args, axis)) return true;
-        if (compute == COMPUTE_F64 && try_add_in_lines<double>(args, axis)) return true;
-    }
+    if (adds && !is_empty && (add_in_lines_of(args, axis) || try_add_short_lines(args))) return true;
     table t;
     if (!table_begin(&t, args, adds, args->workspace)) return false;
-    if (operand_numel(index) > 0) {
-        writing w = writing_of(args, &t.operand, source);
-        const tl_operand *const all[3] = {&t.operand, source, index};
-        int64_t shape[TL_MAX_RANK], stride[3][TL_MAX_RANK];
-        tl_operand slim[3] = {t.operand, *source, *index};
-        for (int k = 0; k < 3; k++) {
-            int n = 0;
-            for (int i = 0; i < index->rank; i++) {
-                if (i == axis) continue;
-                shape[n] = index->shape[i];
-                stride[k][n++] = all[k]->stride[i];
-            }
-            slim[k].rank = n;
-            slim[k].shape = shape;
-            slim[k].stride = stride[k];
-        }
-        const tl_operand *const list[3] = {&slim[0], &slim[1], &slim[2]};
-        w.rest = geometry_of<3>(list);
-        w.n = index->shape[axis];
-        w.is_scatter = true;
-        w.index = index->data;
-        w.index_dtype = index->dtype;
-        w.table_step = t.operand.stride[axis];
-        w.slots_step = source->stride[axis];
-        w.index_step = index->stride[axis];
-        w.size = x->shape[axis];
-        write_all(args, w, &t.operand, adds);
-    }
+    if (!is_empty) write_all(args, scatter_writing(args, &t.operand), &t.operand, adds);
     return table_end(&t, args);
 }
 
 /* ---- Several axes ---------------------------------------------------------------------------------------- */
 
-/* offset[i] (+)= index i's part of the place; NOWHERE stays. */
-__global__ void __launch_bounds__(BLOCK)
-    add_places(geometry<2> g, const void *index, tl_dtype dtype, int64_t stride, int64_t size, bool wraps,
-               bool is_first, int64_t *offset, int fault_code, struct cuda_fault *fault) {
+/* offset[i] (+)= an index's part of the place; NOWHERE stays. */
+__global__ void __launch_bounds__(BLOCK) add_places(geometry<2> g, axis_ids ids, bool is_first, int64_t *offset) {
     FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
-        int64_t id = id_at(index, dtype, at[1]);
-        const int64_t before = is_first ? 0 : offset[at[0]];
-        const bool is_good = id < size && id >= (wraps ? -size : 0);
-        if (!is_good) fault_raise(fault, fault_code, id, size);
-        if (id < 0) id += size;
-        offset[at[0]] = is_good && before != NOWHERE ? before + id * stride : NOWHERE;
+        const int64_t before = is_first ? 0 : offset[at[0]], place = place_of_id(ids, at[1]);
+        offset[at[0]] = place != NOWHERE && before != NOWHERE ? before + place : NOWHERE;
     }
+}
+
+static axis_ids axis_ids_of(const tl_kernel_args *args, const tl_operand *index, const tl_operand *table, int k,
+                            int fault_code) {
+    const struct attr_index *attr = (const struct attr_index *)args->attr;
+    const int axis = attr->axes[k];
+    return {index->data, index->dtype, table->stride[axis], table->shape[axis],
+            attr->wraps, fault_code,   fault_of(args)};
 }
 
 /* Offsets into the table, in elements, for every position of the indices. */
@@ -573,14 +714,12 @@ static bool find_places(const tl_kernel_args *args, const tl_operand *index, con
     places.shape = shape;
     places.stride = dense;
     for (int k = 0; k < attr->n; k++) {
-        const int axis = attr->axes[k];
         if (!ids_known(args, &index[k])) return false;
         const tl_operand *const list[2] = {&places, &index[k]};
         const geometry<2> g = geometry_of<2>(list);
         if (g.numel == 0) continue;
         add_places<<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(
-            g, index[k].data, index[k].dtype, table->stride[axis], table->shape[axis], attr->wraps, k == 0, offset,
-            fault_code, fault_of(args));
+            g, axis_ids_of(args, &index[k], table, k, fault_code), k == 0, offset);
     }
     return true;
 }
@@ -626,10 +765,14 @@ static bool index_fetch(const tl_kernel_args *args) {
     int64_t shape[TL_MAX_RANK], *offset = (int64_t *)args->workspace;
     if (!operands_known(args)) return false;
     const int rank = indices_shape(args->in + 1, attr->n, shape);
-    if (!find_places(args, args->in + 1, x, rank, shape, offset, FAULT_INDEX)) return false;
+    const bool is_one = attr->n == 1;
+    if (is_one ? !ids_known(args, &args->in[1]) : !find_places(args, args->in + 1, x, rank, shape, offset, FAULT_INDEX))
+        return false;
     if (operand_numel(out) == 0) return true;
     result_axes r;
     result_axes_of(&r, attr, x, rank, shape);
+    for (int i = 0, next = 0; is_one && i < r.rank; i++)
+        if (r.is_index[i]) r.offset[i] = args->in[1].stride[next++];
     tl_operand table = *x, places = *x;
     table.rank = places.rank = r.rank;
     table.shape = places.shape = r.shape;
@@ -637,8 +780,12 @@ static bool index_fetch(const tl_kernel_args *args) {
     places.stride = r.offset;
     const tl_operand *const list[3] = {out, &table, &places};
     const geometry<3> g = geometry_of<3>(list);
+    const axis_ids ids = axis_ids_of(args, &args->in[1], x, 0, FAULT_INDEX);
     const unsigned blocks = blocks_for(g.numel);
-#define FETCH(T) fetch_any<T><<<blocks, BLOCK, 0, stream_of(args)>>>(g, (T *)out->data, (const T *)x->data, offset)
+    const cudaStream_t stream = stream_of(args);
+#define FETCH(T)                                                                                                      \
+    if (is_one) fetch_any<T, true><<<blocks, BLOCK, 0, stream>>>(g, (T *)out->data, (const T *)x->data, ids, offset); \
+    else fetch_any<T, false><<<blocks, BLOCK, 0, stream>>>(g, (T *)out->data, (const T *)x->data, ids, offset)
     BY_BYTES(x->dtype, FETCH)
 #undef FETCH
     return true;
@@ -669,12 +816,107 @@ static void writing_axes(writing *w, const result_axes *r, const tl_operand *slo
     w->n = w->slots_at.numel;
 }
 
+/* Few slots of one index: a thread for each element of the table looks for those whose place it is, in order. One
+ * launch, and no f32 copy. The walk has out, x, the slots (0 along the axis), and the place along the axis. */
+enum { FEW_SLOTS = 64, FEW_LOOKS = 1 << 26 };
+
+template <class T, bool ADDS>
+__global__ void __launch_bounds__(BLOCK)
+    put_few(geometry<4> g, T *out, const T *x, const T *slots, axis_ids ids, geometry<2> slots_at) {
+    __shared__ int64_t place[FEW_SLOTS], slot[FEW_SLOTS];
+    const int n = (int)slots_at.numel;
+    if (threadIdx.x < n) {
+        int64_t at[2];
+        offsets_of(slots_at, threadIdx.x, at);
+        slot[threadIdx.x] = at[0];
+        place[threadIdx.x] = place_of_id(ids, at[1]);
+    }
+    __syncthreads();
+    FOR_EACH(i, g.numel) {
+        int64_t at[4];
+        offsets_of(g, i, at);
+        int last = -1;
+        if constexpr (ADDS) {
+            typedef typename compute_type<T>::type C;
+            C sum = value_of<C>(x[at[1]]);
+            for (int j = 0; j < n; j++)
+                if (place[j] == at[3]) {
+                    sum += value_of<C>(slots[at[2] + slot[j]]);
+                    last = j;
+                }
+            if (last >= 0 || x != out) out[at[0]] = conversion<T>::from(sum);
+        } else {
+            for (int j = 0; j < n; j++)
+                if (place[j] == at[3]) last = j;
+            if (last >= 0) out[at[0]] = slots[at[2] + slot[last]];
+            else if (x != out) out[at[0]] = x[at[1]];
+        }
+    }
+}
+
+template <class T, bool ADDS>
+static bool put_few_launch(const tl_kernel_args *args, const geometry<4> &g, const geometry<2> &slots_at) {
+    axis_ids ids = axis_ids_of(args, &args->in[2], &args->out[0], 0, FAULT_INDEX_PUT);
+    ids.stride = 1;
+    put_few<T, ADDS><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(
+        g, (T *)args->out[0].data, (const T *)args->in[0].data, (const T *)args->in[1].data, ids, slots_at);
+    return true;
+}
+
+/* True: all is done. False: several indices, many slots, or numbers that others add up. In place, most elements would
+ * have nothing to do. */
+static bool try_put_few(const tl_kernel_args *args, int n_index, const int64_t *index_shape, int64_t n) {
+    const struct attr_index *attr = (const struct attr_index *)args->attr;
+    const tl_operand *x = &args->in[0], *slots = &args->in[1], *index = &args->in[2], *out = &args->out[0];
+    const int64_t numel = operand_numel(out);
+    const bool is_wide = attr->accumulates && (out->dtype == TL_BF16 || out->dtype == TL_F16);
+    if (attr->n != 1 || n == 0 || n > FEW_SLOTS || numel == 0 || numel > FEW_LOOKS / n) return false;
+    if (x->data == out->data && !is_wide) return false;
+    result_axes r;
+    result_axes_of(&r, attr, out, n_index, index_shape);
+    int64_t from[TL_MAX_RANK], along[TL_MAX_RANK], slot_stride[TL_MAX_RANK];
+    for (int i = 0, axis = 0, next = 0; i < r.rank || axis < out->rank; axis++) { /* slots' axes beside the table's */
+        from[axis] = 0;
+        along[axis] = axis == attr->axes[0];
+        if (!along[axis]) from[axis] = broadcast_stride(slots, i++, r.rank);
+        else
+            for (; i < r.rank && r.is_index[i]; i++) slot_stride[next++] = broadcast_stride(slots, i, r.rank);
+    }
+    tl_operand walks[2] = {*out, *out}, places[2] = {*index, *index};
+    walks[0].stride = from;
+    walks[1].stride = along;
+    places[0].stride = slot_stride;
+    const tl_operand *const list[4] = {out, x, &walks[0], &walks[1]}, *const both[2] = {&places[0], &places[1]};
+    const geometry<4> g = geometry_of<4>(list);
+    const geometry<2> slots_at = geometry_of<2>(both);
+    if (!attr->accumulates) {
+#define PUT_FEW(T) put_few_launch<T, false>(args, g, slots_at)
+        BY_BYTES(out->dtype, PUT_FEW)
+#undef PUT_FEW
+        return true;
+    }
+    switch (out->dtype) {
+    case TL_F64:
+        return put_few_launch<double, true>(args, g, slots_at);
+    case TL_F32:
+        return put_few_launch<float, true>(args, g, slots_at);
+    case TL_BF16:
+        return put_few_launch<bf16, true>(args, g, slots_at);
+    case TL_F16:
+        return put_few_launch<f16, true>(args, g, slots_at);
+    default:
+        return false;
+    }
+}
+
 static bool index_put(const tl_kernel_args *args) {
     const struct attr_index *attr = (const struct attr_index *)args->attr;
     int64_t shape[TL_MAX_RANK], n = 1, *offset = (int64_t *)args->workspace;
     if (!operands_known(args)) return false;
     const int rank = indices_shape(args->in + 2, attr->n, shape);
     for (int i = 0; i < rank; i++) n *= shape[i];
+    if (attr->n == 1 && !ids_known(args, &args->in[2])) return false;
+    if (try_put_few(args, rank, shape, n)) return true;
     table t;
     if (!table_begin(&t, args, attr->accumulates, offset + n) ||
         !find_places(args, args->in + 2, &t.operand, rank, shape, offset, FAULT_INDEX_PUT))
