@@ -998,12 +998,13 @@ typedef struct tl_cross_entropy_options {
     int64_t ignore_index; /* TL_IGNORE_NONE: every row counts. PyTorch's default is -100 */
     double label_smoothing;
     tl_reduction reduction;
+    bool is_narrow; /* the loss has the logits' dtype */
 } tl_cross_entropy_options;
-TL_API tl_cross_entropy_options tl_cross_entropy_defaults(void); /* no weight, TL_IGNORE_NONE, 0, mean */
-/* -log softmax(logits)[target]. logits (V), (N,V) or (N,V,d1,...); targets are ids (), (N) or (N,d1,...), i64 or i32,
- * or probabilities of the logits' shape, floats, for which ignore_index has no meaning and the mean is over rows.
- * TL_REDUCE_NONE gives the shape of the ids. The loss is f32 (f64 for f64 logits). Classes that are not the last axis
- * cost a copy. */
+TL_API tl_cross_entropy_options tl_cross_entropy_defaults(void); /* no weight, TL_IGNORE_NONE, 0, mean, f32 */
+/* -log softmax(logits)[target]. logits (V), (N,V) or (N,V,d1,...); targets are ids (), (N) or (N,d1,...), i64 or
+ * i32, or probabilities of the logits' shape, floats, for which ignore_index has no meaning and the mean is over
+ * rows. TL_REDUCE_NONE gives the shape of the ids. The loss is f32 (f64 for f64 logits) unless it is to be narrow.
+ * Classes that are not the last axis cost a copy. */
 TL_API tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options);
 /* The same from log probabilities and ids, in x's dtype: -x[n][target[n]]. label_smoothing must be 0. */
 TL_API tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options);

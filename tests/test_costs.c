@@ -293,10 +293,11 @@ static void reductions_count_one_per_element(void **state) {
     COST(tl_sum_all(tl_expand(f32(TL_SHAPE(6)), TL_SHAPE(4, 6))), "sum", 24, 24, 4); /* 24 additions of 6 f32 */
     COST(tl_max(x, &last, 1, true), "max", 24, 96, 16);
     COST(tl_softmax(x, -1), "softmax", 120, 96, 96); /* max, subtract, exp, sum, divide: 5 x 24 */
+    COST(tl_mean_all(x), "sum", 24 + 1, 96, 4);      /* over 24 */
+    COST(tl_mean(of(TL_BF16, TL_SHAPE(4, 6)), &last, 1, false), "sum", 24 + 4, 48, 8);
     begin();
-    tl_mean_all(x);
-    ROW("sum", TL_FORWARD, 1, 24, 96, 4);
-    ROW("affine", TL_FORWARD, 1, 1, 4, 4); /* times 1/24 */
+    tl_backward(tl_mean(leaf(f32(TL_SHAPE(4, 6))), &last, 1, false), f32(TL_SHAPE(4)), 0);
+    ROW("affine", TL_BACKWARD, 1, 4, 16, 16); /* g times 1/6, before it is expanded */
     end();
     begin();
     tl_backward(tl_softmax(leaf(f32(TL_SHAPE(4, 6))), -1), x, 0);
@@ -426,9 +427,11 @@ static void tokens_count_what_they_fetch(void **state) {
     end();
     begin();
     tl_tensor *loss = tl_cross_entropy(leaf(f32(TL_SHAPE(5, 7))), of(TL_I64, TL_SHAPE(5)), NULL);
-    ROW("cross_entropy", TL_FORWARD, 1, 4 * 35, 140 + 40, 20 + 20); /* max, subtract, exp, sum; loss and lse out */
+    /* max, subtract, exp, sum; the sum of rows, and a division; loss, lse, share out */
+    ROW("cross_entropy", TL_FORWARD, 1, 4 * 35 + 5 + 1, 140 + 40, 4 + 20 + 4);
     tl_backward(loss, NULL, 0);
-    ROW("cross_entropy_grad", TL_BACKWARD, 1, 3 * 35, 20 + 140 + 40 + 20, 140); /* g, logits, targets, lse */
+    /* g times share; g, logits, targets, lse, share in */
+    ROW("cross_entropy_grad", TL_BACKWARD, 1, 3 * 35 + 1, 4 + 140 + 40 + 20 + 4, 140);
     end();
 }
 
@@ -797,21 +800,19 @@ static void the_head_costs_its_composite_less_the_logits(void **state) {
     tl_tensor *y = tl_linear(leaf(f32(TL_SHAPE(N, C))), leaf(f32(TL_SHAPE(V, C))), NULL);
     tl_backward(tl_cross_entropy(y, targets, NULL), NULL, 0);
     ROW("matmul", TL_FORWARD, 1, 2 * N * V * C, x + w, logits);
-    ROW("cross_entropy", TL_FORWARD, 1, 4 * N * V, logits + ids, 2 * rows);
-    ROW("cross_entropy_grad", TL_BACKWARD, 1, 3 * N * V, rows + logits + ids + rows, logits);
+    ROW("cross_entropy", TL_FORWARD, 1, 4 * N * V + N + 1, logits + ids, rows + 2 * scalar);
+    ROW("cross_entropy_grad", TL_BACKWARD, 1, 3 * N * V + 1, logits + ids + rows + 2 * scalar, logits);
     ROW("matmul", TL_BACKWARD, 2, 2 * 2 * N * V * C, logits + w + logits + x, x + w);
     tl_totals composite = tl_ledger_total(ledger, TL_ALL, NULL);
     end();
     /* FLOPs: two products more by g on what is left over, one less on g itself */
     assert_int_equal(fused.flops.low, composite.flops.low + N * C + V * C - 1);
     /* Read less: logits by the loss, by its gradient; that gradient by two products. x and w by these products, but dx
-     * and dweight by the two steps instead. Targets by the loss's gradient. Rows: the losses by their sum, lse and g by
-     * the gradient. Scalars: the mean and its gradient, and g before it is expanded, less g read twice. */
-    assert_int_equal(composite.bytes_read.low - fused.bytes_read.low, 4 * logits + ids + 3 * rows + (3 - 2) * scalar);
-    /* Written less: logits and their gradient; losses, lse, expanded g; sum, mean, its gradient less the loss. dx and
-     * dweight are written once more. */
-    assert_int_equal(composite.bytes_written.low + (x + w) - fused.bytes_written.low,
-                     2 * logits + 3 * rows + (3 - 1) * scalar);
+     * and dweight by the two steps instead. Targets and lse by the loss's gradient. Scalars: g and share by the
+     * gradient, less g read twice. */
+    assert_int_equal(composite.bytes_read.low - fused.bytes_read.low, 4 * logits + ids + rows + (2 - 2) * scalar);
+    /* Written less: logits and their gradient; lse; share. dx and dweight are written once more. */
+    assert_int_equal(composite.bytes_written.low + (x + w) - fused.bytes_written.low, 2 * logits + rows + scalar);
 
     COST(tl_linear_cross_entropy(f32(TL_SHAPE(N, C)), f32(TL_SHAPE(V, C)), targets, NULL), "linear_cross_entropy",
          2 * N * V * C + 4 * N * V + N + 1, x + w + ids, scalar); /* no gradients needed */

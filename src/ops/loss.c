@@ -1,9 +1,12 @@
 /* loss.c: losses with all their options.
  *
  * tl_cross_entropy is the one that training uses: its op (token.c) reads the logits once and keeps no second tensor
- * of their size. Ids with options take the same path, with small tensors of one number per row around it. Label
- * smoothing and probabilities as targets need every log probability, and go through log_softmax.
+ * of their size; it leaves rows out and adds up the others. Ids with weights take the same path, with small tensors of
+ * one number per row around it. Label smoothing and probabilities as targets need every log probability, and go
+ * through log_softmax.
  */
+#include <string.h>
+
 #include "ops/reduce.h"
 
 /* ---- nll: -x[n][target[n]] ---- */
@@ -183,21 +186,21 @@ static tl_tensor *class_sum(tl_tensor *logp, tl_tensor *t, tl_tensor *weight) {
     return tl_neg(tl_sum(logp, &last, 1, false));
 }
 
-/* Without weights and smoothing, the op itself leaves rows out: the mean is the sum over how many rows count. */
-static tl_tensor *counted_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *o) {
-    const struct attr_cross_entropy a = {o->ignore_index};
-    targets = tl_contiguous(targets);
-    tl_tensor *loss = op_apply2(&op_cross_entropy, tl_contiguous(logits), targets, ATTR(a));
-    if (!loss || o->reduction != TL_REDUCE_MEAN || o->ignore_index == TL_IGNORE_NONE)
-        return reduced(loss, o->reduction);
-    tl_tensor *n_counted = tl_sum_all(tl_cmp_scalar(targets, TL_NE, tl_scalar_int(o->ignore_index)));
-    return tl_div(tl_sum_all(loss), n_counted);
+/* Without weights and smoothing: one op, the case of training. */
+static tl_tensor *plain_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *o) {
+    struct attr_cross_entropy a;
+    memset(&a, 0, sizeof a); /* padding too: the graph compares and copies bytes */
+    a.ignore_index = o->ignore_index;
+    a.reduction = o->reduction;
+    a.is_narrow = o->is_narrow;
+    logits = tl_contiguous(logits);
+    return op_apply2(&op_cross_entropy, logits, tl_contiguous(targets), ATTR(a));
 }
 
 static tl_tensor *ids_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *o) {
     struct rows rows;
     const double e = o->label_smoothing;
-    if (e == 0 && !o->weight) return counted_loss(logits, targets, o);
+    if (e == 0 && !o->weight) return plain_loss(logits, targets, o);
     if (!rows_begin(&rows, targets, o, statistics_dtype(logits->dtype))) return NULL;
     if (e == 0) {
         tl_tensor *ids = tl_contiguous(rows.ids);
@@ -224,27 +227,19 @@ static tl_tensor *probability_loss(tl_tensor *logits, tl_tensor *targets, const 
     return reduced(loss, o->reduction);
 }
 
-/* The mean over rows that all count, in one op: the case of training. */
-static tl_tensor *plain_loss(struct frame *f, tl_tensor *logits, tl_tensor *targets) {
-    logits = tl_contiguous(frame_classes(f, logits));
-    targets = tl_contiguous(frame_targets(f, targets));
-    return tl_mean_all(op_apply2(&op_cross_entropy, logits, targets, NULL, 0));
-}
-
 tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options) {
     const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_defaults();
-    const bool is_plain =
-        !o.weight && o.ignore_index == TL_IGNORE_NONE && o.label_smoothing == 0 && o.reduction == TL_REDUCE_MEAN;
     struct frame f;
     if (!tensor_check(logits, "cross_entropy") || !tensor_check(targets, "cross_entropy")) return NULL;
     if (!frame_begin(&f, "cross_entropy", logits, targets) || !options_check("cross_entropy", &f, logits, &o))
         return NULL;
-    if (is_plain && !dtype_is_float(targets->dtype)) return plain_loss(&f, logits, targets);
     logits = frame_classes(&f, logits);
     targets = frame_targets(&f, targets);
     if (!logits || !targets) return NULL;
     const bool is_float = dtype_is_float(targets->dtype);
-    return frame_end(&f, is_float ? probability_loss(logits, targets, &o) : ids_loss(logits, targets, &o), o.reduction);
+    tl_tensor *loss = is_float ? probability_loss(logits, targets, &o) : ids_loss(logits, targets, &o);
+    if (loss && o.is_narrow) loss = tl_cast(loss, logits->dtype);
+    return frame_end(&f, loss, o.reduction);
 }
 
 tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options) {

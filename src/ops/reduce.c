@@ -74,6 +74,11 @@ static bool max_shape(tl_call *c) { return extreme_shape(c, "maximum"); }
 static bool min_shape(tl_call *c) { return extreme_shape(c, "minimum"); }
 
 void reduce_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
+/* A mean: the division too. */
+static void sum_cost(const tl_call *c, struct cost *cost) {
+    const bool is_mean = ((const struct attr_reduce *)c->attr)->is_mean;
+    cost_traffic(c, cost, (count)c->input[0]->numel + (is_mean ? (count)c->output[0]->numel : 0));
+}
 
 uint64_t reduce_chunk_bytes(const tl_call *c, uint64_t bytes) {
     int64_t outputs = c->output[0]->numel;
@@ -82,11 +87,15 @@ uint64_t reduce_chunk_bytes(const tl_call *c, uint64_t bytes) {
 }
 static uint64_t reduce_workspace(const tl_call *c) { return reduce_chunk_bytes(c, sizeof(double)); }
 
-/* every summand gets g */
+/* every summand gets g; of a mean of n, g / n */
 static void sum_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     const struct attr_reduce *a = g->node->attr;
-    tl_tensor *grad = tl_cast(g->grad[0], e->dtype); /* before it becomes large */
+    tl_tensor *grad = g->grad[0]; /* changed before it becomes large */
+    double n = 1;
+    for (int i = 0; i < e->rank; i++) n *= a->axes >> i & 1 ? (double)e->shape[i] : 1;
+    if (a->is_mean) grad = tl_scale(grad, 1 / n);
+    grad = tl_cast(grad, e->dtype);
     g->result[0] = tl_expand(reduce_restore(grad, e, a->axes), e->rank, e->shape);
 }
 
@@ -104,10 +113,10 @@ static void extreme_backward(tl_gradient *g) {
 const tl_op op_sum = {RECORD(KERNEL, sum, 1),
                       .is_wide = true,
                       .shapes = "x; the named axes go, or stay with size 1",
-                      .dtypes = "any for arithmetic; of integers and bool i64; within a mean f32 for narrower floats",
-                      .flops = "one sum per element of x",
+                      .dtypes = "any for arithmetic; of integers and bool i64",
+                      .flops = "one sum per element of x; a mean: a division per element of the result",
                       .shape = sum_shape,
-                      .cost = reduce_cost,
+                      .cost = sum_cost,
                       .workspace = reduce_workspace,
                       .backward = sum_backward};
 const tl_op op_max = {RECORD(KERNEL, max, 1),
@@ -176,11 +185,11 @@ tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep) {
                   tl_dtype_name(x->dtype));
         return NULL;
     }
-    tl_tensor *sum = reduce_sum_wide("mean", x, axes, n_axes, keep);
-    if (!sum) return NULL;
-    tl_tensor *mean =
-        tl_scale(sum, (double)sum->numel / (double)x->numel); /* 0/0 is NaN, as the mean of nothing should be */
-    return mean ? tl_cast(mean, x->dtype) : NULL;
+    struct attr_reduce a;
+    if (!reduce_over("mean", x, axes, n_axes, keep, &a)) return NULL;
+    a.is_mean = true;
+    tl_tensor *mean = op_apply1(&op_sum, x, ATTR(a));
+    return mean ? tl_cast(mean, x->dtype) : NULL; /* under autocast a sum is wide, but a mean is not */
 }
 
 /* ---- softmax over the last axis: y = e^(x - max) / sum ---- */

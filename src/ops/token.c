@@ -109,32 +109,52 @@ static bool cross_entropy_shape(tl_call *c) {
     if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
     if (logits->rank != 2 || targets->rank != 1 || targets->shape[0] != logits->shape[0])
         return call_fail_need(c, "one target per row of logits", "[N,V] and [N]");
-    for (int j = 0; j < 2; j++) call_output(c, j, statistics_dtype(logits->dtype), 1, targets->shape);
+    const struct attr_cross_entropy a = cross_entropy_options(c->attr);
+    const tl_dtype wide = statistics_dtype(logits->dtype);
+    const bool is_mean = a.reduction == TL_REDUCE_MEAN;
+    call_output(c, 0, a.is_narrow ? logits->dtype : wide, a.reduction == TL_REDUCE_NONE, targets->shape);
+    call_output(c, 1, wide, 1, targets->shape);
+    if (is_mean) call_output(c, 2, wide, 0, NULL);
+    c->n_outputs = is_mean ? 3 : 2;
     return true;
 }
-/* per logit: max, subtract, exp, sum */
+/* per logit: max, subtract, exp, sum; the sum of rows, and the mean's division */
 static void cross_entropy_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, 4 * (count)c->input[0]->numel);
+    const tl_reduction reduction = cross_entropy_options(c->attr).reduction;
+    const count rows = reduction == TL_REDUCE_NONE ? 0 : (count)c->input[1]->numel;
+    cost_traffic(c, cost, 4 * (count)c->input[0]->numel + rows + (reduction == TL_REDUCE_MEAN));
+}
+static uint64_t cross_entropy_workspace(const tl_call *c) {
+    if (cross_entropy_options(c->attr).reduction == TL_REDUCE_NONE) return 0;
+    return (uint64_t)cross_entropy_parts(c->input[1]->numel) * sizeof(struct cross_entropy_part);
 }
 
 static bool cross_entropy_grad_shape(tl_call *c) { return call_needs_float(c, 1) && call_output_like(c, 0, 1); }
-/* per logit: subtract, exp, times g */
+/* per logit: subtract, exp, times g; and g times the share of a row */
 static void cross_entropy_grad_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, 3 * (count)c->input[1]->numel);
+    cost_traffic(c, cost, 3 * (count)c->input[1]->numel + (c->n_inputs > 4));
 }
 static tl_dtype cross_entropy_grad_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
-static int64_t ignored_by(const tl_gradient *g) {
-    return cross_entropy_ignored(g->node->attr_bytes ? g->node->attr : NULL);
+static struct attr_cross_entropy options_of(const tl_gradient *g) {
+    return cross_entropy_options(g->node->attr_bytes ? g->node->attr : NULL);
+}
+
+/* The gradient of each row's loss (N), wide. */
+static tl_tensor *row_slopes(tl_gradient *g, tl_tensor *targets) {
+    const tl_reduction reduction = options_of(g).reduction;
+    tl_tensor *slope = tl_cast(g->grad[0], statistics_dtype(g->node->edges[0].dtype));
+    if (reduction == TL_REDUCE_MEAN) slope = tl_mul(slope, gradient_output(g, 2));
+    return reduction == TL_REDUCE_NONE ? slope : tl_expand(slope, 1, targets->shape);
 }
 
 /* The same in ops, so that it can be differentiated again: softmax(logits) g, and -g at the targets (nll_grad). Rows
  * that are left out, whatever their logits, get 0. */
 static tl_tensor *cross_entropy_slope(tl_gradient *to) {
-    tl_tensor *g = to->grad[0], *logits = gradient_input(to, 0), *targets = gradient_input(to, 1), *is_counted = NULL;
-    const int64_t ignored = ignored_by(to);
+    tl_tensor *logits = gradient_input(to, 0), *targets = gradient_input(to, 1);
+    const int64_t ignored = options_of(to).ignore_index;
     if (!logits || !targets) return NULL;
-    tl_tensor *zero = NULL;
+    tl_tensor *g = row_slopes(to, targets), *is_counted = NULL, *zero = NULL;
     if (ignored != TL_IGNORE_NONE) {
         zero = tl_zeros(TL_SCALAR, statistics_dtype(logits->dtype), logits->storage->device);
         is_counted = tl_cmp_scalar(targets, TL_NE, tl_scalar_int(ignored));
@@ -157,26 +177,29 @@ static void cross_entropy_backward(tl_gradient *g) {
         g->result[0] = cross_entropy_slope(g);
         return;
     }
-    tl_tensor *input[4] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1),
-                           gradient_output(g, 1)};
-    const struct attr_cross_entropy a = {ignored_by(g)};
+    const struct attr_cross_entropy a = options_of(g);
+    const bool has_share = a.reduction == TL_REDUCE_MEAN;
+    tl_tensor *input[5] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1), gradient_output(g, 1),
+                           has_share ? gradient_output(g, 2) : NULL};
     tl_call c;
-    call_begin(&c, &op_cross_entropy_grad, input, 4, ATTR(a));
+    call_begin(&c, &op_cross_entropy_grad, input, has_share ? 5 : 4, ATTR(a));
     g->result[0] = op_apply(&c);
 }
 
-const tl_op op_cross_entropy = {RECORD(KERNEL, cross_entropy, 2),
-                                .shapes = "logits (N,V), targets (N): loss, lse (N)",
-                                .dtypes = "floats; targets i64, i32; loss, lse f32 (f64 for f64)",
-                                .flops = "4NV: max, subtract, exp, sum",
+const tl_op op_cross_entropy = {RECORD(KERNEL, cross_entropy, 3),
+                                .shapes = "logits (N,V), targets (N): loss (N) or (), lse (N) [, a mean's share ()]",
+                                .dtypes =
+                                    "floats; targets i64, i32; results f32 (f64 for f64), a narrow loss as logits",
+                                .flops = "4NV: max, subtract, exp, sum; of all rows N, their mean 1",
                                 .shape = cross_entropy_shape,
                                 .cost = cross_entropy_cost,
+                                .workspace = cross_entropy_workspace,
                                 .backward = cross_entropy_backward,
-                                .saves = {TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)}};
+                                .saves = {TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)}};
 const tl_op op_cross_entropy_grad = {RECORD(KERNEL, cross_entropy_grad, 1),
-                                     .shapes = "g (N), logits (N,V), targets (N), lse (N) -> (N,V)",
-                                     .dtypes = "floats; targets i64, i32; g, lse f32 (f64 for f64)",
-                                     .flops = "3NV: subtract, exp, product",
+                                     .shapes = "g (N) or (), logits (N,V), targets (N), lse (N) [, share ()] -> (N,V)",
+                                     .dtypes = "floats; targets i64, i32; lse, share f32 (f64 for f64)",
+                                     .flops = "3NV: subtract, exp, product; of a mean 1",
                                      .shape = cross_entropy_grad_shape,
                                      .cost = cross_entropy_grad_cost,
                                      .backward = gradient_missing,

@@ -71,7 +71,8 @@ struct attr_compare { tl_compare relation; };
 /* where (condition bool any, a any, b any) -> a where the condition holds, else b */
 
 /* sum, max (x any) -> out: over the axes whose bit is set. The output has them with size 1 (keep) or without. sum of
- * integers and bool is i64; sum of a 16-bit float is done in f32 and rounded once (is_wide: not at all). The reduced
+ * integers and bool is i64; sum of a 16-bit float is done in f32 and rounded once (is_wide: not at all). is_mean: the
+ * sum of floats is divided by how many there are before it is rounded; of none it is NaN. The reduced
  * elements of one output are cut, in row-major order, into chunks of REDUCE_CHUNK; each chunk is summed by itself
  * and the chunk sums are added in order. When `workspace` is given it has room for one f64 per (output, chunk). On cuda
  * chunks may be several times as long, and many chunk sums are added in another fixed order. */
@@ -80,6 +81,7 @@ struct attr_reduce {
     uint32_t axes;
     bool keep;
     bool is_wide; /* sum: of floats narrower than f32 the result is f32 */
+    bool is_mean; /* sum: over the number of elements */
 };
 
 /* softmax (x dense) -> over the last axis;  softmax_grad (y dense, g dense) -> y * (g - sum(g*y)) */
@@ -222,14 +224,32 @@ struct attr_norm {
  * (sum dense (V,C), g dense (N,C), ids dense (N)) -> sum itself: the same added to it; rows without ids stay. */
 struct attr_embedding { int64_t n_rows; /* V */ };
 
-/* cross_entropy (logits dense (N,V), targets dense (N) i64/i32) -> loss (N), lse (N), both f32 (f64 for f64):
- * loss = lse - logits[target]. A row whose target is ignore_index is left out, whatever its logits: its loss, lse and
- * gradient are 0. Another target outside [0,V) fails. Without attributes, every row counts.
- * cross_entropy_grad (g dense (N), logits, targets, lse) -> (exp(logits - lse) - onehot) * g[n]; a target of -1 that is
- * not left out is not among these logits, which are then a part of all, and lse is of all of them: its onehot is 0. */
-struct attr_cross_entropy { int64_t ignore_index; /* TL_IGNORE_NONE: none */ };
-static inline int64_t cross_entropy_ignored(const struct attr_cross_entropy *a) {
-    return a ? a->ignore_index : TL_IGNORE_NONE;
+/* cross_entropy (logits dense (N,V), targets dense (N) i64/i32) -> loss, lse (N) [, share ()], all f32 (f64 for f64):
+ * loss = lse - logits[target], (N), or by `reduction` (): the rows' sum, or their mean, with which comes share, 1 over
+ * the number of rows that count. A row whose target is ignore_index is left out, whatever its logits: its loss, lse and
+ * gradient are 0. Another target outside [0,V) fails. is_narrow: the loss has the logits' dtype. Sums are f64 and
+ * rounded once; the rows are dealt to cross_entropy_parts(N) parts, for each of which the workspace has a struct
+ * cross_entropy_part. Without attributes, every row counts, and there is a loss for each.
+ * cross_entropy_grad (g dense (N), or () of a reduced loss, any float, logits, targets, lse [, share]) ->
+ * (exp(logits - lse) - onehot) * g[n] [* share]; a target of -1 that is not left out is not among these logits, which
+ * are then a part of all, and lse is of all of them: its onehot is 0. */
+struct attr_cross_entropy {
+    int64_t ignore_index; /* TL_IGNORE_NONE: none */
+    tl_reduction reduction;
+    bool is_narrow;
+};
+static inline struct attr_cross_entropy cross_entropy_options(const struct attr_cross_entropy *a) {
+    const struct attr_cross_entropy every_row = {TL_IGNORE_NONE, TL_REDUCE_NONE, false};
+    return a ? *a : every_row;
+}
+/* Eight blocks for each of 132 multiprocessors; the same on every device. */
+#define CROSS_ENTROPY_PARTS 1056
+struct cross_entropy_part {
+    double loss;
+    int64_t n; /* rows that count */
+};
+static inline int64_t cross_entropy_parts(int64_t n_rows) {
+    return n_rows < CROSS_ENTROPY_PARTS ? n_rows : CROSS_ENTROPY_PARTS;
 }
 
 /* rope (x (B,T,H,D), last axis stride 1 [, positions (B,T) i64/i32, any strides]) -> dense: with angle a = position *

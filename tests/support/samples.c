@@ -1893,6 +1893,8 @@ CALL(options_call) {
 }
 const struct sample samples_cross_entropy[] = {
     {"rows, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS32(3, 9)}, .n = {TL_REDUCE_NONE, 0, 1, true}},
+    {"mean, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS(3, 9)}, .n = {TL_REDUCE_MEAN, 0, 1, true}, .roundings = 2},
+    {"sum, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS32(3, 9)}, .n = {TL_REDUCE_SUM, 0, 2, true}, .roundings = 2},
     {"weighted mean, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS(3, 9), IN(POSITIVE, DENSE, 3)}, .n = {TL_REDUCE_MEAN, 1, 2, true}, .roundings = 2},
     {"weighted sum", GRAD, .call = options_call, .in = {IN(FLOAT, PERMUTED, 4, 5), IDS(5, 4), IN(POSITIVE, REVERSED, 5)}, .n = {TL_REDUCE_SUM, 1, 0, true}, .roundings = 2},
     {"mean", GRAD, .binary = mean_cross_entropy, .in = {F(4, 5), IDS(5, 4)}, .roundings = 2},

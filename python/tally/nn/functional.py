@@ -249,18 +249,18 @@ def pad(input, pad, mode="constant", value=None):
 
 # ---- Losses ----
 
-def _entropy_options(weight, ignore_index, label_smoothing, reduction):
+def _entropy_options(weight, ignore_index, label_smoothing, reduction, is_narrow=False):
     return structs["tl_cross_entropy_options"](None if weight is None else lib.address_of(weight), ignore_index,
-                                               label_smoothing, reduction)
+                                               label_smoothing, reduction, is_narrow)
 
 
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
                   label_smoothing=0.0):
     """-log softmax(input)[target]; classes are the second axis. Targets are ids, or probabilities."""
-    options = _entropy_options(weight, ignore_index, label_smoothing, _reduction(reduction, size_average, reduce))
+    is_narrow = input.dtype.bits < 32 and not _in_autocast()  # then torch's loss has the input's dtype, too
+    options = _entropy_options(weight, ignore_index, label_smoothing, _reduction(reduction, size_average, reduce),
+                               is_narrow)
     _check_classes(input, target)
-    if input.dtype.bits < 32:  # the library's loss is f32, torch's has the input's dtype
-        return lib.tl_cast(lib.tl_cross_entropy(input, target, ctypes.addressof(options)), _loss_dtype(input))
     return lib.tl_cross_entropy(input, target, ctypes.addressof(options))
 
 
@@ -271,9 +271,9 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     return lib.tl_nll_loss(input, target, ctypes.addressof(options))
 
 
-def _loss_dtype(input):
+def _in_autocast():
     from ..amp import is_autocast_enabled
-    return float32.code if is_autocast_enabled() else input.dtype.code
+    return is_autocast_enabled()
 
 
 def _check_classes(input, target):

@@ -25,6 +25,7 @@
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
 
+#include <math.h>
 #include <string.h>
 
 #if defined(__aarch64__)
@@ -57,6 +58,7 @@ struct task {
     int64_t n_chunks;
     int64_t n_blocks, columns; /* columns: blocks per row of outputs, outputs per block */
     void *partial;             /* (output, chunk) sums when chunks are spread over threads; NULL otherwise */
+    bool is_mean;              /* results are divided by the number of reduced elements */
 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -315,6 +317,7 @@ static void reduce(const tl_kernel_args *args, const struct reduction *reduction
     task.out_bytes = iterate_element_bytes(out->dtype);
     reduce_walk(&task.kept, x, ~attr->axes);
     reduce_walk(&task.reduced, x, attr->axes);
+    task.is_mean = attr->is_mean;
     if (task.kept.n == 0) return;
     task.n_chunks = (task.reduced.n + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
     const size_t partial_bytes = (size_t)task.kept.n * (size_t)task.n_chunks * 8;
@@ -344,7 +347,7 @@ static void reduce(const tl_kernel_args *args, const struct reduction *reduction
 
 bool cpu_sum(const tl_kernel_args *args) {
     if (iterate_numel(&args->in[0]) == 0) { /* no address to walk from */
-        copy_fill(&args->out[0], 0, args->n_threads);
+        copy_fill(&args->out[0], ((const struct attr_reduce *)args->attr)->is_mean ? NAN : 0, args->n_threads);
         return true;
     }
     const tl_dtype compute = dtype_compute(args->out[0].dtype);

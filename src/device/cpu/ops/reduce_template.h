@@ -125,6 +125,12 @@ static T NAME(row_chunk)(const struct task *task, const char *base, int64_t firs
     return NAME(tree)(lanes);
 }
 
+/* n neighbouring results, of which `totals` are the sums. */
+static void NAME(put)(const struct task *task, int64_t output, WIDE *totals, int64_t n) {
+    for (int64_t i = 0; task->is_mean && i < n; i++) totals[i] = (WIDE)(totals[i] / (WIDE)task->reduced.n);
+    WIDE_TYPE(convert_from)(task->out + output * task->out_bytes, task->out_dtype, 1, totals, n);
+}
+
 static void NAME(rows)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     struct iterate_run run;
@@ -135,7 +141,7 @@ static void NAME(rows)(void *context, int64_t first, int64_t last) {
             const T part = NAME(row_chunk)(task, run.data[0], chunk * REDUCE_CHUNK, chunk_end(task, chunk));
             total = chunk == 0 ? (WIDE)part : COMBINE(total, (WIDE)part);
         }
-        WIDE_TYPE(convert_from)(task->out + run.position * task->out_bytes, task->out_dtype, 1, &total, 1);
+        NAME(put)(task, run.position, &total, 1);
     }
 }
 
@@ -236,7 +242,7 @@ static void NAME(columns)(void *context, int64_t first, int64_t last) {
             NAME(column_chunk)(task, base, n, chunk * REDUCE_CHUNK, chunk_end(task, chunk), sums);
             for (int64_t i = 0; i < n; i++) totals[i] = chunk == 0 ? (WIDE)sums[i] : COMBINE(totals[i], (WIDE)sums[i]);
         }
-        WIDE_TYPE(convert_from)(task->out + output * task->out_bytes, task->out_dtype, 1, totals, n);
+        NAME(put)(task, output, totals, n);
     }
 }
 
@@ -266,6 +272,6 @@ static void NAME(join)(void *context, int64_t first, int64_t last) {
         WIDE total = partial[output * task->n_chunks];
         for (int64_t chunk = 1; chunk < task->n_chunks; chunk++)
             total = COMBINE(total, partial[output * task->n_chunks + chunk]);
-        WIDE_TYPE(convert_from)(task->out + output * task->out_bytes, task->out_dtype, 1, &total, 1);
+        NAME(put)(task, output, &total, 1);
     }
 }

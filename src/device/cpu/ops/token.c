@@ -24,17 +24,19 @@ enum { ERROR_BYTES = 200 };
 
 /* One call; absent operands are NULL. */
 struct token {
-    const tl_operand *x;   /* embedding: weight (V,C); its gradient: g (N,C); cross entropy: logits (N,V) */
-    const tl_operand *ids; /* (N) */
-    const tl_operand *out; /* embedding: (N,C); its gradient: (V,C); cross entropy: loss (N), or the gradient (N,V) */
-    const tl_operand *lse; /* (N) */
-    const tl_operand *g;   /* cross_entropy_grad: (N) */
-    const int32_t *start;  /* embedding_grad: rows of id v are order[start[v] .. start[v+1]-1] */
+    const tl_operand *x;     /* embedding: weight (V,C); its gradient: g (N,C); cross entropy: logits (N,V) */
+    const tl_operand *ids;   /* (N) */
+    const tl_operand *out;   /* embedding: (N,C); its gradient: (V,C); cross entropy: the loss, or the gradient (N,V) */
+    const tl_operand *lse;   /* (N) */
+    const tl_operand *g;     /* cross_entropy_grad: (N), or () of a reduced loss */
+    const tl_operand *share; /* () of a mean */
+    const int32_t *start;    /* embedding_grad: rows of id v are order[start[v] .. start[v+1]-1] */
     const int32_t *order;
     bool is_added;       /* added to the rows of out */
     struct iterate walk; /* embedding: over ids */
     int64_t C;           /* embedding: columns; cross entropy: V */
-    int64_t ignored;     /* cross entropy: the target of rows that are left out */
+    struct attr_cross_entropy options;
+    struct cross_entropy_part *parts; /* cross entropy: the sums of its rows */
 };
 
 static size_t element_bytes(tl_dtype dtype) { return (size_t)iterate_element_bytes(dtype); }
@@ -143,6 +145,18 @@ bool cpu_embedding_acc(const tl_kernel_args *args) { return add_rows(args, &args
 
 /* ---- Cross entropy ------------------------------------------------------------------------------------- */
 
+/* The sum or the mean of all rows from their parts, in order. */
+static void loss_finish(const tl_kernel_args *args, const struct token *token) {
+    struct cross_entropy_part all = {0};
+    for (int64_t i = 0; i < cross_entropy_parts(token->x->shape[0]); i++) {
+        all.loss += token->parts[i].loss;
+        all.n += token->parts[i].n;
+    }
+    const double n = (double)all.n;
+    block_write_f64(&(double){args->n_out > 2 ? all.loss / n : all.loss}, token->out->data, token->out->dtype, 0, 1);
+    if (args->n_out > 2) block_write_f64(&(double){1 / n}, args->out[2].data, args->out[2].dtype, 0, 1);
+}
+
 bool cpu_cross_entropy(const tl_kernel_args *args) {
     const tl_operand *logits = &args->in[0];
     struct token token = {
@@ -151,13 +165,27 @@ bool cpu_cross_entropy(const tl_kernel_args *args) {
         .out = &args->out[0],
         .lse = &args->out[1],
         .C = logits->shape[1],
-        .ignored = cross_entropy_ignored(args->attr),
+        .options = cross_entropy_options(args->attr),
+        .parts = args->workspace,
     };
-    if (!check_from(args, "target", token.ids, 0, token.C, token.ignored)) {
+    const int64_t n_rows = logits->shape[0], n_parts = cross_entropy_parts(n_rows);
+    const bool is_f64 = dtype_compute(logits->dtype) == TL_F64;
+    if (!check_from(args, "target", token.ids, 0, token.C, token.options.ignore_index)) {
         return false;
     }
-    parallel_for(logits->shape[0], parallel_grain(4 * token.C), args->n_threads,
-                 dtype_compute(logits->dtype) == TL_F64 ? loss_rows_f64 : loss_rows_f32, &token);
+    if (token.options.reduction == TL_REDUCE_NONE) {
+        parallel_for(n_rows, parallel_grain(4 * token.C), args->n_threads, is_f64 ? loss_rows_f64 : loss_rows_f32,
+                     &token);
+        return true;
+    }
+    if (args->workspace_bytes < (size_t)n_parts * sizeof *token.parts) {
+        snprintf(args->error, ERROR_BYTES, "too little workspace (%zu bytes)", args->workspace_bytes);
+        return false;
+    }
+    const int64_t part_rows = n_parts ? (n_rows + n_parts - 1) / n_parts : 1;
+    parallel_for(n_parts, parallel_grain(4 * token.C * part_rows), args->n_threads,
+                 is_f64 ? loss_parts_f64 : loss_parts_f32, &token);
+    loss_finish(args, &token);
     return true;
 }
 
@@ -168,11 +196,12 @@ bool cpu_cross_entropy_grad(const tl_kernel_args *args) {
         .x = logits,
         .ids = &args->in[2],
         .lse = &args->in[3],
+        .share = args->n_in > 4 ? &args->in[4] : NULL,
         .out = &args->out[0],
         .C = logits->shape[1],
-        .ignored = cross_entropy_ignored(args->attr),
+        .options = cross_entropy_options(args->attr),
     };
-    if (!check_from(args, "target", token.ids, -1, token.C, token.ignored)) {
+    if (!check_from(args, "target", token.ids, -1, token.C, token.options.ignore_index)) {
         return false;
     }
     parallel_for(logits->shape[0], parallel_grain(4 * token.C), args->n_threads,

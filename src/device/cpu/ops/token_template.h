@@ -36,30 +36,53 @@ static REAL NAME(row_lse)(const tl_operand *logits, int64_t row, int64_t V, REAL
     return shift + log_sum;
 }
 
+/* A row's loss, and its log-sum-exp into lse; both are 0 if it is left out. */
+static REAL NAME(row_loss)(const struct token *token, int64_t row, REAL *buffer, REAL *e) {
+    const int64_t target = block_integer(token->ids, row), at = row * token->C + target;
+    const bool is_left_out = target == token->options.ignore_index;
+    const REAL lse = is_left_out ? 0 : NAME(row_lse)(token->x, row, token->C, buffer, e);
+    ((REAL *)token->lse->data)[row] = lse;
+    return is_left_out ? 0 : lse - *NAME(block_read)(buffer, token->x->data, token->x->dtype, at, 1);
+}
+
 static void NAME(loss_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
     SCRATCH_ARRAY(REAL, buffer, BLOCK);
     SCRATCH_ARRAY(REAL, e, BLOCK);
     for (int64_t row = first; row < last; row++) {
-        const int64_t target = block_integer(token->ids, row), at = row * token->C + target;
-        const bool is_left_out = target == token->ignored;
-        const REAL lse = is_left_out ? 0 : NAME(row_lse)(token->x, row, token->C, buffer, e);
-        ((REAL *)token->lse->data)[row] = lse;
-        ((REAL *)token->out->data)[row] =
-            is_left_out ? 0 : lse - *NAME(block_read)(buffer, token->x->data, token->x->dtype, at, 1);
+        const REAL loss = NAME(row_loss)(token, row, buffer, e);
+        NAME(block_write)(&loss, token->out->data, token->out->dtype, row, 1);
     }
 }
 
-/* (exp(logits - lse) - onehot) * g. */
+/* The sums of parts, each of neighbouring rows. */
+static void NAME(loss_parts)(void *context, int64_t first, int64_t last) {
+    const struct token *token = context;
+    const int64_t n_rows = token->x->shape[0], n_parts = cross_entropy_parts(n_rows);
+    SCRATCH_ARRAY(REAL, buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, e, BLOCK);
+    for (int64_t i = first; i < last; i++) {
+        struct cross_entropy_part part = {0};
+        for (int64_t row = i * n_rows / n_parts; row < (i + 1) * n_rows / n_parts; row++) {
+            part.loss += (double)NAME(row_loss)(token, row, buffer, e);
+            part.n += block_integer(token->ids, row) != token->options.ignore_index;
+        }
+        token->parts[i] = part;
+    }
+}
+
+/* (exp(logits - lse) - onehot) * g [* share]. */
 static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
     SCRATCH_ARRAY(REAL, x_buffer, BLOCK);
     SCRATCH_ARRAY(REAL, dx_buffer, BLOCK);
     for (int64_t row = first; row < last; row++) {
-        const REAL g = *NAME(block_read)(x_buffer, token->g->data, token->g->dtype, row, 1);
+        const int64_t at_g = token->options.reduction == TL_REDUCE_NONE ? row : 0;
+        const REAL g = *NAME(block_read)(x_buffer, token->g->data, token->g->dtype, at_g, 1) *
+                       (token->share ? *(const REAL *)token->share->data : 1);
         const REAL lse = ((const REAL *)token->lse->data)[row];
         const int64_t target = block_integer(token->ids, row);
-        if (target == token->ignored) {
+        if (target == token->options.ignore_index) {
             const size_t bytes = (size_t)token->C * (size_t)(dtype_info(token->out->dtype)->bits / 8);
             memset(block_at(token->out->data, token->out->dtype, row * token->C), 0, bytes);
             continue;

@@ -7,7 +7,7 @@
  * chunk the group finishes itself; otherwise states go through the workspace. Trees and orders depend on the shape
  * alone.
  */
-#include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/line_pack.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
 
 union word {
@@ -31,12 +31,16 @@ struct folding {
 
 /* Reading an element: of a known type, or of one that is looked up (T is any_dtype). */
 struct any_dtype {};
+template <class T> struct is_known { static const bool value = true; };
+template <> struct is_known<any_dtype> { static const bool value = false; };
 template <class C, class T> __device__ inline C element_of(const folding &fold, int64_t at, T *) {
     return value_of<C>(((const T *)fold.x)[at]);
 }
 template <class C> __device__ inline C element_of(const folding &fold, int64_t at, any_dtype *) {
     return load_as<C>(fold.x, at, fold.x_dtype);
 }
+
+enum { READ_AHEAD = 8 };
 
 /* The elements of one chunk: element i of n, the first of which is element `first` of its output. */
 template <class C, class T> struct chunk_of {
@@ -46,6 +50,30 @@ template <class C, class T> struct chunk_of {
         int64_t offset[1] = {(first + i) * fold.reduced.stride[0][0]};
         if (fold.reduced.rank > 1) offsets_of(fold.reduced, first + i, offset);
         return element_of<C>(fold, base + offset[0], (T *)nullptr);
+    }
+    /* f(element i, i) of those of one thread of a group, in order: in packs where they are a dense line, and with
+     * READ_AHEAD loaded before the first is used where they lie evenly; behind the end that is the last one again. */
+    template <class G, class F> __device__ void each(const G &group, F f) const {
+        if constexpr (is_known<T>::value) {
+            const int64_t stride = fold.reduced.stride[0][0];
+            const T *const line = (const T *)fold.x + base + first * stride;
+            if (fold.reduced.rank == 1 && stride == 1) {
+                line_each(line, n, group.thread, group.n, [&](const line_pack<T> &p) { p.template each<C>(line, f); });
+                return;
+            }
+            const int end = fold.reduced.rank == 1 ? (int)n : 0;
+            for (int i = group.thread; i < end; i += READ_AHEAD * group.n) {
+                T x[READ_AHEAD];
+#pragma unroll
+                for (int k = 0; k < READ_AHEAD; k++) x[k] = line[min(i + k * group.n, end - 1) * stride];
+#pragma unroll
+                for (int k = 0; k < READ_AHEAD; k++)
+                    if (i + k * group.n < end) f(value_of<C>(x[k]), (int64_t)(i + k * group.n));
+            }
+            if (end) return;
+        }
+#pragma unroll 4
+        for (int64_t i = group.thread; i < n; i += group.n) f(at(i), i);
     }
 };
 
@@ -83,7 +111,7 @@ struct block_group {
         return x;
     }
 };
-enum { COLUMN_THREADS = 256, LEAST_WIDTH = 8, LEAST_COLUMNS = 32 };
+enum { COLUMN_THREADS = 512, LEAST_WIDTH = 8, LEAST_COLUMNS = 32 };
 struct column_group {
     int thread, n, column, width;
     template <class X, class F> __device__ X reduce(X x, F f) const {
@@ -133,7 +161,7 @@ template <class T, class F> __global__ void __launch_bounds__(256) fold_warps(fo
 /* `width` outputs side by side; blockIdx.y counts chunks. Columns beyond the last repeat it, and write nothing. */
 template <class T, class F>
 __global__ void __launch_bounds__(COLUMN_THREADS) fold_columns(folding fold, int width, F f) {
-    const column_group group = {(int)threadIdx.x / width, COLUMN_THREADS / width, (int)threadIdx.x % width, width};
+    const column_group group = {(int)threadIdx.x / width, (int)blockDim.x / width, (int)threadIdx.x % width, width};
     for (int64_t first = blockIdx.x * (int64_t)width; first < fold.n_outputs; first += gridDim.x * (int64_t)width) {
         const int64_t output = min(first + group.column, fold.n_outputs - 1);
         const state s = fold_one<T>(fold, f, group, output, blockIdx.y);
@@ -186,10 +214,13 @@ template <class F> __global__ void __launch_bounds__(BLOCK) fold_join_block(fold
     }
 }
 
-/* Outputs that a block has side by side: one thread each for short reductions; fewer where there would be few
- * blocks. */
+/* Threads of a block that has columns, and outputs that it has side by side: one thread each for short reductions;
+ * fewer where there would be few blocks. */
+static int column_threads(const folding &fold) {
+    return fold.n_reduced < COLUMN_THREADS ? COLUMN_THREADS / 2 : COLUMN_THREADS;
+}
 static int column_width(const folding &fold) {
-    if (fold.n_reduced <= 16) return COLUMN_THREADS;
+    if (fold.n_reduced <= 16) return column_threads(fold);
     int width = 32;
     while (width > LEAST_WIDTH && (fold.n_outputs + width - 1) / width * fold.n_chunks < 264) width /= 2;
     return width;
@@ -204,7 +235,7 @@ template <class T, class F> static void fold_launch(const tl_kernel_args *args, 
     if (side_by_side || fold.n_reduced <= 16) {
         const int width = column_width(fold);
         const dim3 grid(capped((fold.n_outputs + width - 1) / width), (unsigned)fold.n_chunks);
-        fold_columns<T, F><<<grid, COLUMN_THREADS, 0, stream>>>(fold, width, f);
+        fold_columns<T, F><<<grid, column_threads(fold), 0, stream>>>(fold, width, f);
     } else if (fold.n_reduced <= 512) {
         fold_warps<T, F><<<capped((fold.n_outputs + 7) / 8), 256, 0, stream>>>(fold, f);
     } else {
@@ -262,8 +293,7 @@ template <class F> static bool run_fold_typed(const tl_kernel_args *args, F f) {
 template <class C, class T, class G, class F, class M>
 __device__ inline C chunk_reduce(const chunk_of<C, T> &x, const G &group, F f, C zero, M map) {
     C part = zero;
-#pragma unroll 4
-    for (int64_t i = group.thread; i < x.n; i += group.n) part = f(part, map(x.at(i)));
+    x.each(group, [&](C value, int64_t) { part = f(part, map(value)); });
     return group.reduce(part, f);
 }
 
@@ -302,11 +332,9 @@ template <class C> struct fold_place {
     template <class T, class G> __device__ state chunk(const chunk_of<C, T> &x, const G &group) const {
         const better_of<C> f = {wants_max};
         placed<C> best = {C(0), -1};
-#pragma unroll 4
-        for (int64_t i = group.thread; i < x.n; i += group.n) {
-            const C value = x.at(i);
+        x.each(group, [&](C value, int64_t i) {
             if (best.place < 0 || is_better(value, best.value, wants_max)) best = placed<C>{value, x.first + i};
-        }
+        });
         best = group.reduce(best, f);
         state s;
         word_put(s.a, best.value);
@@ -329,28 +357,31 @@ static bool run_place(const tl_kernel_args *args, bool wants_max) {
 
 /* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------- */
 
-/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. For equal numbers the
- * remainder is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
+/* With one of the elements, m, and d = x - m:  mean = m + sum d / n,  squares = sum d^2 - (sum d)^2 / n.  Since m is one
+ * of them, the difference is at least sum d^2 / (n + 1), so that rounding cannot ruin it, whatever m is. For equal
+ * numbers it is 0, so that their deviation is 0 and not a rounding error, by which a gradient would divide. */
+struct moments {
+    double sum, squares;
+};
+struct moments_sum {
+    __device__ moments operator()(moments a, moments b) const { return {a.sum + b.sum, a.squares + b.squares}; }
+};
 struct fold_var {
     typedef double element;
     double correction;
     bool is_root;
     template <class T, class G> __device__ state chunk(const chunk_of<double, T> &x, const G &group) const {
-        double sum = 0;
-#pragma unroll 4
-        for (int64_t i = group.thread; i < x.n; i += group.n) sum += x.at(i);
-        const double n = (double)x.n, mean = x.n ? group.reduce(sum, sum_of()) / n : (double)NAN;
-        double rest = 0, squares = 0;
-#pragma unroll 4
-        for (int64_t i = group.thread; i < x.n; i += group.n) {
-            const double d = x.at(i) - mean;
-            rest += d;
-            squares += d * d;
-        }
-        const double left = group.reduce(rest, sum_of()) / n;
-        const double total = group.reduce(squares, sum_of()) - left * left * n;
+        const double one = x.n ? x.at(0) : 0.0, m = isfinite(one) ? one : 0.0, n = (double)x.n;
+        moments all = {0, 0};
+        x.each(group, [&](double value, int64_t) {
+            const double d = value - m;
+            all.sum += d;
+            all.squares += d * d;
+        });
+        all = group.reduce(all, moments_sum());
+        const double left = all.sum / n, total = all.squares - left * all.sum;
         state s;
-        s.a.f = isnan(left) ? mean : mean + left; /* an infinite mean, and NaN, stay */
+        s.a.f = m + left;
         s.b.f = total < 0 ? 0 : total;
         return s;
     }

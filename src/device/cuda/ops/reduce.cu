@@ -11,7 +11,7 @@
  *             where there would be few blocks
  * The workspace is one 8-byte slot per (output, chunk), output-major. With one chunk there is only one pass.
  */
-#include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/line_pack.cuh"
 
 /* Where the elements are: outputs along `kept`, elements of one output along `reduced`. */
 struct reduction {
@@ -21,6 +21,7 @@ struct reduction {
     tl_dtype x_dtype, out_dtype;
     int64_t n_outputs, n_reduced;
     int64_t chunk, n_chunks; /* elements of a chunk, chunks of an output */
+    bool is_mean;            /* outputs are divided by n_reduced */
     geometry<1> kept, reduced;
 };
 
@@ -28,8 +29,11 @@ template <class C> __device__ inline C *slot_at(const reduction &r, int64_t outp
     return (C *)((char *)r.slots + 8 * (output * r.n_chunks + chunk));
 }
 
+template <class C> __device__ inline void output_put(const reduction &r, void *out, int64_t output, C value) {
+    store_as<C>(out, output, r.out_dtype, r.is_mean ? value / (C)r.n_reduced : value);
+}
 template <class C> __device__ inline void result_put(const reduction &r, int64_t output, int64_t chunk, C value) {
-    if (r.out) store_as<C>(r.out, output, r.out_dtype, value);
+    if (r.out) output_put<C>(r, r.out, output, value);
     else *slot_at<C>(r, output, chunk) = value;
 }
 
@@ -84,58 +88,14 @@ __device__ inline C chunk_part(const reduction &r, int64_t base, int64_t chunk, 
     return part;
 }
 
-enum { PACKS_AHEAD = 4 };
-
-/* The 16 bytes of memory that hold elements first .. first + N - 1 of a line; of these the line has those from 0 to
- * n - 1. first may be negative: lines begin anywhere. */
-template <class T> struct line_pack {
-    enum { N = 16 / sizeof(T) };
-    uint4 bits;
-    int64_t first, n;
-
-    __device__ bool is_whole() const { return first >= 0 && first + N <= n; }
-    __device__ bool has(int j) const { return (uint64_t)(first + j) < (uint64_t)n; }
-    /* Pack i of a line; those that are not whole are read when they are used. */
-    __device__ void fetch(const T *line, int64_t n_line, int64_t i) {
-        first = i * N - (int64_t)((uintptr_t)line % 16 / sizeof(T));
-        n = n_line;
-        if (is_whole()) bits = *(const uint4 *)(line + first);
-    }
-    template <class C> __device__ C whole_at(int j) const {
-        T x[N];
-        memcpy(x, &bits, sizeof x);
-        return value_of<C>(x[j]);
-    }
-    template <class C> __device__ C at(const T *line, int j, C rest) const {
-        return is_whole() ? whole_at<C>(j) : has(j) ? value_of<C>(line[first + j]) : rest;
-    }
-};
-template <class T> __device__ inline int64_t line_packs(const T *line, int64_t n) {
-    const int64_t shift = (int64_t)((uintptr_t)line % 16 / sizeof(T));
-    return (shift + n + line_pack<T>::N - 1) / line_pack<T>::N;
-}
-
 /* The same of a dense line, in packs. */
 template <class C, class T, class F>
 __device__ inline C chunk_packs(const reduction &r, const T *line, int64_t chunk, int thread, int n, F f, C zero) {
     const T *const from = line + chunk * r.chunk;
-    const int64_t length = min(r.n_reduced - chunk * r.chunk, r.chunk), n_packs = line_packs(from, length);
     C part = zero;
-    for (int64_t i = thread; i < n_packs; i += PACKS_AHEAD * n) {
-        line_pack<T> x[PACKS_AHEAD];
-#pragma unroll
-        for (int k = 0; k < PACKS_AHEAD; k++) x[k].fetch(from, length, i + k * n);
-#pragma unroll
-        for (int k = 0; k < PACKS_AHEAD; k++) {
-            if (i + k * n >= n_packs) continue;
-            if (x[k].is_whole())
-#pragma unroll
-                for (int j = 0; j < line_pack<T>::N; j++) part = f(part, x[k].template whole_at<C>(j));
-            else
-                for (int j = 0; j < line_pack<T>::N; j++)
-                    if (x[k].has(j)) part = f(part, value_of<C>(from[x[k].first + j]));
-        }
-    }
+    line_each(from, min(r.n_reduced - chunk * r.chunk, r.chunk), thread, n, [&](const line_pack<T> &x) {
+        x.template each<C>(from, [&](C value, int64_t) { part = f(part, value); });
+    });
     return part;
 }
 
@@ -253,7 +213,7 @@ __global__ void __launch_bounds__(BLOCK) reduce_finish(reduction r, void *out, F
         C total = *slot_at<C>(r, output, 0);
 #pragma unroll 4
         for (int64_t chunk = 1; chunk < r.n_chunks; chunk++) total = f(total, *slot_at<C>(r, output, chunk));
-        store_as<C>(out, output, r.out_dtype, total);
+        output_put<C>(r, out, output, total);
     }
 }
 
@@ -267,7 +227,7 @@ __global__ void __launch_bounds__(BLOCK) reduce_finish_warp(reduction r, void *o
         for (int64_t chunk = threadIdx.x % 32; chunk < r.n_chunks; chunk += 32)
             part = f(part, *slot_at<C>(r, output, chunk));
         part = warp_reduce(part, f);
-        if (threadIdx.x % 32 == 0) store_as<C>(out, output, r.out_dtype, part);
+        if (threadIdx.x % 32 == 0) output_put<C>(r, out, output, part);
     }
 }
 
@@ -363,7 +323,9 @@ template <class W, class F> static bool reduce(const tl_kernel_args *args, F f, 
     if (!operands_known(args)) return false;
     const tl_operand *x = &args->in[0];
     reduction r;
-    split_axes(x, ((const struct attr_reduce *)args->attr)->axes, &r);
+    const struct attr_reduce *attr = (const struct attr_reduce *)args->attr;
+    split_axes(x, attr->axes, &r);
+    r.is_mean = attr->is_mean;
     r.x = x->data;
     r.x_dtype = x->dtype;
     r.out_dtype = args->out[0].dtype;
@@ -580,53 +542,15 @@ __global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
  * grows with the maximum so far. */
 enum { LONG_THREADS = 512 };
 
-/* f of each of this thread's packs of a line. */
-template <class T, class F> __device__ inline void line_each(const T *line, int64_t n, F f) {
-    const int64_t n_packs = line_packs(line, n);
-    for (int64_t i = threadIdx.x; i < n_packs; i += PACKS_AHEAD * blockDim.x) {
-        line_pack<T> x[PACKS_AHEAD];
-#pragma unroll
-        for (int k = 0; k < PACKS_AHEAD; k++) x[k].fetch(line, n, i + k * blockDim.x);
-#pragma unroll
-        for (int k = 0; k < PACKS_AHEAD; k++)
-            if (i + k * blockDim.x < n_packs) f(x[k]);
-    }
-}
-/* v becomes the elements of another line at the places of pack x; both lines begin at the same place of a pack. */
-template <class T> __device__ inline void line_put(T *line, const line_pack<T> &x, const T (&v)[line_pack<T>::N]) {
-    if (x.is_whole()) {
-        uint4 bits;
-        memcpy(&bits, v, sizeof bits);
-        *(uint4 *)(line + x.first) = bits;
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < line_pack<T>::N; j++)
-        if (x.has(j)) line[x.first + j] = v[j];
-}
-
 template <class T, bool LOG>
 __global__ void __launch_bounds__(LONG_THREADS) softmax_long(const T *x, T *y, int64_t n_rows, int64_t n) {
     enum { N = line_pack<T>::N };
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const T *const from = x + row * n;
-        float own = lowest<float>(), part = 0;
-        line_each(from, n, [&](const line_pack<T> &p) {
-            float v[N], top = own;
-#pragma unroll
-            for (int j = 0; j < N; j++) top = max_of()(top, v[j] = p.template at<float>(from, j, lowest<float>()));
-            const float shift = top == lowest<float>() ? 0.0f : top;
-            part *= own == top ? 1.0f : row_exp<T>::of(own - shift);
-            own = top;
-#pragma unroll
-            for (int j = 0; j < N; j++) part += row_exp<T>::of(v[j] - shift);
-        });
-        const float top = block_reduce(own, max_of(), lowest<float>());
-        const float shift = LOG && top == lowest<float>() ? 0.0f : top;
-        part *= own == top ? 1.0f : row_exp<T>::of(own - shift);
-        const float sum = block_reduce(part, sum_of(), 0.0f);
+        const running<float> all = line_running<row_exp<T>>(from, n);
+        const float shift = LOG && all.top == lowest<float>() ? 0.0f : all.top, sum = all.sum;
         const float log_sum = LOG ? log_of(sum) : 0.0f, share = 1.0f / sum;
-        line_each(from, n, [&](const line_pack<T> &p) {
+        line_each(from, n, threadIdx.x, blockDim.x, [&](const line_pack<T> &p) {
             T out[N];
 #pragma unroll
             for (int j = 0; j < N; j++) {
@@ -645,7 +569,7 @@ __global__ void __launch_bounds__(LONG_THREADS)
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const T *const ys = y + row * n, *const gs = g + row * n;
         float dot = 0;
-        line_each(gs, n, [&](const line_pack<T> &p) {
+        line_each(gs, n, threadIdx.x, blockDim.x, [&](const line_pack<T> &p) {
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 const float gi = p.template at<float>(gs, j, 0.0f);
@@ -653,7 +577,7 @@ __global__ void __launch_bounds__(LONG_THREADS)
             }
         });
         dot = block_reduce(dot, sum_of(), 0.0f);
-        line_each(ys, n, [&](const line_pack<T> &p) {
+        line_each(ys, n, threadIdx.x, blockDim.x, [&](const line_pack<T> &p) {
             line_pack<T> q;
             T out[N];
             q = p;
@@ -731,12 +655,6 @@ static int threads_to_hold(int64_t n) {
 }
 static unsigned warp_blocks(int64_t n_rows) { return capped((n_rows + HELD_WARPS - 1) / HELD_WARPS); }
 
-/* Whether all arrays begin at the same place of a pack. */
-static bool rows_shift_alike(int n_addresses, const void *const *addresses) {
-    uintptr_t apart = 0;
-    for (int i = 1; i < n_addresses; i++) apart |= (uintptr_t)addresses[i] - (uintptr_t)addresses[0];
-    return apart % 16 == 0;
-}
 /* Rows in 16 bits that threads keep in packs; and rows that are longer than threads keep, which are read twice. */
 static bool shifted_holds(int64_t n) { return n > HELD_FEW * 32 && n <= (HELD_PACKS * 512 - 1) * PACK; }
 template <class T> static bool is_long(int64_t n) {

@@ -4,6 +4,7 @@
  * sync reports it. Waiting for the device after each lookup would cost more than the lookup.
  */
 #include "device/cuda/ops/sort.cuh"
+#include "device/cuda/shared/line_pack.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
 
 /* ---- embedding ---------------------------------------------------------------------------------------- */
@@ -306,50 +307,129 @@ static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *
 
 /* ---- cross_entropy ------------------------------------------------------------------------------------ */
 
-/* A block per row; PACKED: eight logits per access. */
-template <class T, bool PACKED>
-__global__ void __launch_bounds__(512)
-    cross_entropy_rows(const T *logits, const void *targets, tl_dtype targets_dtype, int64_t n_rows, int64_t V,
-                       int64_t ignored, typename compute_type<T>::type *loss, typename compute_type<T>::type *lse_out,
-                       struct cuda_fault *fault) {
-    typedef typename compute_type<T>::type C;
-    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
-        const T *x = logits + row * V;
-        const int64_t target = id_at(targets, targets_dtype, row);
-        if (target == ignored) { /* the same in all threads */
-            if (threadIdx.x == 0) loss[row] = lse_out[row] = C(0);
-            continue;
-        }
-        running<C> r = {lowest<C>(), C(0)};
-        if (PACKED) {
-            const pack<T> *packs = (const pack<T> *)x;
-            for (int64_t i = threadIdx.x; i < V / PACK; i += blockDim.x) {
-                const pack<T> p = packs[i];
-                for (int j = 0; j < PACK; j++) running_add(r, value_of<C>(p.v[j]));
-            }
-        } else {
-            for (int64_t i = threadIdx.x; i < V; i += blockDim.x) running_add(r, value_of<C>(x[i]));
-        }
-        const C lse = running_lse(r);
-        if (threadIdx.x == 0) {
-            const bool is_good = target >= 0 && target < V;
-            if (!is_good) fault_raise(fault, FAULT_CROSS_ENTROPY, target, V);
-            lse_out[row] = lse;
-            loss[row] = is_good ? lse - value_of<C>(x[target]) : C(0);
-        }
-    }
+/* One call: where the losses of rows go. */
+struct entropy {
+    const void *targets;
+    tl_dtype targets_dtype, loss_dtype;
+    int64_t n_rows, V, ignored;
+    void *loss;                       /* (N); or NULL, */
+    struct cross_entropy_part *parts; /* and their sums, one for each block */
+    struct cuda_fault *fault;
+};
+
+/* A row that is left out, by one thread. */
+template <class C> __device__ inline void row_skip(const entropy &e, int64_t row, C *lse_out) {
+    lse_out[row] = C(0);
+    if (e.loss) store_as<C>(e.loss, row, e.loss_dtype, C(0));
+}
+/* Another row x, by one thread. */
+template <class T, class C>
+__device__ inline void row_put(const entropy &e, int64_t row, const T *x, int64_t target, C lse, C *lse_out,
+                               struct cross_entropy_part &part) {
+    const bool is_good = target >= 0 && target < e.V;
+    if (!is_good) fault_raise(e.fault, FAULT_CROSS_ENTROPY, target, e.V);
+    const C loss = is_good ? lse - value_of<C>(x[target]) : C(0);
+    lse_out[row] = lse;
+    if (e.loss) store_as<C>(e.loss, row, e.loss_dtype, loss);
+    part.loss += (double)loss;
+    part.n++;
+}
+/* The block's sum, of the parts of its threads; those that put no row have 0. */
+__device__ inline void part_put(const entropy &e, const struct cross_entropy_part &part) {
+    if (!e.parts) return;
+    const double loss = block_reduce(part.loss, sum_of(), 0.0);
+    const int64_t n = block_reduce(part.n, sum_of(), (int64_t)0);
+    if (threadIdx.x == 0) e.parts[blockIdx.x] = {loss, n};
 }
 
-/* (exp(logit - lse) - [i = target]) g; a target of -1 is none of these. 0 in rows that are left out. */
+enum { ENTROPY_WARPS = 8 };
+
+/* Short rows: a warp for each, of which a lane keeps HELD logits. */
+template <class T, int HELD>
+__global__ void __launch_bounds__(32 * ENTROPY_WARPS)
+    cross_entropy_warps(const T *logits, entropy e, typename compute_type<T>::type *lse_out) {
+    typedef typename compute_type<T>::type C;
+    const int lane = threadIdx.x % 32, V = (int)e.V;
+    const int64_t step = gridDim.x * (int64_t)ENTROPY_WARPS;
+    struct cross_entropy_part part = {0, 0};
+    if (e.parts) next_begin(); /* cross_entropy_finish, which waits */
+    for (int64_t row = blockIdx.x * (int64_t)ENTROPY_WARPS + threadIdx.x / 32; row < e.n_rows; row += step) {
+        const T *x = logits + row * V;
+        const int64_t target = id_at(e.targets, e.targets_dtype, row);
+        if (target == e.ignored) { /* the same in all lanes */
+            if (lane == 0) row_skip(e, row, lse_out);
+            continue;
+        }
+        C v[HELD], top = lowest<C>(), sum = 0;
+#pragma unroll
+        for (int k = 0; k < HELD; k++) v[k] = lane + 32 * k < V ? value_of<C>(x[lane + 32 * k]) : lowest<C>();
+#pragma unroll
+        for (int k = 0; k < HELD; k++) top = max_of()(top, v[k]);
+        top = warp_reduce(top, max_of());
+        const C shift = top == lowest<C>() ? C(0) : top;
+#pragma unroll
+        for (int k = 0; k < HELD; k++) sum += exp_of(v[k] - shift);
+        const C lse = shift + log_of(warp_reduce(sum, sum_of()));
+        if (lane == 0) row_put(e, row, x, target, lse, lse_out, part);
+    }
+    part_put(e, part);
+}
+
+struct exact_exp {
+    template <class C> static __device__ C of(C x) { return exp_of(x); }
+};
+
+/* A block for each row. */
+template <class T>
+__global__ void __launch_bounds__(512)
+    cross_entropy_rows(const T *logits, entropy e, typename compute_type<T>::type *lse_out) {
+    typedef typename compute_type<T>::type C;
+    struct cross_entropy_part part = {0, 0};
+    if (e.parts) next_begin();
+    for (int64_t row = blockIdx.x; row < e.n_rows; row += gridDim.x) {
+        const T *x = logits + row * e.V;
+        const int64_t target = id_at(e.targets, e.targets_dtype, row);
+        if (target == e.ignored) { /* the same in all threads */
+            if (threadIdx.x == 0) row_skip(e, row, lse_out);
+            continue;
+        }
+        const running<C> all = line_running<exact_exp>(x, e.V);
+        const C lse = (all.top == lowest<C>() ? C(0) : all.top) + log_of(all.sum);
+        if (threadIdx.x == 0) row_put(e, row, x, target, lse, lse_out, part);
+    }
+    part_put(e, part);
+}
+
+/* The sum of all parts or, with a share, the mean of the rows that count. */
+__global__ void __launch_bounds__(512)
+    cross_entropy_finish(const struct cross_entropy_part *parts, int n_parts, void *loss, tl_dtype loss_dtype,
+                         void *share, tl_dtype share_dtype) {
+    double sum = 0;
+    int64_t n = 0;
+    front_wait();
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n_parts; i += blockDim.x) {
+        sum += parts[i].loss;
+        n += parts[i].n;
+    }
+    sum = block_reduce(sum, sum_of(), 0.0);
+    n = block_reduce(n, sum_of(), (int64_t)0);
+    if (threadIdx.x != 0) return;
+    store_as<double>(loss, 0, loss_dtype, share ? sum / (double)n : sum);
+    if (share) store_as<double>(share, 0, share_dtype, 1 / (double)n);
+}
+
+/* (exp(logit - lse) - [i = target]) g [share]; a target of -1 is none of these. 0 in rows that are left out. */
 template <class T, bool PACKED>
 __global__ void __launch_bounds__(512)
-    cross_entropy_grad_rows(const typename compute_type<T>::type *g, const T *logits, const void *targets,
-                            tl_dtype targets_dtype, const typename compute_type<T>::type *lses, int64_t n_rows,
-                            int64_t V, int64_t ignored, T *out, struct cuda_fault *fault) {
+    cross_entropy_grad_rows(const void *g, tl_dtype g_dtype, bool is_reduced, const T *logits, const void *targets,
+                            tl_dtype targets_dtype, const typename compute_type<T>::type *lses,
+                            const typename compute_type<T>::type *share, int64_t n_rows, int64_t V, int64_t ignored,
+                            T *out, struct cuda_fault *fault) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const int64_t target = id_at(targets, targets_dtype, row);
-        const C lse = lses[row], scale = g[row];
+        const C lse = lses[row], scale = load_as<C>(g, is_reduced ? 0 : row, g_dtype) * (share ? *share : C(1));
         const T *x = logits + row * V;
         T *y = out + row * V;
         if (target == ignored) {
@@ -378,36 +458,67 @@ static bool rows_pack(const void *a, const void *b, int64_t V) {
     return V % PACK == 0 && ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
 }
 
-template <class T> static bool cross_entropy_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V) {
+enum { ENTROPY_FEW = 4, ENTROPY_HELD = 16 };
+
+/* Blocks for so many rows each: one for each part at the most. */
+static unsigned entropy_blocks(const entropy &e, int64_t rows) {
+    const int64_t blocks = (e.n_rows + rows - 1) / rows;
+    return e.parts ? (unsigned)cross_entropy_parts(blocks) : capped(blocks);
+}
+
+template <class T> static unsigned entropy_rows_launch(const tl_kernel_args *args, const entropy &e) {
     typedef typename compute_type<T>::type C;
     const T *logits = (const T *)args->in[0].data;
-    const tl_operand *targets = &args->in[1];
-    C *loss = (C *)args->out[0].data, *lse = (C *)args->out[1].data;
-    const int64_t ignored = cross_entropy_ignored((const struct attr_cross_entropy *)args->attr);
-    const int threads = threads_for_row(V);
-    if (rows_pack(logits, logits, V))
-        cross_entropy_rows<T, true><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-            logits, targets->data, targets->dtype, n_rows, V, ignored, loss, lse, fault_of(args));
-    else
-        cross_entropy_rows<T, false><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-            logits, targets->data, targets->dtype, n_rows, V, ignored, loss, lse, fault_of(args));
+    C *lse = (C *)args->out[1].data;
+    const bool by_warps = e.V <= 32 * ENTROPY_HELD;
+    const unsigned blocks = entropy_blocks(e, by_warps ? ENTROPY_WARPS : 1);
+    const cudaStream_t stream = stream_of(args);
+    if (blocks == 0) return 0;
+    if (e.V <= 32 * ENTROPY_FEW)
+        cross_entropy_warps<T, ENTROPY_FEW><<<blocks, 32 * ENTROPY_WARPS, 0, stream>>>(logits, e, lse);
+    else if (by_warps) cross_entropy_warps<T, ENTROPY_HELD><<<blocks, 32 * ENTROPY_WARPS, 0, stream>>>(logits, e, lse);
+    else cross_entropy_rows<T><<<blocks, threads_for_row(e.V / 2), 0, stream>>>(logits, e, lse);
+    return blocks;
+}
+
+template <class T> static bool cross_entropy_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V) {
+    static const bool is_early = waits_for_front(cross_entropy_finish);
+    const struct attr_cross_entropy a = cross_entropy_options((const struct attr_cross_entropy *)args->attr);
+    const tl_operand *targets = &args->in[1], *loss = &args->out[0], *share = args->n_out > 2 ? &args->out[2] : nullptr;
+    entropy e = {targets->data,  targets->dtype, loss->dtype, n_rows,        V,
+                 a.ignore_index, nullptr,        nullptr,     fault_of(args)};
+    const bool is_reduced = a.reduction != TL_REDUCE_NONE;
+    if (is_reduced) e.parts = (struct cross_entropy_part *)args->workspace;
+    else e.loss = loss->data;
+    if (is_reduced && args->workspace_bytes < (size_t)cross_entropy_parts(n_rows) * sizeof *e.parts) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
+                 args->workspace_bytes);
+        return false;
+    }
+    const unsigned n_parts = entropy_rows_launch<T>(args, e);
+    if (is_reduced)
+        launch_early(args, cross_entropy_finish, is_early && n_parts > 0, 1, 512, 0, e.parts, (int)n_parts, loss->data,
+                     loss->dtype, share ? share->data : nullptr, share ? share->dtype : loss->dtype);
     return true;
 }
 
 template <class T> static bool cross_entropy_grad_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V) {
     typedef typename compute_type<T>::type C;
-    const C *g = (const C *)args->in[0].data, *lse = (const C *)args->in[3].data;
+    const tl_operand *g = &args->in[0], *targets = &args->in[2];
     const T *logits = (const T *)args->in[1].data;
-    const tl_operand *targets = &args->in[2];
+    const C *lse = (const C *)args->in[3].data, *share = args->n_in > 4 ? (const C *)args->in[4].data : nullptr;
     T *out = (T *)args->out[0].data;
-    const int64_t ignored = cross_entropy_ignored((const struct attr_cross_entropy *)args->attr);
+    const struct attr_cross_entropy a = cross_entropy_options((const struct attr_cross_entropy *)args->attr);
+    const bool is_reduced = a.reduction != TL_REDUCE_NONE;
     const int threads = threads_for_row(V);
     if (rows_pack(logits, out, V))
         cross_entropy_grad_rows<T, true><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-            g, logits, targets->data, targets->dtype, lse, n_rows, V, ignored, out, fault_of(args));
+            g->data, g->dtype, is_reduced, logits, targets->data, targets->dtype, lse, share, n_rows, V, a.ignore_index,
+            out, fault_of(args));
     else
         cross_entropy_grad_rows<T, false><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-            g, logits, targets->data, targets->dtype, lse, n_rows, V, ignored, out, fault_of(args));
+            g->data, g->dtype, is_reduced, logits, targets->data, targets->dtype, lse, share, n_rows, V, a.ignore_index,
+            out, fault_of(args));
     return true;
 }
 
@@ -463,7 +574,6 @@ bool cuda_cross_entropy(const tl_kernel_args *args) {
     const tl_operand *logits = &args->in[0];
     const int64_t n_rows = logits->shape[0], V = logits->shape[1];
     if (!ids_known(args, &args->in[1])) return false;
-    if (n_rows == 0) return true;
     switch (logits->dtype) {
     case TL_F64:
         return cross_entropy_launch<double>(args, n_rows, V);
@@ -483,8 +593,8 @@ bool cuda_cross_entropy_grad(const tl_kernel_args *args) {
     const int64_t n_rows = logits->shape[0], V = logits->shape[1];
     const tl_dtype want = logits->dtype == TL_F64 ? TL_F64 : TL_F32;
     if (!ids_known(args, &args->in[2])) return false;
-    if (args->in[0].dtype != want || args->in[3].dtype != want || args->out[0].dtype != logits->dtype)
-        return cuda_refuse_dtype(args, args->in[0].dtype);
+    if (args->in[3].dtype != want || args->out[0].dtype != logits->dtype)
+        return cuda_refuse_dtype(args, args->in[3].dtype);
     if (n_rows == 0 || V == 0) return true;
     switch (logits->dtype) {
     case TL_F64:
