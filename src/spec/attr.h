@@ -352,15 +352,18 @@ struct attr_dropout {
 };
 
 /* permutation ( ) -> out (n) i64: the order that sorts wide draws generator.index + 0 .. n-1, ties by index.
- * The workspace has 2n (key, index) pairs of 16 bytes. */
+ * The workspace has 2n (key, index) pairs of 16 bytes; on cuda it is that of a sort of 32-bit keys. */
 struct attr_permutation { tl_generator generator; };
 
 /* multinomial (p any (K) or (N,K)) -> out (n) or (N,n) i64, wide draws counted from generator.index. With
- * replacement: sample j of row r takes draw r n + j, u in [0,1), and is the first category whose running sum (f64,
- * in order) exceeds u times the whole sum. Workspace: K f64 for every row, SORT_SLOTS at most; on cuda for all.
+ * replacement: sample j of row r takes draw r n + j, u in [0,1), and is the first category whose running sum exceeds u
+ * times the whole sum. In f64: each MULTINOMIAL_PART weights are added up in order, and so are these parts; a running
+ * sum is that of the parts before, plus that of its own part up to here. Workspace: K f64 for every row, SORT_SLOTS at
+ * most; on cuda one for each part of every row.
  * Without: category k of row r takes draw r K + k and arrives at -log(u)/p, u in (0,1); the n first arrivals, ties
- * by index. Workspace: 2K (key, index) pairs of 16 bytes for every row, SORT_SLOTS at most. A negative, infinite or
- * NaN p, a row that sums to 0, or fewer positive p than samples without replacement fails. */
+ * by index. Workspace: 2K (key, index) pairs of 16 bytes for every row, SORT_SLOTS at most; on cuda as for sort. A
+ * negative, infinite or NaN p, a row that sums to 0, or fewer positive p than samples without replacement fails. */
+#define MULTINOMIAL_PART 128
 #define MULTINOMIAL_BYTES(has_replacement) ((has_replacement) ? 8 : 32) /* for each of the K */
 struct attr_multinomial {
     int64_t n_samples;
@@ -398,7 +401,7 @@ struct attr_vector_norm {
  * division, so that zeros are right. In the direction of the scan: dx[k] = (product of x before k) r[k], r[k] = g[k]
  * + x[k+1] r[k+1] (g[k+1] when exclusive), in f64, rounded once. is_total: g is (...,1), the gradient of the last
  * running product alone, which is that of the product of all. `workspace` has one f64 for each (row, SCAN_BLOCK
- * elements). */
+ * elements). On cuda cumsum and cumprod of few long rows need some too (device/cuda/shared/limits.h). */
 #define SCAN_BLOCK 1024
 struct attr_scan { bool is_reverse, is_exclusive, is_total; };
 
@@ -461,7 +464,7 @@ struct attr_pad {
 
 /* sort (x any) -> values, indices i64: the first k of the axis in stable order; descending: equal ones still rise by
  * index. NaN is above all numbers, -0 equals 0. Lines of the axis are dealt to SORT_SLOTS slots in turn; the
- * workspace has 32 bytes for each element of a line and slot. */
+ * workspace has 32 bytes for each element of a line and slot; on cuda see device/cuda/shared/sort_rule.h. */
 #define SORT_SLOTS 16
 struct attr_sort {
     int axis;

@@ -9,6 +9,7 @@
 #include "device/cuda/shared/head_rule.h"
 #include "device/cuda/shared/limits.h"
 #include "device/cuda/shared/linalg_rule.h"
+#include "device/cuda/shared/sort_rule.h"
 #include "spec/op.h"
 #include "spec/attr.h"
 #include "spec/head.h"
@@ -173,14 +174,38 @@ static bool sums(const tl_call *c, const struct target *target) {
     }
 }
 
-/* All rows at once, except those that must be sorted: SORT_SLOTS at a time. */
+/* ---- Sorting and scans ---- */
+
+static uint64_t sort_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const struct attr_sort *a = c->attr;
+    const tl_tensor *x = c->input[0];
+    const int64_t n = x->shape[a->axis];
+    return n ? sort_bytes(x->numel / n, n, a->k, sort_key_bytes(x->dtype)) : 0;
+}
+
+/* The upper halves of draws are sorted. */
+static uint64_t permutation_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const int64_t n = c->out[0].shape[0];
+    return sort_bytes(1, n, n, 4);
+}
+
+/* With replacement, the sum of each part of each row; without, times of arrival in f64 are sorted. */
 static uint64_t multinomial_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const struct attr_multinomial *a = c->attr;
     const tl_tensor *p = c->input[0];
-    int64_t rows = p->rank == 2 ? p->shape[0] : 1;
-    if (rows > SORT_SLOTS && !a->has_replacement) rows = SORT_SLOTS;
-    return (uint64_t)rows * (uint64_t)p->shape[p->rank - 1] * MULTINOMIAL_BYTES(a->has_replacement);
+    const int64_t rows = p->rank == 2 ? p->shape[0] : 1, K = p->shape[p->rank - 1];
+    if (!a->has_replacement) return sort_bytes(rows, K, a->n_samples, 8);
+    return (uint64_t)rows * (uint64_t)((K + MULTINOMIAL_PART - 1) / MULTINOMIAL_PART) * sizeof(double);
+}
+
+static uint64_t scan_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const tl_tensor *x = c->input[0];
+    const int64_t n = x->rank ? x->shape[x->rank - 1] : 1, rows = n ? x->numel / n : 0, chunks = scan_chunks(rows, n);
+    return chunks > 1 ? (uint64_t)(rows * chunks) * sizeof(double) : 0;
 }
 
 /* One count for each tile; unique also begins of runs. */
@@ -267,6 +292,10 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_add_rms_norm_grad] = norm_workspace,
     [OP_ID_attention] = attention_workspace,
     [OP_ID_attention_grad] = attention_grad_workspace,
+    [OP_ID_cumsum] = scan_workspace,
+    [OP_ID_cumprod] = scan_workspace,
+    [OP_ID_sort] = sort_workspace,
+    [OP_ID_permutation] = permutation_workspace,
     [OP_ID_multinomial] = multinomial_workspace,
     [OP_ID_nonzero] = nonzero_workspace,
     [OP_ID_unique] = unique_workspace,

@@ -285,13 +285,19 @@ static const char *fault_of(const struct attr_multinomial *attr, const struct we
 
 static void sample_with_replacement(const struct attr_multinomial *attr, const struct weights *w, double *below,
                                     int64_t row, int64_t *out) {
+    _Static_assert(CHUNK % MULTINOMIAL_PART == 0, "a chunk has whole parts");
     double sum = 0;
     int64_t last = 0; /* however sums round, nothing of weight 0 is chosen */
     for (int64_t first = 0; first < w->K; first += CHUNK) {
-        const int64_t n = read_weights(w, first, below + first);
-        for (int64_t k = first; k < first + n; k++) {
-            last = below[k] > 0 ? k : last;
-            below[k] = sum += below[k];
+        const int64_t end = first + read_weights(w, first, below + first);
+        for (int64_t part = first; part < end; part += MULTINOMIAL_PART) {
+            double within = 0;
+            for (int64_t k = part; k < part + MULTINOMIAL_PART && k < end; k++) {
+                last = below[k] > 0 ? k : last;
+                within += below[k];
+                below[k] = sum + within;
+            }
+            sum += within;
         }
     }
     for (int64_t j = 0; j < attr->n_samples; j++) {

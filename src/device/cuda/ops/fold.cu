@@ -7,6 +7,7 @@
  * chunk the group finishes itself; otherwise states go through the workspace. Trees and orders depend on the shape
  * alone.
  */
+#include "device/cuda/shared/limits.h"
 #include "device/cuda/shared/line_pack.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
 
@@ -245,6 +246,14 @@ template <class T, class F> static void fold_launch(const tl_kernel_args *args, 
     else if (fold.states) fold_join<F><<<blocks_for(fold.n_outputs), BLOCK, 0, stream>>>(fold, f);
 }
 
+/* Whether the workspace has so many bytes; otherwise args->error says that it has not. */
+static bool workspace_holds(const tl_kernel_args *args, size_t bytes) {
+    if (args->workspace_bytes >= bytes) return true;
+    snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, bytes,
+             args->workspace_bytes);
+    return false;
+}
+
 /* False: it cannot begin (args->error says why), or there is nothing to do (is_empty). */
 static bool fold_begin(folding *fold, const tl_kernel_args *args, bool *is_empty) {
     *is_empty = false;
@@ -263,10 +272,7 @@ static bool fold_begin(folding *fold, const tl_kernel_args *args, bool *is_empty
     fold->states = fold->n_chunks > 1 ? (state *)args->workspace : nullptr;
     *is_empty = fold->n_outputs == 0;
     const size_t need = (size_t)(fold->n_outputs * fold->n_chunks) * sizeof(state);
-    if (*is_empty || !fold->states || args->workspace_bytes >= need) return !*is_empty;
-    snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need,
-             args->workspace_bytes);
-    return false;
+    return !*is_empty && (!fold->states || workspace_holds(args, need));
 }
 
 /* Elements of any dtype. */
@@ -468,81 +474,138 @@ template <class C> struct fold_logsumexp {
     }
 };
 
-/* ---- Running sums and products: a block per row, tile after tile ----------------------------------------- */
+/* ---- Running sums and products ---------------------------------------------------------------------------
+ *
+ * A group of threads has a row: 8 threads a short one, a warp one of up to SCAN_BLOCK elements, a block a longer
+ * one. It walks the row in tiles of SCAN_EACH neighbours for each thread, and carries the result so far from tile to
+ * tile. Long rows of which there are few are cut into chunks (scan_chunks in limits.h): a chunk's result is found
+ * first, and the chunk is scanned when those before it are joined. Which of these is done depends on the shape
+ * alone.
+ */
 
 struct scanning {
     const void *x, *g;
     void *out;
     tl_dtype x_dtype, g_dtype, out_dtype;
-    int64_t n_rows, n;
+    int64_t n_rows, n, n_chunks, chunk; /* chunk: elements of one */
     bool is_reverse, is_exclusive, is_total;
-    double *carry; /* cumprod_grad: the product before each tile */
+    double *carry; /* cumprod_grad: the product before each tile. Otherwise the result before each chunk, or NULL */
     __device__ int64_t place(int64_t row, int64_t at) const { return row * n + (is_reverse ? n - 1 - at : at); }
 };
 
-template <class C, class F> __global__ void __launch_bounds__(SCAN_BLOCK) scan_rows(scanning s, F f, C neutral) {
-    __shared__ C room[32];
-    for (int64_t row = blockIdx.x; row < s.n_rows; row += gridDim.x) {
-        C before = neutral;
-        for (int64_t tile = 0; tile < s.n; tile += blockDim.x) {
-            const int64_t at = tile + threadIdx.x;
-            const C x = at < s.n ? load_as<C>(s.x, s.place(row, at), s.x_dtype) : neutral;
-            C total;
-            const C here = f(before, block_scan(x, f, room, &total));
-            if (s.is_exclusive) { /* the previous thread's result; the last thread's becomes `before` */
-                if (at + 1 < s.n && threadIdx.x + 1 < blockDim.x)
-                    store_as<C>(s.out, s.place(row, at + 1), s.out_dtype, here);
-                if (threadIdx.x == 0) store_as<C>(s.out, s.place(row, at), s.out_dtype, before);
-            } else if (at < s.n) {
-                store_as<C>(s.out, s.place(row, at), s.out_dtype, here);
+/* How elements wait in shared memory: as they are, or, where the dtype is looked up, converted to C. */
+template <class T, class C> struct scan_type {
+    typedef T kept;
+    static __device__ T load(const scanning &s, int64_t at) { return ((const T *)s.x)[at]; }
+    static __device__ void store(const scanning &s, int64_t at, T x) { ((T *)s.out)[at] = x; }
+};
+template <class C> struct scan_type<any_dtype, C> {
+    typedef C kept;
+    static __device__ C load(const scanning &s, int64_t at) { return load_as<C>(s.x, at, s.x_dtype); }
+    static __device__ void store(const scanning &s, int64_t at, C x) { store_as<C>(s.out, at, s.out_dtype, x); }
+};
+
+enum { SCAN_EACH = 8, SCAN_THREADS = 256, SCAN_TILE = SCAN_THREADS * SCAN_EACH };
+
+template <int GROUP> __device__ inline void group_wait() {
+    if (GROUP > 32) __syncthreads();
+    else __syncwarp();
+}
+
+/* f of the x of all threads of the group before this one; of all of them in *total. */
+template <int GROUP, class C, class F> __device__ inline C group_before(C x, F f, C neutral, C *total) {
+    const int thread = threadIdx.x % GROUP;
+    if (GROUP > 32) {
+        __shared__ C room[32], upto[SCAN_THREADS];
+        upto[thread] = block_scan(x, f, room, total);
+        __syncthreads();
+        return thread ? upto[thread - 1] : neutral;
+    }
+    const int width = GROUP < 32 ? GROUP : 32;
+    for (int distance = 1; distance < width; distance *= 2) {
+        const C before = __shfl_up_sync(0xFFFFFFFFu, x, distance, width);
+        if (thread >= distance) x = f(before, x);
+    }
+    *total = __shfl_sync(0xFFFFFFFFu, x, width - 1, width);
+    const C before = __shfl_up_sync(0xFFFFFFFFu, x, 1, width);
+    return thread ? before : neutral;
+}
+
+/* Elements go through shared memory, so that reads and writes are dense however long rows are. The groups of a warp
+ * walk together: those behind the last row have no elements. */
+template <class T, class C, int GROUP, class F>
+__global__ void __launch_bounds__(SCAN_THREADS) scan_tiles(scanning s, F f, C neutral) {
+    typedef scan_type<T, C> type;
+    typedef typename type::kept kept;
+    enum { ROWS = SCAN_THREADS / GROUP, TILE = GROUP * SCAN_EACH };
+    __shared__ unit<kept, SCAN_EACH> tiles[SCAN_THREADS];
+    const int thread = threadIdx.x % GROUP, group = threadIdx.x / GROUP;
+    kept *tile = (kept *)(tiles + group * GROUP);
+    const int64_t n_items = s.n_rows * s.n_chunks;
+    for (int64_t first_item = blockIdx.x * (int64_t)ROWS; first_item < n_items;
+         first_item += gridDim.x * (int64_t)ROWS) {
+        const int64_t item = first_item + group, row = s.n_chunks > 1 ? item / s.n_chunks : item,
+                      chunk = item - row * s.n_chunks;
+        const bool is_there = item < n_items;
+        const int64_t begin = chunk * s.chunk, end = min(s.n, begin + s.chunk);
+        C before = s.carry && is_there ? ((const C *)s.carry)[item] : neutral;
+        for (int64_t first = begin; first < end; first += TILE) {
+            const int n = is_there ? (int)min((int64_t)TILE, end - first) : 0;
+            group_wait<GROUP>(); /* the tile before has been written */
+#pragma unroll
+            for (int k = 0; k < SCAN_EACH; k++) {
+                const int i = thread + k * GROUP;
+                tile[i] = i < n ? type::load(s, s.place(row, first + i)) : conversion<kept>::from(neutral);
+            }
+            group_wait<GROUP>();
+            unit<kept, SCAN_EACH> mine = tiles[threadIdx.x];
+            C upto[SCAN_EACH], sum = neutral, total;
+#pragma unroll
+            for (int k = 0; k < SCAN_EACH; k++) upto[k] = sum = f(sum, value_of<C>(mine.v[k]));
+            const C base = f(before, group_before<GROUP>(sum, f, neutral, &total));
+#pragma unroll
+            for (int k = 0; k < SCAN_EACH; k++) {
+                const C result = !s.is_exclusive ? f(base, upto[k]) : k ? f(base, upto[k - 1]) : base;
+                mine.v[k] = conversion<kept>::from(result);
+            }
+            tiles[threadIdx.x] = mine;
+            group_wait<GROUP>();
+#pragma unroll
+            for (int k = 0; k < SCAN_EACH; k++) {
+                const int i = thread + k * GROUP;
+                if (i < n) type::store(s, s.place(row, first + i), tile[i]);
             }
             before = f(before, total);
         }
     }
 }
 
-enum { SCAN_EACH = 8, SCAN_THREADS = 256, SCAN_TILE = SCAN_THREADS * SCAN_EACH };
+/* carry[item] = f of all elements of a chunk; a block each. */
+template <class T, class C, class F>
+__global__ void __launch_bounds__(SCAN_THREADS) scan_totals(scanning s, F f, C neutral) {
+    for (int64_t item = blockIdx.x; item < s.n_rows * s.n_chunks; item += gridDim.x) {
+        const int64_t row = item / s.n_chunks, begin = (item - row * s.n_chunks) * s.chunk;
+        const int n = (int)min(s.chunk, s.n - begin);
+        C total = neutral;
+#pragma unroll 8
+        for (int i = threadIdx.x; i < n; i += SCAN_THREADS)
+            total = f(total, value_of<C>(scan_type<T, C>::load(s, s.place(row, begin + i))));
+        total = block_reduce(total, f, neutral);
+        if (threadIdx.x == 0) ((C *)s.carry)[item] = total;
+    }
+}
 
-/* The same for x and out of one known type: a thread has SCAN_EACH neighbours, which are exchanged in shared memory so
- * that reads and writes are dense. */
-template <class T, class F>
-__global__ void __launch_bounds__(SCAN_THREADS) scan_tiles(scanning s, F f, double neutral) {
-    __shared__ T tile[SCAN_TILE];
-    __shared__ double room[32], ends[SCAN_THREADS];
-    const int mine = threadIdx.x * SCAN_EACH;
+/* carry[chunk] becomes f of those before it in its row; a block per row. */
+template <class C, class F> __global__ void __launch_bounds__(SCAN_THREADS) scan_carries(scanning s, F f, C neutral) {
     for (int64_t row = blockIdx.x; row < s.n_rows; row += gridDim.x) {
-        double before = neutral;
-        for (int64_t first = 0; first < s.n; first += SCAN_TILE) {
-            const int n = (int)min((int64_t)SCAN_TILE, s.n - first);
-            __syncthreads(); /* the tile before has been written */
-#pragma unroll
-            for (int k = 0; k < SCAN_EACH; k++) {
-                const int i = threadIdx.x + k * SCAN_THREADS;
-                if (i < n) tile[i] = ((const T *)s.x)[s.place(row, first + i)];
-            }
-            __syncthreads();
-            double here[SCAN_EACH], sum = neutral, total;
-#pragma unroll
-            for (int k = 0; k < SCAN_EACH; k++) {
-                if (mine + k < n) sum = f(sum, value_of<double>(tile[mine + k]));
-                here[k] = sum;
-            }
-            ends[threadIdx.x] = block_scan(sum, f, room, &total);
-            __syncthreads();
-            const double base = threadIdx.x ? f(before, ends[threadIdx.x - 1]) : before;
-#pragma unroll
-            for (int k = 0; k < SCAN_EACH; k++) {
-                if (mine + k >= n) continue;
-                const double result = !s.is_exclusive ? f(base, here[k]) : k ? f(base, here[k - 1]) : base;
-                tile[mine + k] = conversion<T>::from(result);
-            }
-            __syncthreads();
-#pragma unroll
-            for (int k = 0; k < SCAN_EACH; k++) {
-                const int i = threadIdx.x + k * SCAN_THREADS;
-                if (i < n) ((T *)s.out)[s.place(row, first + i)] = tile[i];
-            }
-            before = f(before, total);
+        C *carry = (C *)s.carry + row * s.n_chunks, so_far = neutral;
+        for (int64_t first = 0; first < s.n_chunks; first += SCAN_THREADS) {
+            const int64_t chunk = first + threadIdx.x;
+            C total;
+            const C before =
+                group_before<SCAN_THREADS>(chunk < s.n_chunks ? carry[chunk] : neutral, f, neutral, &total);
+            if (chunk < s.n_chunks) carry[chunk] = f(so_far, before);
+            so_far = f(so_far, total);
         }
     }
 }
@@ -572,22 +635,37 @@ static int scan_threads(int64_t n) {
     return threads;
 }
 
+enum { SCAN_SHORT = 64 }; /* the longest rows of 8 threads */
+
+template <class T, class C, class F> static void scan_launch(const tl_kernel_args *args, scanning s, F f, C neutral) {
+    const cudaStream_t stream = stream_of(args);
+    const int64_t n_items = s.n_rows * s.n_chunks;
+    if (s.n_chunks > 1) {
+        scan_totals<T, C, F><<<capped(n_items), SCAN_THREADS, 0, stream>>>(s, f, neutral);
+        scan_carries<C, F><<<capped(s.n_rows), SCAN_THREADS, 0, stream>>>(s, f, neutral);
+    }
+    if (s.n <= SCAN_SHORT)
+        scan_tiles<T, C, 8, F><<<capped((n_items + 31) / 32), SCAN_THREADS, 0, stream>>>(s, f, neutral);
+    else if (s.n <= SCAN_BLOCK)
+        scan_tiles<T, C, 32, F><<<capped((n_items + 7) / 8), SCAN_THREADS, 0, stream>>>(s, f, neutral);
+    else scan_tiles<T, C, SCAN_THREADS, F><<<capped(n_items), SCAN_THREADS, 0, stream>>>(s, f, neutral);
+}
+
 template <class F> static bool run_scan(const tl_kernel_args *args, F f, int neutral) {
     if (!operands_known(args)) return false;
     scanning s;
     if (scan_begin(&s, args) == 0) return true;
-    const int threads = scan_threads(s.n);
-    const bool is_long = s.n > SCAN_BLOCK && s.x_dtype == s.out_dtype;
-    const unsigned blocks = capped(s.n_rows);
-    if (is_long && s.x_dtype == TL_F32)
-        scan_tiles<float, F><<<blocks, SCAN_THREADS, 0, stream_of(args)>>>(s, f, (double)neutral);
-    else if (is_long && s.x_dtype == TL_BF16)
-        scan_tiles<bf16, F><<<blocks, SCAN_THREADS, 0, stream_of(args)>>>(s, f, (double)neutral);
-    else if (is_long && s.x_dtype == TL_F16)
-        scan_tiles<f16, F><<<blocks, SCAN_THREADS, 0, stream_of(args)>>>(s, f, (double)neutral);
-    else if (dtype_is_float(s.out_dtype))
-        scan_rows<double, F><<<capped(s.n_rows), threads, 0, stream_of(args)>>>(s, f, (double)neutral);
-    else scan_rows<int64_t, F><<<capped(s.n_rows), threads, 0, stream_of(args)>>>(s, f, (int64_t)neutral);
+    s.n_chunks = scan_chunks(s.n_rows, s.n);
+    s.chunk = s.n_chunks > 1 ? SCAN_CHUNK : s.n;
+    if (s.n_chunks == 1) s.carry = nullptr;
+    else if (!workspace_holds(args, (size_t)(s.n_rows * s.n_chunks) * sizeof(double))) return false;
+    const bool is_plain = s.x_dtype == s.out_dtype;
+    if (is_plain && s.x_dtype == TL_F32) scan_launch<float>(args, s, f, (double)neutral);
+    else if (is_plain && s.x_dtype == TL_BF16) scan_launch<bf16>(args, s, f, (double)neutral);
+    else if (is_plain && s.x_dtype == TL_F16) scan_launch<f16>(args, s, f, (double)neutral);
+    else if (is_plain && s.x_dtype == TL_I64) scan_launch<int64_t>(args, s, f, (int64_t)neutral);
+    else if (dtype_is_float(s.out_dtype)) scan_launch<any_dtype>(args, s, f, (double)neutral);
+    else scan_launch<any_dtype>(args, s, f, (int64_t)neutral);
     return true;
 }
 
@@ -674,11 +752,7 @@ bool cuda_cumprod_grad(const tl_kernel_args *args) {
     scanning s;
     if (scan_begin(&s, args) == 0) return true;
     const int64_t n_tiles = (s.n + SCAN_BLOCK - 1) / SCAN_BLOCK;
-    if (args->workspace_bytes < (size_t)(s.n_rows * n_tiles) * sizeof(double)) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
-                 args->workspace_bytes);
-        return false;
-    }
+    if (!workspace_holds(args, (size_t)(s.n_rows * n_tiles) * sizeof(double))) return false;
     cumprod_grad_rows<<<capped(s.n_rows), scan_threads(s.n), 0, stream_of(args)>>>(s);
     return true;
 }

@@ -7,31 +7,58 @@
 #include "device/cuda/shared/select.cuh"
 #include "device/cuda/ops/sort.cuh"
 
-__device__ inline uint64_t key_of(double x) {
-    const uint64_t top = (uint64_t)1 << 63;
-    if (x != x) return UINT64_MAX;
-    const uint64_t bits = x == 0 ? 0 : f64_bits(x); /* -0 */
-    return bits & top ? ~bits : bits | top;
+/* Of floats by their bits: `top` is the sign, `nan_above` the bits of infinity. */
+template <class K> __device__ inline K float_key(K bits, K top, K nan_above) {
+    const K size = (K)(bits & (K)(top - 1));
+    if (size > nan_above) return (K) ~(K)0;
+    if (size == 0) return top; /* -0 */
+    return (K)(bits & top ? ~bits : bits | top);
 }
-__device__ inline uint64_t key_of(int64_t x) { return (uint64_t)x ^ (uint64_t)1 << 63; }
-__device__ inline uint32_t key_of(float x) {
-    const uint32_t top = 1u << 31;
-    if (x != x) return UINT32_MAX;
-    const uint32_t bits = x == 0 ? 0 : __float_as_uint(x);
-    return bits & top ? ~bits : bits | top;
-}
+__device__ inline uint32_t key_of(float x) { return float_key(__float_as_uint(x), 1u << 31, 0x7F800000u); }
 
-/* Elements of a known type, or of one that is looked up. C: float, double or int64_t, whichever holds the dtype. */
-struct any_dtype {};
-template <class C, class T> __device__ inline C element_of(const void *x, int64_t at, tl_dtype, T *) {
-    return value_of<C>(((const T *)x)[at]);
-}
-template <class C> __device__ inline C element_of(const void *x, int64_t at, tl_dtype dtype, any_dtype *) {
-    return load_as<C>(x, at, dtype);
-}
+/* Keys of elements, by the type that they are read as. */
+struct f64_keys {
+    typedef uint64_t key_type;
+    static __device__ uint64_t at(const void *x, int64_t i, tl_dtype) {
+        return float_key(((const uint64_t *)x)[i], (uint64_t)1 << 63, (uint64_t)0x7FF << 52);
+    }
+};
+struct f32_keys {
+    typedef uint32_t key_type;
+    static __device__ uint32_t at(const void *x, int64_t i, tl_dtype) { return key_of(((const float *)x)[i]); }
+};
+struct half_keys { /* f16, bf16 */
+    typedef uint16_t key_type;
+    static __device__ uint16_t at(const void *x, int64_t i, tl_dtype dtype) {
+        const uint16_t infinity = dtype == TL_BF16 ? 0x7F80 : 0x7C00;
+        return float_key(((const uint16_t *)x)[i], (uint16_t)0x8000, infinity);
+    }
+};
+struct tiny_keys { /* floats of 8 bits */
+    typedef uint32_t key_type;
+    static __device__ uint32_t at(const void *x, int64_t i, tl_dtype dtype) {
+        return key_of(load_as<float>(x, i, dtype));
+    }
+};
+struct i64_keys {
+    typedef uint64_t key_type;
+    static __device__ uint64_t at(const void *x, int64_t i, tl_dtype) {
+        return ((const uint64_t *)x)[i] ^ (uint64_t)1 << 63;
+    }
+};
+struct integer_keys { /* of at most 32 bits, bool */
+    typedef uint32_t key_type;
+    static __device__ uint32_t at(const void *x, int64_t i, tl_dtype dtype) {
+        return (uint32_t)load_as<int64_t>(x, i, dtype) ^ 1u << 31;
+    }
+};
 
-template <class C, class T> struct sort_source {
-    typedef decltype(key_of(C())) key_type;
+/* KEYS: one of these. */
+template <class KEYS> struct sort_source {
+    typedef typename KEYS::key_type key_type;
+    struct line {
+        int64_t x, values, indices; /* where it begins */
+    };
     geometry<3> lines; /* x, values, indices: without the axis */
     const void *x;
     void *values;
@@ -40,16 +67,17 @@ template <class C, class T> struct sort_source {
     int element_bytes;
     int64_t x_stride, out_stride; /* along the axis */
     bool descending;
-    __device__ key_type key(int64_t line, int64_t i) const {
+    __device__ line begin(int64_t number) const {
         int64_t at[3];
-        offsets_of(lines, line, at);
-        const key_type k = key_of(element_of<C>(x, at[0] + i * x_stride, dtype, (T *)nullptr));
-        return descending ? ~k : k;
+        offsets_of(lines, number, at);
+        return {at[0], at[1], at[2]};
     }
-    __device__ void put(int64_t line, int64_t place, int64_t index) const {
-        int64_t at[3];
-        offsets_of(lines, line, at);
-        const int64_t from = at[0] + index * x_stride, to = at[1] + place * out_stride;
+    __device__ key_type key(const line &at, int64_t i) const {
+        const key_type k = KEYS::at(x, at.x + i * x_stride, dtype);
+        return descending ? (key_type)~k : k;
+    }
+    __device__ void put(const line &at, int64_t place, int64_t index) const {
+        const int64_t from = at.x + index * x_stride, to = at.values + place * out_stride;
         switch (element_bytes) {
         case 8:
             ((uint64_t *)values)[to] = ((const uint64_t *)x)[from];
@@ -64,7 +92,7 @@ template <class C, class T> struct sort_source {
             ((uint8_t *)values)[to] = ((const uint8_t *)x)[from];
             break;
         }
-        indices[at[2] + place * out_stride] = index;
+        indices[at.indices + place * out_stride] = index;
     }
 };
 
@@ -86,7 +114,7 @@ static void slim_set(slim *s, const tl_operand *x, const tl_operand *like, int a
     s->operand.stride = s->stride;
 }
 
-template <class C, class T> static bool sort_typed(const tl_kernel_args *args) {
+template <class KEYS> static bool sort_typed(const tl_kernel_args *args) {
     const struct attr_sort *attr = (const struct attr_sort *)args->attr;
     const tl_operand *x = &args->in[0];
     const int64_t n = x->shape[attr->axis];
@@ -94,7 +122,7 @@ template <class C, class T> static bool sort_typed(const tl_kernel_args *args) {
     const tl_operand *const all[3] = {x, &args->out[0], &args->out[1]};
     for (int i = 0; i < 3; i++) slim_set(&slims[i], all[i], x, attr->axis);
     const tl_operand *const list[3] = {&slims[0].operand, &slims[1].operand, &slims[2].operand};
-    sort_source<C, T> source;
+    sort_source<KEYS> source;
     source.lines = geometry_of<3>(list);
     source.x = x->data;
     source.values = args->out[0].data;
@@ -104,8 +132,7 @@ template <class C, class T> static bool sort_typed(const tl_kernel_args *args) {
     source.x_stride = x->stride[attr->axis];
     source.out_stride = args->out[0].stride[attr->axis];
     source.descending = attr->descending;
-    const int64_t n_lines = source.lines.numel, n_slots = n_lines < SORT_SLOTS ? n_lines : SORT_SLOTS;
-    return sort_lines(args, source, n_lines, n, attr->k, n_slots);
+    return sort_lines(args, source, source.lines.numel, n, attr->k);
 }
 
 /* ---- searchsorted ----------------------------------------------------------------------------------------- */
@@ -131,6 +158,15 @@ __global__ void __launch_bounds__(BLOCK) search_any(geometry<3> g, int64_t *out,
 }
 
 /* ---- unique ----------------------------------------------------------------------------------------------- */
+
+/* Elements of a known type, or of one that is looked up. C: double or int64_t, whichever holds the dtype. */
+struct any_dtype {};
+template <class C, class T> __device__ inline C element_of(const void *x, int64_t at, tl_dtype, T *) {
+    return value_of<C>(((const T *)x)[at]);
+}
+template <class C> __device__ inline C element_of(const void *x, int64_t at, tl_dtype dtype, any_dtype *) {
+    return load_as<C>(x, at, dtype);
+}
 
 /* begins: where each value's run begins. */
 template <class C, class T> struct unique_source {
@@ -185,13 +221,19 @@ extern "C" {
 
 bool cuda_sort(const tl_kernel_args *args) {
     if (!operands_known(args)) return false;
-    const tl_operand *x = &args->in[0];
-    const bool is_narrow = x->shape[((const struct attr_sort *)args->attr)->axis] <= UINT32_MAX;
-    if (is_narrow && x->dtype == TL_F32) return sort_typed<float, float>(args);
-    if (is_narrow && x->dtype == TL_BF16) return sort_typed<float, bf16>(args);
-    if (is_narrow && x->dtype == TL_F16) return sort_typed<float, f16>(args);
-    if (x->dtype == TL_I64) return sort_typed<int64_t, int64_t>(args);
-    return dtype_is_float(x->dtype) ? sort_typed<double, any_dtype>(args) : sort_typed<int64_t, any_dtype>(args);
+    switch (args->in[0].dtype) {
+    case TL_F64:
+        return sort_typed<f64_keys>(args);
+    case TL_F32:
+        return sort_typed<f32_keys>(args);
+    case TL_F16:
+    case TL_BF16:
+        return sort_typed<half_keys>(args);
+    case TL_I64:
+        return sort_typed<i64_keys>(args);
+    default:
+        return dtype_is_float(args->in[0].dtype) ? sort_typed<tiny_keys>(args) : sort_typed<integer_keys>(args);
+    }
 }
 
 bool cuda_searchsorted(const tl_kernel_args *args) {

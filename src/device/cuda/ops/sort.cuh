@@ -1,31 +1,34 @@
-/* sort.cuh: lines of (key, index) in order, for sort.cu and random.cu; and the sort of one block, also for token.cu.
+/* sort.cuh: lines of keys in order, for sort.cu and random.cu; and the sort of one block, also for token.cu.
  *
- * Every element has a key, read from a *source*; the pairs (key, index) are ordered, so that no two are equal and any
- * way of ordering them is stable. Lines of up to SORT_RUN elements are sorted in shared memory by a block each. Longer
- * ones are cut into runs of that length, and runs are merged two by two between two arrays of the workspace: a thread
- * finds by bisection where its MERGE_LENGTH results begin in both runs. If only a few first places are wanted, a block
- * finds the key of the last of them digit by digit, and sorts those up to it.
+ * Every element has a key, read from a *source*; equal keys stay in the order of their places. Lines of up to
+ * SORT_SHORT elements are sorted in shared memory by exchanges. Others are sorted digit by digit, the lowest first:
+ * a block counts the digits of a *tile*, so that every element knows how many of its tile come before it. A line of
+ * one tile is sorted in shared memory. Tiles of a longer one also need to know how many of the tiles before have
+ * each digit: a tile publishes its own counts at once, and adds up those before it, until it meets one that has done
+ * so (Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", 2016; Adinets and Merrill,
+ * "Onesweep", 2022). All of these are integers, so that the order in which tiles run does not matter. If only a few
+ * first places are wanted, a block finds the key of the last of them digit by digit, and sorts those up to it.
  *
- * A source S has: key_type (uint64_t, or uint32_t for lines of less than 2^32), key_type key(line, i), and
- * put(line, place, index), called for each of the first k places.
+ * A source S has: key_type (uint16_t, uint32_t or uint64_t), line begin(line), key_type key(line, i), and put(line,
+ * place, index), called for each of the first k places.
  */
 #ifndef CUDA_SORT_CUH
 #define CUDA_SORT_CUH
 
 #include "device/cuda/shared/common.cuh"
-
-enum { SORT_RUN = 2048, MERGE_LENGTH = 8 };
+#include "device/cuda/shared/prefix_scan.cuh"
+#include "device/cuda/shared/sort_rule.h"
 
 /* A key and an index: two words, or one for a narrow key. */
 struct pair {
     uint64_t key;
     int64_t index;
 };
-template <class K> struct item_of;
+template <class K> struct item_of { typedef uint64_t type; };
 template <> struct item_of<uint64_t> { typedef pair type; };
-template <> struct item_of<uint32_t> { typedef uint64_t type; };
 __device__ inline pair item_make(uint64_t key, int64_t index) { return {key, index}; }
 __device__ inline uint64_t item_make(uint32_t key, int64_t index) { return (uint64_t)key << 32 | (uint32_t)index; }
+__device__ inline uint64_t item_make(uint16_t key, int64_t index) { return (uint64_t)key << 32 | (uint32_t)index; }
 __device__ inline int64_t item_index(const pair &x) { return x.index; }
 __device__ inline int64_t item_index(uint64_t x) { return (uint32_t)x; }
 __device__ inline bool comes_before(const pair &a, const pair &b) {
@@ -64,22 +67,20 @@ template <class I> struct item_exchange {
     }
 };
 
-/* Reads elements first .. first+n-1 of a line and sorts them; their indices count from first. */
-template <class S, class I>
-__device__ inline void run_make(const S &source, int64_t line, int64_t first, int n, I *run) {
-    __syncthreads(); /* the run before has been read */
-    for (int i = threadIdx.x; i < n; i += blockDim.x) run[i] = item_make(source.key(line, first + i), first + i);
-    __syncthreads();
-    block_sort(n, item_exchange<I>{run});
-}
+enum { SORT_SHORT = 512 };
 
 /* Short lines: a block each. */
-template <class S> __global__ void __launch_bounds__(512) sort_short(S source, int64_t n_lines, int n, int k) {
+template <class S>
+__global__ void __launch_bounds__(SORT_SHORT / 2) sort_short(S source, int64_t n_lines, int n, int k) {
     typedef typename item_of<typename S::key_type>::type I;
-    __shared__ I run[SORT_RUN];
+    __shared__ I run[SORT_SHORT];
     for (int64_t line = blockIdx.x; line < n_lines; line += gridDim.x) {
-        run_make(source, line, 0, n, run);
-        for (int i = threadIdx.x; i < k; i += blockDim.x) source.put(line, i, item_index(run[i]));
+        const typename S::line at = source.begin(line);
+        __syncthreads(); /* the line before has been read */
+        for (int i = threadIdx.x; i < n; i += blockDim.x) run[i] = item_make(source.key(at, i), i);
+        __syncthreads();
+        block_sort(n, item_exchange<I>{run});
+        for (int i = threadIdx.x; i < k; i += blockDim.x) source.put(at, i, item_index(run[i]));
     }
 }
 
@@ -138,8 +139,9 @@ template <class S> __global__ void __launch_bounds__(SELECT_BLOCK) sort_first(S 
     typedef typename S::key_type K;
     typedef typename item_of<K>::type I;
     __shared__ int counts[DIGITS], n_taken;
-    __shared__ I taken[SORT_RUN];
+    __shared__ I taken[SORT_FEW];
     for (int64_t line = blockIdx.x; line < n_lines; line += gridDim.x) {
+        const typename S::line at = source.begin(line);
         K prefix = 0;
         int wanted = k, shift = (int)sizeof(K) * 8, ties = n;
         while (shift > 0 && ties != wanted) { /* equal: all that begin like this are taken */
@@ -149,8 +151,8 @@ template <class S> __global__ void __launch_bounds__(SELECT_BLOCK) sort_first(S 
             __syncthreads();
 #pragma unroll 4
             for (int i = threadIdx.x; i < n; i += SELECT_BLOCK) {
-                const K key = source.key(line, i);
-                const bool begins = seen == (int)sizeof(K) * 8 || key >> seen == prefix;
+                const K key = source.key(at, i);
+                const bool begins = seen == (int)sizeof(K) * 8 || (K)(key >> seen) == prefix;
                 if (begins) atomicAdd(&counts[(int)(key >> shift) & ((1 << bits) - 1)], 1);
             }
             __syncthreads();
@@ -158,7 +160,7 @@ template <class S> __global__ void __launch_bounds__(SELECT_BLOCK) sort_first(S 
             const int digit = digit_find(counts, wanted, &below);
             wanted -= below;
             ties = counts[digit];
-            prefix = prefix << bits | (K)digit;
+            prefix = (K)(prefix << bits | (K)digit);
             __syncthreads();
         }
         if (threadIdx.x == 0) n_taken = 0;
@@ -167,8 +169,8 @@ template <class S> __global__ void __launch_bounds__(SELECT_BLOCK) sort_first(S 
         const bool takes_all = ties == wanted;
         for (int base = 0; base < n; base += SELECT_BLOCK) {
             const int i = base + threadIdx.x;
-            const K key = i < n ? source.key(line, i) : K(0);
-            const K begin = shift < (int)sizeof(K) * 8 ? key >> shift : K(0);
+            const K key = i < n ? source.key(at, i) : K(0);
+            const K begin = shift < (int)sizeof(K) * 8 ? (K)(key >> shift) : K(0);
             bool is_tie = i < n && begin == prefix;
             if (!takes_all) {
                 int n_ties;
@@ -179,90 +181,336 @@ template <class S> __global__ void __launch_bounds__(SELECT_BLOCK) sort_first(S 
         }
         __syncthreads();
         block_sort(k, item_exchange<I>{taken});
-        for (int i = threadIdx.x; i < k; i += SELECT_BLOCK) source.put(line, i, item_index(taken[i]));
+        for (int i = threadIdx.x; i < k; i += SELECT_BLOCK) source.put(at, i, item_index(taken[i]));
         __syncthreads();
+    }
+}
+
+/* ---- One tile, by one digit --------------------------------------------------------------------------------- */
+
+enum { SORT_WARPS = SORT_THREADS / 32 };
+
+/* A tile of EACH elements for each thread: warp w has 32 EACH neighbours, of which lane l has every 32nd from the l-th
+ * on. Elements behind the end of the line have the highest key, and so they stay behind all others. */
+template <class K, int EACH> struct sort_tile_room {
+    uint32_t counts[SORT_WARPS][SORT_DIGITS];
+    int64_t scan[32];
+    K keys[SORT_THREADS * EACH];
+    uint32_t places[SORT_THREADS * EACH];
+};
+template <int EACH> __device__ inline int tile_place(int k) {
+    return (int)threadIdx.x / 32 * (32 * EACH) + k * 32 + (int)threadIdx.x % 32;
+}
+template <class K> __device__ inline int digit_of(K key, int shift) { return (int)(key >> shift) & (SORT_DIGITS - 1); }
+
+/* Lanes with the same digit. */
+__device__ inline unsigned digit_peers(int digit) {
+    unsigned peers = 0xFFFFFFFFu;
+#pragma unroll
+    for (int bit = 0; bit < 8; bit++) {
+        const bool is_set = digit >> bit & 1;
+        const unsigned set = __ballot_sync(0xFFFFFFFFu, is_set);
+        peers &= is_set ? set : ~set;
+    }
+    return peers;
+}
+
+/* How many of a tile have a digit, and how many a lower one. */
+struct digit_share {
+    uint32_t count, lower;
+};
+
+/* rank[k]: the place of key[k] among its tile's, in the order of this digit, of equal ones in the order before.
+ * Thread d gets the share of digit d, and calls publish(count) as soon as it knows. */
+template <class K, int EACH, class P>
+__device__ inline digit_share tile_rank(sort_tile_room<K, EACH> &room, const K (&key)[EACH], int shift,
+                                        int (&rank)[EACH], const P &publish) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, digit = threadIdx.x;
+    uint32_t *of_warp = room.counts[warp];
+    for (int d = lane; d < SORT_DIGITS; d += 32) of_warp[d] = 0;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const int d = digit_of(key[k], shift);
+        const unsigned peers = digit_peers(d);
+        const uint32_t before = of_warp[d];
+        const int below = __popc(peers & ((1u << lane) - 1));
+        __syncwarp();
+        if (below == 0) of_warp[d] = before + (uint32_t)__popc(peers);
+        __syncwarp();
+        rank[k] = (int)before + below;
+    }
+    __syncthreads();
+    uint32_t count = 0;
+    for (int w = 0; w < SORT_WARPS; w++) {
+        const uint32_t here = room.counts[w][digit];
+        room.counts[w][digit] = count;
+        count += here;
+    }
+    publish(count);
+    int64_t all;
+    const uint32_t lower = (uint32_t)block_scan((int64_t)count, sum_of(), room.scan, &all) - count;
+    for (int w = 0; w < SORT_WARPS; w++) room.counts[w][digit] += lower;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < EACH; k++) rank[k] += (int)of_warp[digit_of(key[k], shift)];
+    return {count, lower};
+}
+
+/* Keys and places go to their ranks in shared memory. */
+template <class K, int EACH>
+__device__ inline void tile_scatter(sort_tile_room<K, EACH> &room, const K (&key)[EACH], const uint32_t (&place)[EACH],
+                                    const int (&rank)[EACH]) {
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        room.keys[rank[k]] = key[k];
+        room.places[rank[k]] = place[k];
+    }
+    __syncthreads();
+}
+
+/* ---- Lines of one tile --------------------------------------------------------------------------------------- */
+
+struct or_of {
+    __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a | b; }
+};
+struct not_published {
+    __device__ void operator()(uint32_t) const {}
+};
+
+/* A block per line; digits that are the same in all keys are left out. */
+template <class S, int EACH>
+__global__ void __launch_bounds__(SORT_THREADS, EACH > 8   ? 3
+                                                : EACH > 4 ? 4
+                                                           : 5)
+    sort_one_tile(S source, int64_t n_lines, int n, int k_wanted) {
+    typedef typename S::key_type K;
+    __shared__ sort_tile_room<K, EACH> room;
+    for (int64_t line = blockIdx.x; line < n_lines; line += gridDim.x) {
+        const typename S::line at = source.begin(line);
+        K key[EACH];
+        uint32_t place[EACH];
+        uint64_t differs = 0;
+        const K any = source.key(at, 0);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            const int i = tile_place<EACH>(k);
+            place[k] = (uint32_t)i;
+            key[k] = i < n ? source.key(at, i) : (K) ~(K)0;
+            if (i < n) differs |= (uint64_t)(K)(key[k] ^ any);
+        }
+        differs = block_reduce(differs, or_of(), (uint64_t)0);
+        for (int shift = 0; shift < (int)sizeof(K) * 8; shift += 8) {
+            if (!(differs >> shift & (SORT_DIGITS - 1))) continue; /* the same in all threads */
+            int rank[EACH];
+            tile_rank(room, key, shift, rank, not_published());
+            tile_scatter(room, key, place, rank);
+#pragma unroll
+            for (int k = 0; k < EACH; k++) {
+                key[k] = room.keys[tile_place<EACH>(k)];
+                place[k] = room.places[tile_place<EACH>(k)];
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            if (tile_place<EACH>(k) < k_wanted) source.put(at, tile_place<EACH>(k), place[k]);
     }
 }
 
 /* ---- Long lines ------------------------------------------------------------------------------------------- */
 
-/* grid.y counts the lines from first_line on, grid.x the runs. `to` has 2n items for each line. */
-template <class S, class I>
-__global__ void __launch_bounds__(512) sort_runs(S source, int64_t first_line, int64_t n, I *to) {
-    __shared__ I run[SORT_RUN];
-    const int64_t first = blockIdx.x * (int64_t)SORT_RUN;
-    const int length = (int)min((int64_t)SORT_RUN, n - first);
-    run_make(source, first_line + blockIdx.y, first, length, run);
-    to += blockIdx.y * 2 * n + first;
-    for (int i = threadIdx.x; i < length; i += blockDim.x) to[i] = run[i];
-}
+/* Slots of the workspace, which have the lines from first_line on. */
+template <class K> struct sort_state {
+    int64_t first_line, n, k, n_tiles;
+    uint64_t *words;
+    uint32_t *counts, *tickets, *skips;
+    K *keys[2];
+    uint32_t *places[2];
+};
 
-/* Runs of `width` become runs of twice that. */
-template <class I> __global__ void __launch_bounds__(BLOCK) merge_runs(const I *from, I *to, int64_t n, int64_t width) {
-    from += blockIdx.y * 2 * n;
-    to += blockIdx.y * 2 * n;
-    const int64_t at = (blockIdx.x * (int64_t)BLOCK + threadIdx.x) * MERGE_LENGTH;
-    if (at >= n) return;
-    const int64_t start = at / (2 * width) * (2 * width), place = at - start; /* MERGE_LENGTH divides width */
-    const int64_t n_a = min(width, n - start), n_b = min(width, max(n - start - width, (int64_t)0));
-    const I *a = from + start, *b = a + n_a;
-    int64_t low = max(place - n_b, (int64_t)0), high = min(place, n_a);
-    while (low < high) {
-        const int64_t middle = (low + high) / 2;
-        if (comes_before(a[middle], b[place - 1 - middle])) low = middle + 1;
-        else high = middle;
-    }
-    int64_t i = low, j = place - low;
-    for (int64_t k = at; k < min(at + MERGE_LENGTH, start + n_a + n_b); k++) {
-        const bool takes_a = j >= n_b || (i < n_a && comes_before(a[i], b[j]));
-        to[k] = takes_a ? a[i++] : b[j++];
-    }
-}
-
-template <class S, class I>
-__global__ void __launch_bounds__(BLOCK)
-    sort_deliver(S source, int64_t first_line, const I *sorted, int64_t n, int64_t k) {
-    sorted += blockIdx.y * 2 * n;
-    FOR_EACH(i, k) source.put(first_line + blockIdx.y, i, item_index(sorted[i]));
-}
-
-/* Whether selecting the first k of n is faster than sorting all. */
-static inline bool selects(int64_t n, int64_t k) { return n > 512 && n <= INT32_MAX && k <= SORT_RUN && k <= n / 4; }
-
-/* The first k of each line of n. The workspace has 32 n bytes for each of `n_slots` lines (none for short ones). */
+/* counts: how often each digit occurs. grid.y counts slots. */
 template <class S>
-static bool sort_lines(const tl_kernel_args *args, S source, int64_t n_lines, int64_t n, int64_t k, int64_t n_slots) {
-    typedef typename item_of<typename S::key_type>::type I;
+__global__ void __launch_bounds__(SORT_THREADS) sort_count(S source, sort_state<typename S::key_type> s) {
+    typedef typename S::key_type K;
+    enum { PASSES = sizeof(K) };
+    __shared__ uint32_t counts[PASSES][SORT_DIGITS];
+    for (int p = 0; p < PASSES; p++) counts[p][threadIdx.x] = 0;
+    __syncthreads();
+    const typename S::line at = source.begin(s.first_line + blockIdx.y);
+#pragma unroll 4
+    FOR_EACH(i, s.n) {
+        const K key = source.key(at, i);
+        for (int p = 0; p < PASSES; p++) atomicAdd(&counts[p][digit_of(key, 8 * p)], 1u);
+    }
+    __syncthreads();
+    for (int p = 0; p < PASSES; p++) {
+        const uint32_t count = counts[p][threadIdx.x];
+        if (count) atomicAdd(&s.counts[(blockIdx.y * PASSES + p) * SORT_DIGITS + threadIdx.x], count);
+    }
+}
+
+/* A block for each (pass, slot): counts become those of all lower digits. */
+template <int UNUSED>
+__global__ void __launch_bounds__(SORT_DIGITS) sort_bases(uint32_t *all_counts, uint32_t *skips, uint32_t n) {
+    __shared__ int64_t room[32];
+    const unsigned pass = blockIdx.y * gridDim.x + blockIdx.x;
+    uint32_t *counts = all_counts + pass * SORT_DIGITS;
+    const uint32_t count = counts[threadIdx.x];
+    int64_t all;
+    counts[threadIdx.x] = (uint32_t)block_scan((int64_t)count, sum_of(), room, &all) - count;
+    const int is_same = __syncthreads_or(count == n);
+    if (threadIdx.x == 0) skips[pass] = (uint32_t)is_same;
+}
+
+/* A word of a tile and digit: 0, how many the tile has, or how many it and all before it have. */
+#define WORD_OWN ((uint64_t)1 << 62)
+#define WORD_WHOLE ((uint64_t)1 << 63)
+#define WORD_NUMBER (WORD_OWN - 1)
+enum { LOOK_BACK = 8 }; /* words that are fetched at a time */
+
+__device__ inline void word_write(uint64_t *word, uint64_t x) { *(volatile uint64_t *)word = x; }
+
+struct tile_publish {
+    uint64_t *word; /* of this tile and digit */
+    bool is_first;
+    __device__ void operator()(uint32_t count) const { word_write(word, (is_first ? WORD_WHOLE : WORD_OWN) | count); }
+};
+
+/* How many of the tiles before have the digit whose words these are, one for each tile, SORT_DIGITS apart. Tiles have
+ * numbers in the order in which they begin, so those before are running. The first has a whole word. */
+__device__ inline uint64_t look_back(const uint64_t *words, int64_t tile) {
+    uint64_t sum = 0;
+    int64_t at = tile - 1;
+    while (at >= 0) {
+        uint64_t word[LOOK_BACK];
+#pragma unroll
+        for (int k = 0; k < LOOK_BACK; k++)
+            word[k] = *(const volatile uint64_t *)(words + max(at - k, (int64_t)0) * SORT_DIGITS);
+#pragma unroll
+        for (int k = 0; k < LOOK_BACK; k++) {
+            if (word[k] == 0) break; /* not yet: again from here */
+            sum += word[k] & WORD_NUMBER;
+            if (word[k] & WORD_WHOLE) return sum;
+            at--;
+        }
+    }
+    return sum;
+}
+
+/* A pass over one digit; grid.y counts slots. A digit that is the same in all keys changes nothing, and its pass is
+ * skipped, so that keys come from the array that was written last, or from the source. LAST: results are put. */
+template <class S, bool LAST>
+__global__ void __launch_bounds__(SORT_THREADS, 3) sort_pass(S source, sort_state<typename S::key_type> s, int pass) {
+    typedef typename S::key_type K;
+    enum { EACH = SORT_EACH, PASSES = sizeof(K) };
+    __shared__ sort_tile_room<K, EACH> room;
+    __shared__ uint32_t goes[SORT_DIGITS], ticket;
+    const int64_t slot = blockIdx.y;
+    const uint32_t *skips = s.skips + slot * PASSES;
+    if (!LAST && skips[pass]) return;
+    int n_written = 0;
+    for (int p = 0; p < pass; p++) n_written += !skips[p];
+    if (threadIdx.x == 0) ticket = atomicAdd(&s.tickets[slot * PASSES + pass], 1u);
+    __syncthreads();
+    const int64_t tile = ticket, first = tile * SORT_TILE;
+    const int n = (int)min((int64_t)SORT_TILE, s.n - first), shift = 8 * pass;
+    const typename S::line at = source.begin(s.first_line + slot);
+    const bool is_odd = n_written % 2; /* written last: array 0 */
+    const K *keys = (is_odd ? s.keys[0] : s.keys[1]) + slot * s.n + first;
+    const uint32_t *places = (is_odd ? s.places[0] : s.places[1]) + slot * s.n + first;
+    K key[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const int i = tile_place<EACH>(k);
+        key[k] = i >= n ? (K) ~(K)0 : n_written ? keys[i] : source.key(at, first + i);
+    }
+    int rank[EACH];
+    uint64_t *words = s.words + (slot * PASSES + pass) * s.n_tiles * SORT_DIGITS + threadIdx.x;
+    uint64_t *word = words + tile * SORT_DIGITS;
+    const digit_share own = tile_rank(room, key, shift, rank, tile_publish{word, tile == 0});
+    uint32_t place[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const int i = tile_place<EACH>(k);
+        place[k] = i < n && n_written ? places[i] : (uint32_t)(first + i);
+    }
+    const uint64_t before = look_back(words, tile);
+    word_write(word, WORD_WHOLE | (before + own.count));
+    goes[threadIdx.x] = s.counts[(slot * PASSES + pass) * SORT_DIGITS + threadIdx.x] + (uint32_t)before - own.lower;
+    tile_scatter(room, key, place, rank);
+    K *to_keys = (is_odd ? s.keys[1] : s.keys[0]) + slot * s.n;
+    uint32_t *to_places = (is_odd ? s.places[1] : s.places[0]) + slot * s.n;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n; i += SORT_THREADS) {
+        const K moved = room.keys[i];
+        const uint32_t to = goes[digit_of(moved, shift)] + (uint32_t)i;
+        if (LAST) {
+            if (to < s.k) source.put(at, to, room.places[i]);
+        } else {
+            to_keys[to] = moved;
+            to_places[to] = room.places[i];
+        }
+    }
+}
+
+template <class S> static bool sort_long(const tl_kernel_args *args, S source, int64_t n_lines, int64_t n, int64_t k) {
+    typedef typename S::key_type K;
+    enum { PASSES = sizeof(K) };
     const cudaStream_t stream = stream_of(args);
-    if (n_lines == 0 || n == 0 || k == 0) return true;
-    if (selects(n, k)) {
-        sort_first<S><<<capped(n_lines), SELECT_BLOCK, 0, stream>>>(source, n_lines, (int)n, (int)k);
-        return true;
-    }
-    if (n <= SORT_RUN) {
-        int threads = 32;
-        while (threads < 512 && threads * 2 < n) threads *= 2;
-        sort_short<S><<<capped(n_lines), threads, 0, stream>>>(source, n_lines, (int)n, (int)k);
-        return true;
-    }
-    if (args->workspace_bytes < (size_t)(n_slots * n) * 2 * sizeof(I)) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
-                 args->workspace_bytes);
+    const int64_t n_slots = sort_slots(n_lines, n);
+    const struct sort_room room = sort_room_of(n_slots, n, PASSES);
+    char *base = (char *)args->workspace;
+    if (args->workspace_bytes < room.all || n > UINT32_MAX) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: lines of %lld need %llu bytes of workspace, there are %zu",
+                 args->op, (long long)n, (unsigned long long)room.all, args->workspace_bytes);
         return false;
     }
-    for (int64_t line = 0; line < n_lines; line += n_slots) {
-        const unsigned n_here = (unsigned)(n_lines - line < n_slots ? n_lines - line : n_slots);
-        I *from = (I *)args->workspace, *to = from + n;
-        sort_runs<S, I>
-            <<<dim3((unsigned)((n + SORT_RUN - 1) / SORT_RUN), n_here), 512, 0, stream>>>(source, line, n, from);
-        const unsigned blocks = (unsigned)((n + BLOCK * MERGE_LENGTH - 1) / (BLOCK * MERGE_LENGTH));
-        for (int64_t width = SORT_RUN; width < n; width *= 2) {
-            merge_runs<I><<<dim3(blocks, n_here), BLOCK, 0, stream>>>(from, to, n, width);
-            I *swap = from;
-            from = to;
-            to = swap;
-        }
-        sort_deliver<S, I><<<dim3(blocks_for(k), n_here), BLOCK, 0, stream>>>(source, line, from, n, k);
+    sort_state<K> s = {};
+    s.n = n;
+    s.k = k;
+    s.n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
+    s.words = (uint64_t *)base;
+    s.counts = (uint32_t *)(base + room.counts);
+    s.tickets = (uint32_t *)(base + room.tickets);
+    s.skips = (uint32_t *)(base + room.skips);
+    for (int j = 0; j < 2; j++) {
+        s.keys[j] = (K *)(base + room.keys[j]);
+        s.places[j] = (uint32_t *)(base + room.places[j]);
+    }
+    const int64_t enough = 528 / n_slots + 1, count_blocks = s.n_tiles < enough ? s.n_tiles : enough;
+    for (; s.first_line < n_lines; s.first_line += n_slots) {
+        const unsigned n_here = (unsigned)(n_lines - s.first_line < n_slots ? n_lines - s.first_line : n_slots);
+        const dim3 grid((unsigned)s.n_tiles, n_here);
+        if (!cuda_check(cudaMemsetAsync(base, 0, room.zeroed, stream), args->op, args->error)) return false;
+        sort_count<S><<<dim3((unsigned)count_blocks, n_here), SORT_THREADS, 0, stream>>>(source, s);
+        sort_bases<0><<<dim3(PASSES, n_here), SORT_DIGITS, 0, stream>>>(s.counts, s.skips, (uint32_t)n);
+        for (int pass = 0; pass < PASSES - 1; pass++)
+            sort_pass<S, false><<<grid, SORT_THREADS, 0, stream>>>(source, s, pass);
+        sort_pass<S, true><<<grid, SORT_THREADS, 0, stream>>>(source, s, PASSES - 1);
+    }
+    return true;
+}
+
+/* The first k of each line of n. The workspace has sort_bytes. */
+template <class S> static bool sort_lines(const tl_kernel_args *args, S source, int64_t n_lines, int64_t n, int64_t k) {
+    const cudaStream_t stream = stream_of(args);
+    const unsigned blocks = capped(n_lines);
+    if (n_lines == 0 || n == 0 || k == 0) return true;
+    if (sort_selects(n_lines, n, k)) {
+        sort_first<S><<<blocks, SELECT_BLOCK, 0, stream>>>(source, n_lines, (int)n, (int)k);
+    } else if (n <= SORT_SHORT) {
+        int threads = 32;
+        while (threads * 2 < n) threads *= 2;
+        sort_short<S><<<blocks, threads, 0, stream>>>(source, n_lines, (int)n, (int)k);
+    } else if (n <= 4 * SORT_THREADS) {
+        sort_one_tile<S, 4><<<blocks, SORT_THREADS, 0, stream>>>(source, n_lines, (int)n, (int)k);
+    } else if (n <= 8 * SORT_THREADS) {
+        sort_one_tile<S, 8><<<blocks, SORT_THREADS, 0, stream>>>(source, n_lines, (int)n, (int)k);
+    } else if (n <= SORT_TILE) {
+        sort_one_tile<S, SORT_EACH><<<blocks, SORT_THREADS, 0, stream>>>(source, n_lines, (int)n, (int)k);
+    } else {
+        return sort_long(args, source, n_lines, n, k);
     }
     return true;
 }
