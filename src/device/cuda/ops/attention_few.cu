@@ -16,6 +16,7 @@
  */
 #include "device/cuda/ops/attention_tile.cuh"
 #include "device/cuda/shared/attention_rule.h"
+#include "device/cuda/shared/fetch.cuh"
 
 enum { KEYS = 16, MOST_WARPS = FEW_KEYS / KEYS, STAGES = 2, JOIN_THREADS = 128 };
 /* Wide heads take half the warps, so that a GPU with 99 KB of shared memory has room. */
@@ -239,11 +240,20 @@ template <class T> __device__ inline void words_widen(float (&to)[8], const uint
     for (int i = 0; i < 8; i++) to[i] = value_of<float>(bits_as<T>((uint16_t)(words[i / 2] >> 16 * (i % 2))));
 }
 
+/* Which of the queries see a key. */
+template <int GROUP>
+__device__ inline void key_seen(bool (&is_seen)[GROUP], const attention_call &a, const few_block &at, int64_t s,
+                                bool is_there) {
+    const bool *const mask = (const bool *)a.mask + at.b * a.mask_stride[0] + s * a.mask_stride[3];
+#pragma unroll
+    for (int h = 0; h < GROUP; h++)
+        is_seen[h] = is_there && h < at.n_rows && (!a.mask || mask[(at.first_head + h) * a.mask_stride[1]]);
+}
+
 /* The products of a key with the queries, in powers of two; lowest for one that is not seen. */
 template <class T, int DP, int GROUP>
 __device__ inline void key_scores(float (&score)[GROUP], const one_shared<DP, GROUP> &shared,
-                                  const uint4 (&key)[DP / 8], const attention_call &a, const few_block &at, int64_t s,
-                                  bool is_there) {
+                                  const uint4 (&key)[DP / 8], const bool (&is_seen)[GROUP], const attention_call &a) {
     float sum[GROUP] = {};
 #pragma unroll
     for (int i = 0; i < DP / 8; i++) {
@@ -252,14 +262,10 @@ __device__ inline void key_scores(float (&score)[GROUP], const one_shared<DP, GR
 #pragma unroll
         for (int h = 0; h < GROUP; h++)
 #pragma unroll
-            for (int j = 0; j < 8; j++) sum[h] += x[j] * shared.query[h][8 * i + j];
+            for (int j = 0; j < 8; j++) sum[h] = fmaf(x[j], shared.query[h][8 * i + j], sum[h]);
     }
-    const bool *const mask = (const bool *)a.mask + at.b * a.mask_stride[0] + s * a.mask_stride[3];
 #pragma unroll
-    for (int h = 0; h < GROUP; h++) {
-        const bool is_seen = is_there && h < at.n_rows && (!a.mask || mask[(at.first_head + h) * a.mask_stride[1]]);
-        score[h] = is_seen ? score_scale(a) * sum[h] : lowest<float>();
-    }
+    for (int h = 0; h < GROUP; h++) score[h] = is_seen[h] ? score_scale(a) * sum[h] : lowest<float>();
 }
 
 /* From scores to weights, in shared memory; the maxima and sums of warps. */
@@ -323,17 +329,30 @@ __device__ inline few_block one_block_of(const few_call &c) {
     return at;
 }
 
+/* The block's keys (thread 0) and values (1) to the L2 cache, where they follow each other, as in a cache of both:
+ * before front_wait, since nearly all of them were written long ago. */
+__device__ inline void one_fetch(const few_call &c) {
+    const attention_call &a = c.a;
+    const attention_rows &rows = threadIdx.x ? a.v : a.k;
+    if (threadIdx.x > 1 || rows.stride_t != a.D) return;
+    const unsigned n_parts = (unsigned)c.cut.n_parts, n_heads = (unsigned)a.H_kv, head = blockIdx.x / n_parts;
+    const int64_t first = c.cut.first + (blockIdx.x - head * n_parts) * c.cut.keys, n = min(c.cut.keys, a.S - first);
+    cache_fetch(row_at(rows, head / n_heads, first, head % n_heads), (unsigned)(2 * n * a.D));
+}
+
 template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_KEYS) few_one(few_call c) {
     enum { PACKS = DP / 8, BESIDE = FEW_ONE_KEYS / PACKS, EACH = FEW_ONE_KEYS / BESIDE }; /* BESIDE: keys at a time */
     __shared__ one_shared<DP, GROUP> shared;
     const attention_call &a = c.a;
     const int thread = (int)threadIdx.x, pack = thread % PACKS, beside = thread / PACKS;
     next_begin();
+    one_fetch(c);
     front_wait();
     const few_block at = one_block_of(c);
     const int64_t first = c.cut.first + at.part * c.cut.keys, s = first + thread;
     const bool is_there = s >= at.from && s < at.to;
     uint4 key[PACKS], value[EACH];
+    bool is_seen[GROUP];
     const uint4 *const from = (const uint4 *)row_at(a.k, at.b, is_there ? s : 0, at.h_kv);
 #pragma unroll
     for (int i = 0; i < PACKS; i++) key[i] = is_there && 8 * i < a.D ? from[i] : make_uint4(0, 0, 0, 0);
@@ -343,6 +362,7 @@ template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_
         const bool is_read = k < at.to && 8 * pack < a.D;
         value[i] = is_read ? ((const uint4 *)row_at(a.v, at.b, k, at.h_kv))[pack] : make_uint4(0, 0, 0, 0);
     }
+    key_seen(is_seen, a, at, s, is_there);
     for (int i = thread; i < GROUP * DP; i += FEW_ONE_KEYS) {
         const int h = i / DP, d = i % DP;
         const bool has = h < at.n_rows && d < a.D;
@@ -350,7 +370,7 @@ template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_
     }
     __syncthreads();
     float score[GROUP], out[GROUP][8] = {};
-    key_scores<T, DP, GROUP>(score, shared, key, a, at, s, is_there);
+    key_scores<T, DP, GROUP>(score, shared, key, is_seen, a);
     key_weights(shared, score);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
@@ -359,7 +379,7 @@ template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_
 #pragma unroll
         for (int h = 0; h < GROUP; h++)
 #pragma unroll
-            for (int j = 0; j < 8; j++) out[h][j] += shared.weight[h][beside + i * BESIDE] * x[j];
+            for (int j = 0; j < 8; j++) out[h][j] = fmaf(shared.weight[h][beside + i * BESIDE], x[j], out[h][j]);
     }
 #pragma unroll
     for (int h = 0; h < GROUP; h++)

@@ -724,7 +724,9 @@ bool cuda_matmul_parts(const tl_kernel_args *args) {
 }
 
 bool cuda_matmul_acc(const tl_kernel_args *args) {
-    return multiply(args, &args->in[0], &args->in[1], &args->in[2], NULL, true);
+    const bool ok = multiply(args, &args->in[0], &args->in[1], &args->in[2], NULL, true);
+    early_writes(args, &args->in[0]);
+    return ok;
 }
 
 /* ---- Products of 8-bit numbers ------------------------------------------------------------------------- */

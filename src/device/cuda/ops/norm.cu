@@ -11,6 +11,7 @@
  * lanes are added in order.
  */
 #include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/fetch.cuh"
 #include "device/cuda/shared/limits.h"
 #include "device/cuda/shared/tensor_core.cuh"
 
@@ -283,6 +284,7 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
     const int lane = threadIdx.x % THREADS, team = threadIdx.x / THREADS, n_packs = (int)(r.n / PACK);
     int turn = 0;
     next_begin();
+    if (r.weight && threadIdx.x == 0) cache_fetch(r.weight, (unsigned)(r.n * sizeof(W)));
     front_wait();
     for (int64_t base = blockIdx.x * (int64_t)TEAMS; base < r.n_rows; base += (int64_t)gridDim.x * TEAMS) {
         const int64_t row = base + team, at = row * r.n;

@@ -109,23 +109,29 @@ template <class T> __device__ inline T *put_row(const put_rows &r, int64_t b, in
     return (T *)r.data + b * r.stride_b + t * r.stride_t + h * r.stride_h;
 }
 
-/* A block for each token. */
-template <class T, int U> __global__ void rope_put_rows(const T *q, T *out, put_shape s, struct attr_rope attr) {
+/* A block for each token. Positions that no kernel in front writes (knows_place) are read before those have ended, and
+ * so are the angles computed, which takes longer than the rest. */
+template <class T, int U>
+__global__ void rope_put_rows(const T *q, T *out, put_shape s, struct attr_rope attr, bool knows_place) {
     typedef typename compute_type<T>::type C;
     extern __shared__ double2 shared[]; /* aligned for packs */
     C *const table = (C *)shared;
     const int half = (int)s.q.half, n_units = half / U, D = (int)s.q.D, H = (int)s.q.H, H_kv = (int)s.H_kv;
     const unsigned n_tokens = (unsigned)s.q.T, row = blockIdx.x / n_tokens;
     next_begin();
-    front_wait();
+    if (!knows_place) front_wait();
     const int64_t b = row, t = blockIdx.x - row * n_tokens, place = position_at(s.q, attr, b, t);
     const bool is_good = place >= 0 && place < s.S;
     if (!is_good && threadIdx.x == 0) fault_raise(s.fault, FAULT_SCATTER, place, s.S);
     angles_put(table, place, half, attr);
     __syncthreads();
-    for (int j = (int)threadIdx.x; j < (H + H_kv) * n_units; j += (int)blockDim.x) {
-        const int h = j / n_units, i = j - h * n_units;
-        if (h < H) {
+    if (knows_place) front_wait();
+    const int n_turns = (H + H_kv) * n_units, n_packs = D / U; /* units of q and k; of a value */
+    for (int j = (int)threadIdx.x; j < n_turns + H_kv * n_packs; j += (int)blockDim.x) {
+        const int n = j < n_turns ? n_units : n_packs, at = j < n_turns ? j : j - n_turns, h = at / n, i = at - h * n;
+        if (j >= n_turns) {
+            if (is_good) unit_store<U>(put_row<T>(s.values, b, place, h), i, unit_load<U>(put_row<T>(s.v, b, t, h), i));
+        } else if (h < H) {
             head_turn<U>(q + b * s.q.stride_b + t * s.q.stride_t + h * s.q.stride_h,
                          out + ((b * s.q.T + t) * H + h) * D, table, half, i);
         } else if (is_good) {
@@ -138,10 +144,6 @@ template <class T, int U> __global__ void rope_put_rows(const T *q, T *out, put_
         if (h < H)
             out[((b * s.q.T + t) * H + h) * D + i] = q[b * s.q.stride_b + t * s.q.stride_t + h * s.q.stride_h + i];
         else if (is_good) put_row<T>(s.keys, b, place, h - H)[i] = put_row<T>(s.k, b, t, h - H)[i];
-    }
-    for (int j = (int)threadIdx.x; is_good && j < H_kv * (D / U); j += (int)blockDim.x) {
-        const int h = j / (D / U), i = j - h * (D / U);
-        unit_store<U>(put_row<T>(s.values, b, place, h), i, unit_load<U>(put_row<T>(s.v, b, t, h), i));
     }
 }
 
@@ -162,10 +164,14 @@ static bool put_is_packed(const put_rows &r) {
 template <class T, int U> static void put_start(const tl_kernel_args *args, const put_shape &s) {
     typedef typename compute_type<T>::type C;
     static const bool is_early = waits_for_front(rope_put_rows<T, U>);
-    const int threads = (s.q.H + s.H_kv) * s.q.half / U > 128 ? 256 : 128;
+    const tl_operand *place = &args->in[PLACE];
+    const int64_t last = (s.q.B - 1) * s.q.positions_stride[0] + (s.q.T - 1) * s.q.positions_stride[1];
+    const bool knows_place = is_early && s.q.positions_stride[0] >= 0 && s.q.positions_stride[1] >= 0 &&
+                             early_may_fetch(args, place->data, (size_t)((last + 1) * dtype_bytes(place->dtype)));
+    const int threads = ((s.q.H + s.H_kv) * s.q.half + s.H_kv * s.q.D) / U > 128 ? 256 : 128;
     launch_early(args, rope_put_rows<T, U>, is_early, (unsigned)(s.q.B * s.q.T), threads,
                  2 * (size_t)s.q.half * sizeof(C), (const T *)args->in[0].data, (T *)args->out[0].data, s,
-                 *(const struct attr_rope *)args->attr);
+                 *(const struct attr_rope *)args->attr, knows_place);
     early_writes(args, &args->in[CACHE]);
 }
 

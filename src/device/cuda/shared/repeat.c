@@ -143,8 +143,7 @@ static bool call_queue(const struct cuda_state *state, const struct tape *tape, 
                                    .stride = (const int64_t *)(from + 1 + rank)};
         from += 1 + 2 * rank;
     }
-    const bool ok = kernel(&args);
-    return cuda_check(cudaGetLastError(), args.op, error) && ok;
+    return kernel_enter(&args, kernel);
 }
 
 /* ---- Graphs --------------------------------------------------------------------------------------------- */
@@ -197,7 +196,6 @@ static int chain_of(cudaGraphNode_t last, cudaGraphNode_t stop, cudaGraphNode_t 
 static bool calls_capture(struct cuda_state *state, const struct tape *tape, size_t first, size_t end,
                           cudaGraph_t *graph, cudaGraphNode_t *last, char *error) {
     *graph = NULL;
-    state->early.n = 0; /* a graph begins when all kernels in front of it have ended */
     if (!cuda_check(cudaStreamBeginCapture(state->stream, cudaStreamCaptureModeRelaxed), "capture", error))
         return false;
     bool ok = true;
@@ -241,6 +239,7 @@ static bool graph_make(struct cuda_state *state, const struct tape *tape, const 
     g->last = malloc(n * sizeof *g->last);
     if (!g->words || !g->last) return snprintf(error, CUDA_ERROR_BYTES, "no memory for a graph"), false;
     memcpy(g->words, tape->words + words_begin(tape, part), bytes);
+    state->early.n = 0; /* a graph begins when all kernels in front of it have ended */
     if (!calls_capture(state, tape, part->first, part->end, &g->graph, g->last, error)) return false;
     g->fetches = state->early.n_fetches > n_fetches;
     return cuda_check(cudaGraphInstantiate(&g->exec, g->graph, 0), "cudaGraphInstantiate", error);
@@ -289,6 +288,7 @@ static bool call_patch(struct cuda_state *state, const struct tape *tape, const 
     cudaGraphNode_t to[CHAIN], from[CHAIN], last = NULL, before = at ? g->last[at - 1] : NULL;
     char ignored[CUDA_ERROR_BYTES];
     cudaGraph_t graph;
+    state->early.n = EARLY_WRITES; /* what kernels in front of it write is not asked here */
     if (!calls_capture(state, tape, i, i + 1, &graph, &last, ignored)) return false;
     const int n = chain_of(g->last[at], before, to);
     bool ok = n >= 0 && n == chain_of(last, NULL, from);

@@ -122,8 +122,11 @@ static struct cuda_state *state_enter(const tl_kernel_args *args) {
 
 /* ---- Kernels that are launched early ------------------------------------------------------------------- */
 
+/* Layer after layer writes the same memory, which is listed once. */
 static void early_add(struct cuda_early *early, const char *begin, const char *end) {
     if (early->n == EARLY_WRITES || begin == end) return;
+    for (int i = 0; i < early->n; i++)
+        if (early->writes[i].begin <= begin && end <= early->writes[i].end) return;
     early->writes[early->n].begin = begin;
     early->writes[early->n++].end = end;
 }
@@ -140,7 +143,10 @@ void early_writes(const tl_kernel_args *args, const tl_operand *x) {
     early_add(&cuda_state_of(args->stream)->early, begin, end);
 }
 
+static uint64_t n_launched; /* calls of early_launched; with cuda_run_lock */
+
 void early_launched(const tl_kernel_args *args, bool is_early) {
+    n_launched++;
     struct cuda_early *early = &cuda_state_of(args->stream)->early;
     if (!is_early) early->n = 0;
     for (int i = 0; i < args->n_out; i++) early_writes(args, &args->out[i]);
@@ -159,9 +165,13 @@ bool early_may_fetch(const tl_kernel_args *args, const void *data, size_t bytes)
 
 /* ---- Running kernels ----------------------------------------------------------------------------------- */
 
-/* The runtime keeps launch errors until they are read, so one check covers all launches. */
-static bool kernel_enter(const tl_kernel_args *args, tl_kernel kernel) {
+/* The runtime keeps launch errors until they are read, so one check covers all launches. What a call writes that does
+ * not use launch_early is not known, and a kernel behind it that is launched early may begin before all of it can be
+ * read. */
+bool kernel_enter(const tl_kernel_args *args, tl_kernel kernel) {
+    const uint64_t before = n_launched;
     const bool ok = kernel(args);
+    if (n_launched == before) cuda_state_of(args->stream)->early.n = EARLY_WRITES;
     const cudaError_t status = cudaGetLastError();
     return ok && cuda_check(status, args->op, args->error);
 }

@@ -121,6 +121,9 @@ bool cuda_run(const tl_kernel_args *args, tl_kernel kernel);
 /* The same for a kernel that waits for the device: what was held back comes before it. */
 bool cuda_run_waiting(const tl_kernel_args *args, tl_kernel kernel);
 
+/* A kernel of this plugin, with a check for launch errors; for state.c and repeat.c, which hold cuda_run_lock. */
+bool kernel_enter(const tl_kernel_args *args, tl_kernel kernel);
+
 /* Whether a kernel that is launched early may read this memory at once: no kernel writes it that may still run. */
 bool early_may_fetch(const tl_kernel_args *args, const void *data, size_t bytes);
 /* A kernel of this call is launched. One that is not early waits for all kernels in front of it. */
