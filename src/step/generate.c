@@ -60,8 +60,10 @@ bool generate_has_penalty(const tl_generate_options *o) {
 }
 
 tl_tensor *generate_draw(tl_tensor *logits, tl_tensor *seen, const tl_generate_options *o, bool is_total) {
+    const bool has_penalty = generate_has_penalty(o);
+    if (o->temperature == 0 && !has_penalty) return tl_argmax(logits, (int[]){1}, 1, true);
     tl_tensor *x = tl_cast(logits, TL_F32), *values, *indices;
-    if (generate_has_penalty(o)) x = penalize(x, seen, o->repetition_penalty);
+    if (has_penalty) x = penalize(x, seen, o->repetition_penalty);
     if (o->temperature == 0) return tl_argmax(x, (int[]){1}, 1, true);
     x = tl_scale(x, 1 / o->temperature);
     bool has_k = x && o->top_k > 0 && o->top_k < tl_size(x, 1);

@@ -6,7 +6,8 @@
  * are, as long as the matrix product gives a row the same bits in any company (on the cpu up to GEMM_THIN_ROWS).
  *
  * On a device that runs behind the host, a step whose rows follow each other has its tokens and their places in device
- * memory, so that its calls are those of the step before: the device can queue them as one (engine/replay.h).
+ * memory, so that its calls are those of the step before: the device can queue them as one (engine/replay.h). A step
+ * that takes the likeliest tokens leaves them there, and the places behind them, for the one that follows.
  *
  * When a row is full, it is refilled with the last three quarters of its capacity, as tl_generate does. */
 #include <string.h>
@@ -44,9 +45,11 @@ struct pass {
 
 /* A step's operands, in device memory from step to step. */
 struct steady {
-    tl_tensor *tokens, *places; /* (n_rows,1) i64 */
-    /* of the step: (n_rows,1) i64, if every row takes the likeliest; otherwise (n_rows,V) */
-    tl_tensor *ids, *logits;
+    tl_tensor *tokens, *places; /* (n_rows,1) i64; of the step that follows, once every row has taken the likeliest */
+    tl_tensor *logits;          /* (n_rows,V), of a step that draws otherwise */
+    struct {                    /* what the first n rows of tokens and places have */
+        int64_t n, tokens[MOST_ROWS], places[MOST_ROWS];
+    } known;
     struct replay replay;
 };
 
@@ -85,7 +88,7 @@ void session_repeat(tl_session *s, bool is_steady) { s->is_steady = is_steady &&
 
 void tl_session_free(tl_session *s) {
     if (!s) return;
-    tl_tensor *const kept[] = {s->steady.tokens, s->steady.places, s->steady.ids, s->steady.logits};
+    tl_tensor *const kept[] = {s->steady.tokens, s->steady.places, s->steady.logits};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (kept[i]) tl_drop(kept[i]);
     replay_free(&s->steady.replay);
@@ -274,9 +277,22 @@ static bool is_steady(const tl_session *s, int64_t T) {
     return T == 1 && s->is_steady && p->rows[p->n - 1] - p->rows[0] == p->n - 1;
 }
 
-/* Tokens and places to the device; *n_keys: that the pass attends to. */
+static void steady_know(struct steady *steady, int64_t n, const int64_t *tokens, const int64_t *places) {
+    steady->known.n = n;
+    memcpy(steady->known.tokens, tokens, (size_t)n * sizeof *tokens);
+    memcpy(steady->known.places, places, (size_t)n * sizeof *places);
+}
+
+static bool steady_knows(const struct steady *steady, int64_t n, const int64_t *tokens, const int64_t *places) {
+    const size_t bytes = (size_t)n * sizeof *tokens;
+    return n <= steady->known.n && !memcmp(tokens, steady->known.tokens, bytes) &&
+           !memcmp(places, steady->known.places, bytes);
+}
+
+/* Tokens and places to the device, unless it has them; *n_keys: that the pass attends to. */
 static bool steady_write(tl_session *s, int64_t *n_keys) {
     const struct pass *p = &s->pass;
+    struct steady *steady = &s->steady;
     int64_t tokens[MOST_ROWS], places[MOST_ROWS], longest = 0;
     for (int64_t i = 0; i < p->n; i++) {
         const struct text *t = &s->texts[p->rows[i]];
@@ -286,14 +302,16 @@ static bool steady_write(tl_session *s, int64_t *n_keys) {
     }
     *n_keys = (longest + KEYS_STEP) / KEYS_STEP * KEYS_STEP; /* more than longest */
     if (*n_keys > s->cache->capacity) *n_keys = s->cache->capacity;
+    if (steady_knows(steady, p->n, tokens, places)) return true;
     tl_scope scope = tl_scope_begin();
-    bool ok = scope.depth && keep_empty(&s->steady.tokens, s, 1, TL_I64) &&
-              keep_empty(&s->steady.places, s, 1, TL_I64) && column_write(s->steady.tokens, tokens, p->n) &&
-              column_write(s->steady.places, places, p->n);
-    return scope.depth && tl_scope_end(scope) && ok;
+    bool ok = scope.depth && keep_empty(&steady->tokens, s, 1, TL_I64) && keep_empty(&steady->places, s, 1, TL_I64) &&
+              column_write(steady->tokens, tokens, p->n) && column_write(steady->places, places, p->n);
+    ok = scope.depth && tl_scope_end(scope) && ok;
+    steady_know(steady, ok ? p->n : 0, tokens, places);
+    return ok;
 }
 
-/* Asks for the pass: into ids, or into logits. */
+/* Asks for the pass: into the tokens and places of the next, or into logits. */
 static bool steady_ask(tl_session *s, int64_t n_keys, bool is_greedy) {
     const struct pass *p = &s->pass;
     struct steady *steady = &s->steady;
@@ -304,12 +322,14 @@ static bool steady_ask(tl_session *s, int64_t n_keys, bool is_greedy) {
         .spans = &span, .n_spans = 1, .n_rows = p->n, .place = first_rows(steady->places, p->n), .n_keys = n_keys};
     tl_tensor *tokens = first_rows(steady->tokens, p->n);
     tl_tensor *logits = view.place && tokens ? model_next_of(s->model, tokens, s->cache, &view) : NULL;
-    tl_tensor *result =
-        logits && is_greedy ? generate_draw(logits, NULL, &s->texts[p->rows[0]].options, false) : logits;
-    tl_tensor *to = !result     ? NULL
-                    : is_greedy ? keep_empty(&steady->ids, s, 1, TL_I64)
-                                : keep_empty(&steady->logits, s, tl_size(logits, 1), tl_dtype_of(logits));
-    bool ok = to && tl_copy_(first_rows(to, p->n), result);
+    bool ok = logits != NULL;
+    if (ok && is_greedy) {
+        tl_tensor *drawn = generate_draw(logits, NULL, &s->texts[p->rows[0]].options, false);
+        ok = drawn && tl_copy_(tokens, drawn) && tl_add_scalar_(view.place, tl_scalar_int(1));
+    } else if (ok) {
+        tl_tensor *to = keep_empty(&steady->logits, s, tl_size(logits, 1), tl_dtype_of(logits));
+        ok = to && tl_copy_(first_rows(to, p->n), logits);
+    }
     return tl_scope_end(scope) && ok;
 }
 
@@ -346,10 +366,14 @@ static bool pass_draw(tl_session *s, int64_t T, int64_t *ids) {
 static bool steady_draw(tl_session *s, int64_t *ids) {
     const int64_t n = s->pass.n;
     const bool is_greedy = is_plain(s);
-    if (!steady_run(s, is_greedy)) return false;
+    if (!steady_run(s, is_greedy)) return s->steady.known.n = 0, false;
     if (!is_greedy) return draw_all(s, first_rows(s->steady.logits, n), ids);
-    tl_tensor *drawn = first_rows(s->steady.ids, n);
-    return drawn && tl_to_data(drawn, ids, (size_t)n * sizeof *ids);
+    int64_t places[MOST_ROWS];
+    for (int64_t i = 0; i < n; i++) places[i] = s->steady.known.places[i] + 1;
+    tl_tensor *drawn = first_rows(s->steady.tokens, n);
+    const bool ok = drawn && tl_to_data(drawn, ids, (size_t)n * sizeof *ids);
+    steady_know(&s->steady, ok ? n : 0, ids, places);
+    return ok;
 }
 
 /* The rows of the pass, T tokens each, through the model. */
