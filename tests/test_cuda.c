@@ -818,8 +818,10 @@ struct attention_case {
     bool causal, is_low; /* is_low: scores around -200, so that e^-lse is beyond f32 */
     double dropout;
     int64_t window;
-    enum { NO_MASK, HIDING_MASK, ADDED_MASK } mask; /* (B,1,T,S) of bool; (1,H,T,S), which has a gradient */
-    bool is_spread;                                 /* rows of q, k and v that are not aligned */
+    /* bool (B,1,T,S); the same, where some queries see nothing; (1,H,T,S), which has a gradient; the same without; f32
+     * (B,1,1,S) */
+    enum { NO_MASK, HIDING_MASK, BLIND_MASK, ADDED_MASK, CONSTANT_MASK, PADDING_MASK } mask;
+    bool is_spread; /* rows of q, k and v that are not aligned */
 };
 enum { ATTENTION_IN = 5, ATTENTION_MASK = 4 };
 
@@ -831,6 +833,29 @@ static tl_tensor *hiding_mask(const struct attention_case *c) {
     return tl_cmp_scalar(tl_add(kept, own), TL_GT, tl_scalar_int(0));
 }
 
+/* The same, but every fifth query sees nothing. */
+static tl_tensor *blind_mask(const struct attention_case *c) {
+    tl_tensor *turn = tl_remainder_scalar(tl_arange(0, 1, c->T, TL_F32, cpu), tl_scalar_int(5));
+    tl_tensor *sees = tl_cmp_scalar(tl_reshape(turn, TL_SHAPE(c->T, 1)), TL_NE, tl_scalar_int(3));
+    return tl_logical_and(hiding_mask(c), sees);
+}
+
+static tl_tensor *mask_draw(const struct attention_case *c, tl_dtype dtype) {
+    switch (c->mask) {
+    case HIDING_MASK:
+        return hiding_mask(c);
+    case BLIND_MASK:
+        return blind_mask(c);
+    case ADDED_MASK:
+    case CONSTANT_MASK:
+        return tl_normal(TL_SHAPE(1, c->H, c->T, c->S), 0, 1, dtype, cpu);
+    case PADDING_MASK:
+        return tl_normal(TL_SHAPE(c->B, 1, 1, c->S), 0, 1, TL_F32, cpu);
+    default:
+        return NULL;
+    }
+}
+
 /* q, k, v, the gradient of the output, and the mask, or NULL. */
 static void attention_draws(const struct attention_case *c, tl_dtype dtype, tl_tensor *in[ATTENTION_IN]) {
     const int64_t q_shape[4] = {c->B, c->T, c->H, c->D}, k_shape[4] = {c->B, c->S, c->H_kv, c->D};
@@ -840,9 +865,7 @@ static void attention_draws(const struct attention_case *c, tl_dtype dtype, tl_t
     in[1] = tl_normal(4, k_shape, -middle, 1, dtype, cpu);
     in[2] = tl_normal(4, k_shape, 0, 1, dtype, cpu);
     in[3] = tl_normal(4, q_shape, 0, 1, dtype, cpu);
-    in[ATTENTION_MASK] = c->mask == HIDING_MASK  ? hiding_mask(c)
-                         : c->mask == ADDED_MASK ? tl_normal(TL_SHAPE(1, c->H, c->T, c->S), 0, 1, dtype, cpu)
-                                                 : NULL;
+    in[ATTENTION_MASK] = mask_draw(c, dtype);
 }
 
 /* The same numbers in rows that are one element longer. */
@@ -866,11 +889,11 @@ static bool attention_run(const struct attention_case *c, tl_device *device, tl_
     attention_draws(c, drawn_in, in);
     for (int i = 0; i < ATTENTION_IN; i++) {
         if (!in[i]) continue;
-        const bool is_float = tl_dtype_of(in[i]) != TL_BOOL;
-        tl_tensor *wide = is_float ? tl_cast(in[i], dtype) : in[i];
+        const bool has_grad = i < 3 || (i == ATTENTION_MASK && c->mask == ADDED_MASK);
+        tl_tensor *wide = tl_dtype_of(in[i]) == drawn_in ? tl_cast(in[i], dtype) : in[i];
         in[i] = device == h200 ? tl_empty(4, tl_shape(wide), tl_dtype_of(wide), h200) : tl_to(wide, device);
         if (c->is_spread && i < 3) in[i] = spread_rows(in[i]);
-        in[i] = tl_requires_grad(tl_detach(in[i]), i != 3 && is_float);
+        in[i] = tl_requires_grad(tl_detach(in[i]), has_grad);
     }
     tl_device_sync(device);
     tl_ledger *ledger = tl_ledger_begin("attention");
@@ -946,10 +969,12 @@ static tl_tensor *weights_of(const struct attention_case *c, tl_tensor *scores, 
     tl_tensor *all = tl_ones(TL_SHAPE(c->T, c->S), TL_F64, cpu);
     if (ahead) scores = tl_masked_fill(scores, is_positive(tl_triu(all, offset + ahead)), -INFINITY);
     if (c->window) scores = tl_masked_fill(scores, is_positive(tl_tril(all, offset - c->window)), -INFINITY);
-    if (c->mask == ADDED_MASK)
+    if (c->mask == ADDED_MASK || c->mask == CONSTANT_MASK)
         scores = tl_add(scores, tl_reshape(tl_cast(mask, TL_F64), TL_SHAPE(1, c->H_kv, c->H / c->H_kv, c->T, c->S)));
-    if (c->mask == HIDING_MASK) scores = tl_masked_fill(scores, tl_logical_not(tl_unsqueeze(mask, 1)), -INFINITY);
-    return tl_softmax(scores, -1);
+    if (c->mask == PADDING_MASK) scores = tl_add(scores, tl_unsqueeze(tl_cast(mask, TL_F64), 1));
+    if (c->mask != HIDING_MASK && c->mask != BLIND_MASK) return tl_softmax(scores, -1);
+    tl_tensor *sees = tl_unsqueeze(mask, 1); /* not -inf: a query that sees nothing has weights of 0 */
+    return tl_mul(tl_softmax(tl_masked_fill(scores, tl_logical_not(sees), -1e30), -1), tl_cast(sees, TL_F64));
 }
 
 /* What dropout makes of weights (b,k,g,t,s), with the mask that a call behind attention_draws has. */
@@ -1118,6 +1143,15 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
             {1, T, T, 2, 2, 129, .causal = true, .dropout = 0.2},
             {1, T, T, 2, 1, 64, .causal = true, .is_spread = true},
             {1, T, T, 2, 1, 256, .causal = true, .window = 90, .mask = HIDING_MASK, .is_spread = true},
+            /* masks without a gradient, on Hopper's own kernels */
+            {2, T, T, 4, 2, 64, .mask = BLIND_MASK},
+            {1, T, other, 2, 1, 128, .dropout = 0.2, .mask = BLIND_MASK},
+            {1, T, T, 2, 2, 256, .mask = BLIND_MASK},
+            {1, T, T + 5, 2, 2, 40, .causal = true, .mask = CONSTANT_MASK},
+            {2, T, other, 2, 2, 80, .mask = CONSTANT_MASK},
+            {2, T, T, 4, 2, 96, .causal = true, .dropout = 0.1, .mask = PADDING_MASK},
+            {2, T, other, 2, 1, 192, .mask = PADDING_MASK},
+            {19, T, T, 7, 7, 64, .causal = true, .mask = PADDING_MASK},
         };
         for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
             for (int is_f16 = 0; is_f16 < 2; is_f16++) {

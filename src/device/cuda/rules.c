@@ -149,14 +149,14 @@ static bool norm_sums(const tl_call *c) {
     return x->dtype != TL_F64 && length % 8 == 0 && length <= NORM_TEAM_LENGTH;
 }
 
-/* Tiles of the packed gradient are in registers before they are written (attention_hopper.cu); with dropout there is no
- * room for more. */
+/* Tiles of the packed gradient are in registers before they are written (attention_hopper.cu); with dropout or a mask
+ * there is no room for more. */
 static bool attention_sums(const tl_call *c, const struct target *target) {
     const struct attr_attention *a = c->attr;
     const tl_tensor *q = c->input[1];
     struct attention_sizes s;
     is_done_by_cudnn(q, c->input[2], a, target, &s);
-    return a->is_packed && !(a->dropout > 0) &&
+    return a->is_packed && !a->has_mask && !(a->dropout > 0) &&
            attention_fits_hopper(&s, dtype_info(q->dtype)->bits == 16, a, target->capability);
 }
 

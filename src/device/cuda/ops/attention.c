@@ -3,9 +3,9 @@
  * Who does what. Forward of up to 8 queries of 16 bits, as in decoding: attention_few.cu. The gradient on compute
  * capability 9.0: attention_hopper.cu. cuDNN: forward, and backward elsewhere or of wider heads: bf16 and f16, heads
  * of a multiple of 8, rows aligned to 16 bytes, causal only with T = S. device/cuda/shared/attention_rule.h has both
- * rules. Forward with what cuDNN's graphs lack, but no mask, on 9.0: attention_hopper_forward.cu. Everything else is
- * ours: other calls of 16-bit operands with heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32,
- * f64, wider heads, up to 16 queries and keys, cards before 8.0) without.
+ * rules. Forward with what cuDNN's graphs lack, on 9.0: attention_hopper_forward.cu. Everything else is ours: other
+ * calls of 16-bit operands with heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider
+ * heads, up to 16 queries and keys, cards before 8.0) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -458,6 +458,18 @@ static bool call_fits_cudnn(const struct attention_call *call, const tl_kernel_a
                                rows_fit_cudnn(&call->dv));
 }
 
+/* Masks that our kernels on tensor cores read. */
+static bool mask_is_read(const struct attention_call *call) {
+    return !call->mask || call->mask_dtype == TL_BOOL || call->mask_dtype == TL_BF16 || call->mask_dtype == TL_F16 ||
+           call->mask_dtype == TL_F32;
+}
+/* Hopper's kernels count the bytes from query to query and from key to key in an int, and divide a mask by scale. */
+static bool mask_fits_hopper(const struct attention_call *call) {
+    const int64_t *stride = call->mask_stride, most = 1 << 28;
+    return mask_is_read(call) && (!call->mask || (stride[2] > -most && stride[2] < most && stride[3] > -most &&
+                                                  stride[3] < most && call->scale > 0));
+}
+
 /* The sizes fit, and TMA can read the rows. A later card that runs as one of 9.0 has the workspace, but not the
  * kernels. */
 static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_args *args) {
@@ -466,10 +478,10 @@ static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_
     return attention_hopper_runs(args) &&
            attention_fits_hopper(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr,
                                  state->capability) &&
-           args->workspace_bytes >= attention_hopper_bytes(&sizes) && rows_fit_cudnn(&call->q) &&
-           rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) && rows_fit_cudnn(&call->out) &&
-           rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) && rows_fit_cudnn(&call->dk) &&
-           rows_fit_cudnn(&call->dv);
+           args->workspace_bytes >= attention_hopper_bytes(&sizes) && mask_fits_hopper(call) &&
+           rows_fit_cudnn(&call->q) && rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) &&
+           rows_fit_cudnn(&call->out) && rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) &&
+           rows_fit_cudnn(&call->dk) && rows_fit_cudnn(&call->dv);
 }
 
 /* A tile would be mostly empty: a warp per query is as fast, and does not round the weights. */
@@ -481,19 +493,17 @@ static bool call_fits_few(const struct attention_call *call, const tl_kernel_arg
     const struct attention_sizes sizes = sizes_of(call);
     const int capability = cuda_state_of(args->stream)->capability;
     return attention_fits_few(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, capability) &&
-           (!call->mask || call->mask_dtype == TL_BOOL || call->mask_dtype == TL_BF16 || call->mask_dtype == TL_F16 ||
-            call->mask_dtype == TL_F32) &&
-           args->workspace_bytes >= attention_few_bytes(&sizes, args->attr);
+           mask_is_read(call) && args->workspace_bytes >= attention_few_bytes(&sizes, args->attr);
 }
 
 /* Forward. */
 static bool call_fits_hopper_forward(const struct attention_call *call, const tl_kernel_args *args) {
-    const bool fits_kind =
-        (call->dtype == TL_BF16 || call->dtype == TL_F16) && !call->mask && call->soft_cap == 0 && call->scale > 0;
+    const bool fits_kind = (call->dtype == TL_BF16 || call->dtype == TL_F16) && call->soft_cap == 0 && call->scale > 0;
     const bool fits_sizes = call->T > 1 && call->S > 0 && call->T <= 1 << 24 && call->S <= 1 << 24 && call->D > 0 &&
                             call->D % 8 == 0 && call->D <= 256 && call->B * call->H <= 65535;
-    return fits_kind && fits_sizes && attention_hopper_runs(args) && rows_fit_cudnn(&call->q) &&
-           rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) && rows_fit_cudnn(&call->out);
+    return fits_kind && fits_sizes && attention_hopper_runs(args) && mask_fits_hopper(call) &&
+           rows_fit_cudnn(&call->q) && rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) &&
+           rows_fit_cudnn(&call->out);
 }
 
 /* Nothing but f32, f64, bf16 and f16, all alike. */
@@ -626,7 +636,7 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
     call.dv = rows_of(list[7]);
     if (call_fits_hopper(&call, args)) {
         const struct attention_sizes sizes = sizes_of(&call);
-        if (attr->gives_sums && !(attr->dropout > 0))
+        if (attr->gives_sums && !attr->has_mask && !(attr->dropout > 0))
             call.sums = (char *)args->workspace + attention_hopper_bytes(&sizes);
         if (!attention_hopper_backward(args, &call)) return false;
         return call.sums ? tiles_sum(args, &call) : !attr->gives_sums || packed_sum(args);

@@ -72,24 +72,38 @@ __device__ inline float exp2_of(float x) {
 
 /* ---- Dropout ------------------------------------------------------------------------------------------ */
 
-/* The mask of a call: block number first + (row words + s) / 4 has keys s .. s + 3 of row (b H + h) T + t. */
+/* The mask of a call: block number first + (row words + s) / 4 has keys s .. s + 3 of row (b H + h) T + t. Kernels get
+ * it as a parameter, so that the keys of Philox's rounds are constants there. */
 struct tile_mask {
-    rng_key key;
-    uint64_t first, row_blocks, threshold;
+    rng_philox_key round_key[RNG_PHILOX_ROUNDS];
+    uint64_t stream, first, row_blocks;
+    uint32_t threshold;
     float growth; /* of what is kept */
     bool drops;   /* anything at all */
 };
-__host__ __device__ inline tile_mask mask_of(const attention_call &a) {
-    return {dropout_key(a.generator),     a.generator.index / 4,        dropout_row_words(a.S) / 4,
-            rng_threshold(1 - a.dropout), (float)(1 / (1 - a.dropout)), a.dropout > 0};
+static inline tile_mask mask_of(const attention_call &a) {
+    const uint64_t threshold = rng_threshold(1 - a.dropout); /* 2^32: all are kept */
+    tile_mask m = {{},
+                   a.generator.stream,
+                   a.generator.index / 4,
+                   dropout_row_words(a.S) / 4,
+                   (uint32_t)threshold,
+                   (float)(1 / (1 - a.dropout)),
+                   a.dropout > 0 && threshold <= UINT32_MAX};
+    m.round_key[0] = rng_philox_key_of(a.generator.seed);
+    for (int round = 1; round < RNG_PHILOX_ROUNDS; round++)
+        m.round_key[round] = rng_philox_next_key(m.round_key[round - 1]);
+    return m;
 }
 
 /* The four keys of a block: bit i, whether the i-th is kept. */
 __device__ inline unsigned keeps_four(const tile_mask &m, uint64_t block) {
-    const rng_block words = rng_block_at(m.key, block);
+    rng_block x = {{(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)m.stream, (uint32_t)(m.stream >> 32)}};
+#pragma unroll
+    for (int round = 0; round < RNG_PHILOX_ROUNDS; round++) x = rng_philox_round(x, m.round_key[round]);
     unsigned bits = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) bits |= (unsigned)rng_bernoulli(words.word[i], m.threshold) << i;
+    for (int i = 0; i < 4; i++) bits |= x.word[i] < m.threshold ? 1u << i : 0;
     return bits;
 }
 
@@ -100,30 +114,38 @@ __device__ inline uint64_t keeps_row(const tile_mask &m, int64_t first_row) {
     return m.first + (uint64_t)row * m.row_blocks + (uint64_t)(lane_of() % 4 / 2);
 }
 
-/* Of the lane's four elements of such a result at key s: bit i, whether element i is kept. */
-__device__ inline unsigned keeps_queries(const tile_mask &m, uint64_t row, int s) {
+/* From what each lane drew to what it has: of its four elements of such a result, bit i, whether element i is kept; of
+ * up to eight results side by side, four bits each. */
+__device__ inline unsigned queries_share(unsigned own) {
     const int is_odd = lane_of() % 2;
-    if (!m.drops) return 15;
-    const unsigned own = keeps_four(m, row + (uint64_t)(s / 4)), other = __shfl_xor_sync(ALL_LANES, own, 1);
+    const unsigned other = __shfl_xor_sync(ALL_LANES, own, 1);
     const unsigned above = is_odd ? other : own, below = is_odd ? own : other;
-    return (above >> 2 * is_odd & 3) | (below >> 2 * is_odd & 3) << 2;
+    return (above >> 2 * is_odd & 0x33333333u) | (below >> 2 * is_odd & 0x33333333u) << 2;
+}
+/* The same of one result, at key s. */
+__device__ inline unsigned keeps_queries(const tile_mask &m, uint64_t row, int s) {
+    return m.drops ? queries_share(keeps_four(m, row + (uint64_t)(s / 4))) : 15;
 }
 
-/* The same of a result (16 keys, 8 queries). Four lanes share four keys, of two queries and 8 keys apart, and draw one
- * of the four each. */
-__device__ inline unsigned keeps_keys(const tile_mask &m, int64_t first_row, int s) {
+/* Of a result (16 keys, 8 queries), four lanes share four keys, of two queries and 8 keys apart, and draw one of the
+ * four each: this lane's block. */
+__device__ inline uint64_t keeps_column(const tile_mask &m, int64_t first_row, int s) {
     const int turn = lane_row() % 4;
-    if (!m.drops) return 15;
     const int64_t row = first_row + lane_pair() + turn % 2;
-    const uint64_t block = (uint64_t)(s / 4 + turn / 2 * 2 + lane_row() / 4);
-    const unsigned own = keeps_four(m, m.first + (uint64_t)row * m.row_blocks + block);
+    return m.first + (uint64_t)row * m.row_blocks + (uint64_t)(s / 4 + turn / 2 * 2 + lane_row() / 4);
+}
+__device__ inline unsigned keys_share(unsigned own) {
+    const int turn = lane_row() % 4;
     unsigned bits = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const unsigned of_i = __shfl_sync(ALL_LANES, own, (lane_of() & ~12) | i << 2);
-        bits |= (of_i >> turn & 1) << i;
+        bits |= (of_i >> turn & 0x11111111u) << i;
     }
     return bits;
+}
+__device__ inline unsigned keeps_keys(const tile_mask &m, int64_t first_row, int s) {
+    return m.drops ? keys_share(keeps_four(m, keeps_column(m, first_row, s))) : 15;
 }
 
 #endif

@@ -58,7 +58,8 @@ bool attention_few_forward(const tl_kernel_args *args, const struct attention_ca
 /* The gradient on Hopper's warpgroup tensor cores, where attention_fits_hopper says so. The workspace is as
  * attention_rule.h cuts it: delta, then slabs, then, if wanted, sums. */
 bool attention_hopper_backward(const tl_kernel_args *args, const struct attention_call *call);
-/* Forward, there: no mask, heads of up to 256 that are a multiple of 8, a positive scale, rows aligned to 16 bytes. */
+/* Forward, there: no soft cap, heads of up to 256 that are a multiple of 8, a positive scale, rows aligned to 16
+ * bytes. */
 bool attention_hopper_forward(const tl_kernel_args *args, const struct attention_call *call);
 /* Whether this GPU and this build have the kernels: machine code for 9.0 alone. */
 bool attention_hopper_runs(const tl_kernel_args *args);

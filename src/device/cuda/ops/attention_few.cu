@@ -163,7 +163,8 @@ template <int DP> __host__ __device__ constexpr int shared_bytes() {
     return 2 * (FEW_ROWS * tile_row<DP>() + warps_of<DP>() * ring_elements<DP>());
 }
 
-template <class T, int DP> __global__ void __launch_bounds__(32 * warps_of<DP>()) few_parts(few_call c) {
+template <class T, int DP>
+__global__ void __launch_bounds__(32 * warps_of<DP>()) few_parts(few_call c, tile_mask mask) {
     enum { TILE = KEYS * tile_row<DP>(), STEP = KEYS * warps_of<DP>(), HOLDS = DP <= 128 };
     extern __shared__ __align__(16) uint16_t memory[];
     __shared__ few_shares shares;
@@ -184,7 +185,6 @@ template <class T, int DP> __global__ void __launch_bounds__(32 * warps_of<DP>()
     __syncthreads();
     own_rows<DP, HOLDS> q;
     q.take(memory, 0);
-    const tile_mask mask = mask_of(a);
     const uint64_t mask_row = keeps_row(mask, at.place);
     const few_rows rows = rows_of(a, at);
     float o[DP / 8][4] = {}, added[KEYS / 8][4] = {};
@@ -465,7 +465,7 @@ template <class T, int DP> static bool launch(const tl_kernel_args *args, const 
     const attention_call &a = c.a;
     if (!shared_memory_allow(args, few_parts<T, DP>, shared_bytes<DP>())) return false;
     const int64_t n_blocks = a.B * a.H_kv * c.cut.n_row_tiles * c.cut.n_parts;
-    few_parts<T, DP><<<(unsigned)n_blocks, 32 * warps_of<DP>(), shared_bytes<DP>(), stream_of(args)>>>(c);
+    few_parts<T, DP><<<(unsigned)n_blocks, 32 * warps_of<DP>(), shared_bytes<DP>(), stream_of(args)>>>(c, mask_of(c.a));
     join_launch<T>(args, c);
     return true;
 }

@@ -6,7 +6,8 @@
  *   dv_j += (m p)^T g_i    dk_j += scale ds^T q_i        dq_i += scale ds k_j
  *
  * where m is 0 or 1/(1 - dropout), and 1 without dropout. Which weights are kept is drawn again (attention.cuh) while
- * the tensor cores compute the scores.
+ * the tensor cores compute the scores. A mask is added to s (attention_hopper.cuh); a query that sees no key, whose lse
+ * is -inf, has no part in any sum. The gradient of a mask is not for this kernel.
  *
  * Order. dk and dv of a tile stay in registers. dq of a tile of queries is summed in f32 in a slab of the workspace
  * that belongs to the block (it stays in the L2 cache), one tile of keys after the other: the order of the program is
@@ -197,8 +198,8 @@ template <int DP> __device__ inline query_job query_job_of(const hopper_call &c,
     return {i, before == 0, c.n_parts == 1 && walk.tile == keys.end - 1};
 }
 
-/* The jobs, and of every query lse in powers of two, and delta. Queries beyond T have an infinite lse, so that every p
- * there is 0. */
+/* The jobs, and of every query lse in powers of two, and delta. Queries that see no key, and those beyond T, get an
+ * infinite lse, so that every p there is 0. */
 template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, const hopper_call &c) {
     typedef hopper_shape<DP> shape;
     const attention_call &a = c.a;
@@ -219,8 +220,8 @@ template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, c
 #pragma unroll
             for (int k = 0; k < shape::QUERIES / 32; k++) {
                 const int t = i * shape::QUERIES + 32 * k + lane;
-                const float lse = t < a.T ? ((const float *)a.lse)[first_row + t] : __int_as_float(0x7f800000);
-                shared.lse[at.slot][32 * k + lane] = lse * LOG2_E;
+                const float lse = t < a.T ? ((const float *)a.lse)[first_row + t] : lowest<float>();
+                shared.lse[at.slot][32 * k + lane] = lse == lowest<float>() ? -lse : lse * LOG2_E;
                 shared.delta[at.slot][32 * k + lane] = t < a.T ? c.delta[first_row + t] : 0;
             }
             if (lane == 0) shared.query[at.slot] = query_job_of<DP>(c, walk, i);
@@ -353,12 +354,20 @@ __device__ inline void weights_hide(const lane_place &me, float (&p)[QUERIES / 2
 /* Which of the lane's weights of (64 keys, QUERIES queries) dropout keeps: bit i of four for every 8 queries. */
 template <int QUERIES> struct kept_weights {
     uint32_t bits[QUERIES / 64];
-    __device__ inline void draw(const tile_mask &mask, int64_t row, int key) {
+    /* Of the warp's 16 keys from `key` on, and queries from `query` on, the first of them in row `row`. A key is seen
+     * where key - query is in least .. most; what no query sees is not drawn. */
+    __device__ inline void draw(const tile_mask &mask, int64_t row, int key, int query, int least, int most) {
+        uint64_t block = keeps_column(mask, row, key);
+        int ahead = key - query;
 #pragma unroll
         for (int i = 0; i < QUERIES / 64; i++) {
-            bits[i] = 0;
+            unsigned own = 0;
 #pragma unroll 1 /* more at a time would take registers that the products need */
-            for (int n = 0; n < 8; n++) bits[i] |= keeps_keys(mask, row + 64 * i + 8 * n, key) << 4 * n;
+            for (int n = 0; n < 8; n++, ahead -= 8, block += 8 * mask.row_blocks) {
+                own >>= 4;
+                if (ahead - 7 <= most && ahead + 15 >= least) own |= keeps_four(mask, block) << 28;
+            }
+            bits[i] = keys_share(own);
         }
     }
     __device__ inline bool keeps(int element) const { return bits[element / 32] >> element % 32 & 1; }
@@ -391,12 +400,23 @@ __device__ inline void scores_of(const lane_place &me, float (&dp)[QUERIES / 2],
     }
 }
 
-template <class T, int DP, bool DROPS, bool SUMS, int CONSUMER>
+/* Where the scores of a consumer's 64 keys and a tile of queries begin. */
+template <int DP>
+__device__ inline void scores_begin(float (&s)[hopper_shape<DP>::QUERIES / 2], const lane_place &me,
+                                    const attention_call &a, const key_job &job, int tile, int consumer) {
+    const mask_rows rows = mask_of_keys(a, job.b, job.h, job.tile * KEYS + consumer * 64 + me.row());
+    mask_tile<hopper_shape<DP>::QUERIES> added;
+    added.load(a, me, rows, tile * hopper_shape<DP>::QUERIES);
+    added.begin(a, s);
+}
+
+template <class T, int DP, int KIND, bool SUMS, int CONSUMER>
 __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) {
     typedef hopper_shape<DP> shape;
     enum { QUERIES = shape::QUERIES, PARTS = shape::PARTS };
     const attention_call &a = c.a;
     const lane_place me = {(int)threadIdx.x % WARPGROUP};
+    const bool drops = KIND != PLAIN && c.mask.drops;
     float *const own_dq = shared.dq[CONSUMER];
     ring<shape::KV_STAGES> kv;
     ring<STAGES> at;
@@ -420,6 +440,10 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             const uint64_t v_rows = tile_operand(&shared.v[kv.slot][CONSUMER * 64 * PART]);
             const uint64_t q_rows = tile_operand(shared.q[at.slot], QUERIES * ROW_BYTES);
             const uint64_t g_rows = tile_operand(shared.g[at.slot], QUERIES * ROW_BYTES);
+            if (KIND == MASKED) {
+                barrier_wait(&shared.rows_full[at.slot], at.phase);
+                scores_begin<DP>(s, me, a, shared.key[kv.slot], shared.query[at.slot].tile, CONSUMER);
+            }
             barrier_wait(&shared.q_full[at.slot], at.phase);
             registers_fence(s);
             products_begin();
@@ -427,7 +451,7 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             for (int k = 0; k < DP / 16; k++) {
                 const int part = k / 4, step = k % 4 * STEP_ALONG_ROW;
                 multiply_rows(T(), s, k_rows + (part * KEYS * ROW_BYTES >> 4) + step,
-                              q_rows + (part * QUERIES * ROW_BYTES >> 4) + step, k > 0);
+                              q_rows + (part * QUERIES * ROW_BYTES >> 4) + step, KIND == MASKED || k > 0);
             }
             products_commit();
             barrier_wait(&shared.g_full[at.slot], at.phase);
@@ -442,10 +466,12 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             products_commit();
             barrier_wait(&shared.rows_full[at.slot], at.phase);
             kept_weights<QUERIES> kept;
-            if (DROPS) {
+            if (drops) {
                 const int64_t head = shared.key[kv.slot].b * a.H + shared.key[kv.slot].h;
-                kept.draw(c.mask, head * a.T + shared.query[at.slot].tile * QUERIES,
-                          shared.key[kv.slot].tile * KEYS + CONSUMER * 64 + me.lane / 32 * 16);
+                const int query = shared.query[at.slot].tile * QUERIES, offset = (int)(a.S - a.T);
+                kept.draw(c.mask, head * a.T + query,
+                          shared.key[kv.slot].tile * KEYS + CONSUMER * 64 + me.lane / 32 * 16, query,
+                          offset - (int)a.left, offset + (int)a.right);
             }
             products_wait<1>();
             registers_fence(s);
@@ -459,22 +485,23 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             }
             uint32_t p16[QUERIES / 16][4];
             operand_of<T>(p16, s);
-            uint32_t kept16[DROPS ? QUERIES / 16 : 1][4];
-            if (DROPS) {
+            uint32_t kept16[KIND != PLAIN ? QUERIES / 16 : 1][4];
+            if (KIND != PLAIN) {
 #pragma unroll
                 for (int k = 0; k < QUERIES / 16; k++)
 #pragma unroll
-                    for (int i = 0; i < 4; i++) kept16[k][i] = kept.of_two(p16[k][i], 8 * k + 2 * i);
+                    for (int i = 0; i < 4; i++)
+                        kept16[k][i] = drops ? kept.of_two(p16[k][i], 8 * k + 2 * i) : p16[k][i];
             }
             registers_fence(dv);
             products_begin();
 #pragma unroll
             for (int k = 0; k < QUERIES / 16; k++)
-                multiply_registers(T(), dv, DROPS ? kept16[k] : p16[k], g_rows + k * STEP_ALONG_ROWS, 1);
+                multiply_registers(T(), dv, KIND != PLAIN ? kept16[k] : p16[k], g_rows + k * STEP_ALONG_ROWS, 1);
             products_commit();
             products_wait<1>();
             registers_fence(dp);
-            if (DROPS) gradients_drop<QUERIES>(dp, kept, c.mask.growth);
+            if (drops) gradients_drop<QUERIES>(dp, kept, c.mask.growth);
             scores_of<T, QUERIES>(me, dp, p16, shared.delta[at.slot]);
             uint32_t ds16[QUERIES / 16][4];
             operand_of<T>(ds16, dp);
@@ -548,8 +575,8 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
                           part * PART, (int)a.D);
             if (SUMS)
                 consumer_sums<T, CONSUMER>(c, own_dq, 0, job.b, first, (int)a.H + job.h_kv, (int)a.S, part * PART);
-            rows_write<T>(me, dv + 32 * part, DROPS ? c.mask.growth : 1, own_dq, a.dv, job.b, first, job.h_kv, (int)a.S,
-                          part * PART, (int)a.D);
+            rows_write<T>(me, dv + 32 * part, KIND != PLAIN ? c.mask.growth : 1, own_dq, a.dv, job.b, first, job.h_kv,
+                          (int)a.S, part * PART, (int)a.D);
             if (SUMS)
                 consumer_sums<T, CONSUMER>(c, own_dq, 1, job.b, first, (int)(a.H + a.H_kv) + job.h_kv, (int)a.S,
                                            part * PART);
@@ -559,7 +586,7 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
 }
 #endif
 
-template <class T, int DP, bool DROPS, bool SUMS>
+template <class T, int DP, int KIND, bool SUMS>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     hopper_backward(const __grid_constant__ hopper_maps maps, const __grid_constant__ hopper_call c) {
 #if HAS_WARPGROUPS
@@ -586,8 +613,8 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
         else if (threadIdx.x / 32 == 1) fetch_rows<DP>(shared, c);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        if (role == 1) compute<T, DP, DROPS, SUMS, 0>(shared, c);
-        else compute<T, DP, DROPS, SUMS, 1>(shared, c);
+        if (role == 1) compute<T, DP, KIND, SUMS, 0>(shared, c);
+        else compute<T, DP, KIND, SUMS, 1>(shared, c);
     }
 #endif
 }
@@ -666,7 +693,7 @@ template <class T> __global__ void __launch_bounds__(DELTA_THREADS) hopper_delta
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
-template <class T, int DP, bool DROPS, bool SUMS>
+template <class T, int DP, int KIND, bool SUMS>
 static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
     typedef hopper_shape<DP> shape;
     const attention_sizes sizes = {a.B, a.T, a.S, a.H, a.H_kv, a.D};
@@ -678,7 +705,7 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
         !map_make(args, &maps.k, a, a.k, a.S, a.H_kv, KEYS) || !map_make(args, &maps.v, a, a.v, a.S, a.H_kv, KEYS))
         return false;
     const size_t shared_bytes = sizeof(hopper_shared<DP>);
-    if (!shared_memory_allow(args, hopper_backward<T, DP, DROPS, SUMS>, shared_bytes)) return false;
+    if (!shared_memory_allow(args, hopper_backward<T, DP, KIND, SUMS>, shared_bytes)) return false;
     const int64_t block_rows = DELTA_THREADS / 8 * DELTA_ROWS, delta_blocks = tiles_over(a.B * a.T * a.H, block_rows);
     hopper_delta<T><<<capped(delta_blocks), DELTA_THREADS, 0, stream_of(args)>>>(a, delta);
     hopper_call c = {a,
@@ -694,12 +721,12 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
     if (cut.n_whole) {
         c.slab_floats = attention_hopper_slab(&sizes), c.n_units = (int)cut.n_whole;
         const unsigned n_blocks = (unsigned)attention_hopper_blocks(&cut);
-        hopper_backward<T, DP, DROPS, SUMS><<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+        hopper_backward<T, DP, KIND, SUMS><<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
     }
     if (cut.n_cut) {
         c.slab_floats = attention_hopper_part_slab(&sizes), c.n_parts = cut.n_parts;
         c.first_head = (int)cut.n_whole, c.n_units = (int)cut.n_cut * cut.n_parts;
-        hopper_backward<T, DP, DROPS, SUMS>
+        hopper_backward<T, DP, KIND, SUMS>
             <<<(unsigned)c.n_units, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
         const int64_t n_tiles = tiles_over(a.T, shape::QUERIES) * cut.n_cut * (a.H / a.H_kv);
         hopper_gather<T, DP><<<(unsigned)(2 * n_tiles), WARPGROUP, 0, stream_of(args)>>>(c);
@@ -708,16 +735,17 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
 }
 
 extern "C" bool attention_hopper_runs(const tl_kernel_args *args) {
-    return runs_warpgroups(args, hopper_backward<bf16, 64, false, false>);
+    return runs_warpgroups(args, hopper_backward<bf16, 64, PLAIN, false>);
 }
 
-template <class T, bool DROPS, bool SUMS> static bool backward(const tl_kernel_args *args, const attention_call &a) {
-    return a.D <= 64 ? backward_launch<T, 64, DROPS, SUMS>(args, a) : backward_launch<T, 128, DROPS, SUMS>(args, a);
+template <class T, int KIND, bool SUMS> static bool backward(const tl_kernel_args *args, const attention_call &a) {
+    return a.D <= 64 ? backward_launch<T, 64, KIND, SUMS>(args, a) : backward_launch<T, 128, KIND, SUMS>(args, a);
 }
-/* No sums with dropout. */
+/* No sums with masks or dropout. */
 template <class T> static bool backward_of(const tl_kernel_args *args, const attention_call &a) {
-    if (a.dropout > 0) return backward<T, true, false>(args, a);
-    return a.sums ? backward<T, false, true>(args, a) : backward<T, false, false>(args, a);
+    if (a.mask) return backward<T, MASKED, false>(args, a);
+    if (a.dropout > 0) return backward<T, DROPPED, false>(args, a);
+    return a.sums ? backward<T, PLAIN, true>(args, a) : backward<T, PLAIN, false>(args, a);
 }
 
 extern "C" bool attention_hopper_backward(const tl_kernel_args *args, const attention_call *call) {

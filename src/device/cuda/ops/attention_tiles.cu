@@ -1,6 +1,6 @@
-/* attention_tiles.cu: attention on tensor cores, for every call of 16 bits that neither cuDNN nor
- * attention_hopper.cu takes: masks, soft caps, dropout, first keys, windows, fewer queries than keys, heads of any
- * size up to 256, rows that are not aligned.
+/* attention_tiles.cu: attention on tensor cores, for every call of 16 bits that neither cuDNN nor the kernels for
+ * Hopper (attention_hopper*.cu) take: masks, soft caps, dropout, first keys, windows, fewer queries than keys, heads of
+ * any size up to 256, rows that are not aligned.
  *
  * A block of four warps has 64 queries (or 64 keys) and walks the other side in tiles; each warp has 16 rows of
  * them. Tiles that no query of the block sees are not visited. Scores exist one tile at a time, in registers.
@@ -177,12 +177,12 @@ template <int DP, int N> struct tile_ring {
     }
 };
 
-template <class T, int DP> __global__ void __launch_bounds__(TILE_THREADS) tiles_forward(attention_call a, int64_t n) {
+template <class T, int DP>
+__global__ void __launch_bounds__(TILE_THREADS) tiles_forward(attention_call a, tile_mask mask, int64_t n) {
     enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 128, OWN = TILE * tile_row<DP>() };
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : OWN)};
     const query_block at = query_block_of(a, n);
-    const tile_mask mask = mask_of(a);
     const uint64_t mask_row = keeps_row(mask, at.head * a.T + at.first);
     const lane_sight own = sight_of_queries(a, at.b, at.first);
     own_rows<DP, HOLDS> q;
@@ -232,7 +232,8 @@ __device__ inline float weight_of(float score, float lse) {
 }
 
 template <class T, int DP>
-__global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, const float *delta, int64_t n) {
+__global__ void __launch_bounds__(TILE_THREADS)
+    tiles_keys(attention_call a, tile_mask mask, const float *delta, int64_t n) {
     enum { N = tile_shape<DP>::QUERIES, COLUMNS = tile_shape<DP>::COLUMNS, HOLDS = DP <= 64 };
     enum { OWN = TILE * tile_row<DP>() };
     extern __shared__ __align__(16) uint16_t memory[];
@@ -244,7 +245,6 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_keys(attention_call a, con
     const int from = (int)first_query(a, begin) / N * N, to = (int)end_query(a, b, last);
     const int whole_from = (int)first_query(a, last), whole_to = (int)end_query(a, b, begin);
     const int n_tiles = to > from ? (to - from + N - 1) / N : 0, n_all = n_tiles * (int)group;
-    const tile_mask mask = mask_of(a);
     const lane_sight own = sight_of_keys(a, b, first);
     own_rows<DP, HOLDS> k, v;
     tile_load<DP, TILE, TILE_THREADS>(memory, a.k, b, begin, h_kv, a.S, a.D);
@@ -314,14 +314,14 @@ __device__ inline void mask_gradient(const attention_call &a, const float (&ds)[
 }
 
 template <class T, int DP>
-__global__ void __launch_bounds__(TILE_THREADS) tiles_queries(attention_call a, const float *delta, int64_t n) {
+__global__ void __launch_bounds__(TILE_THREADS)
+    tiles_queries(attention_call a, tile_mask mask, const float *delta, int64_t n) {
     enum { N = tile_shape<DP>::KEYS, HOLDS = DP <= 64, OWN = TILE * tile_row<DP>() };
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : 2 * OWN)};
     query_block at = query_block_of(a, n);
     if (a.dmask) at.from = 0, at.to = (int)a.S; /* its zeros are written too */
     const int64_t row = at.head * a.T + at.first;
-    const tile_mask mask = mask_of(a);
     const uint64_t mask_row = keeps_row(mask, row);
     const lane_sight own = sight_of_queries(a, at.b, at.first);
     own_rows<DP, HOLDS> q, g;
@@ -381,7 +381,7 @@ template <class T, int DP> static bool forward_launch(const tl_kernel_args *args
     const int64_t n = tiles_of(a.T);
     const int bytes = 2 * shared_elements(DP, 1, tile_shape<DP>::KEYS, DP <= 128);
     if (!shared_memory_allow(args, tiles_forward<T, DP>, bytes)) return false;
-    tiles_forward<T, DP><<<(unsigned)(n * a.B * a.H), TILE_THREADS, (size_t)bytes, stream_of(args)>>>(a, n);
+    tiles_forward<T, DP><<<(unsigned)(n * a.B * a.H), TILE_THREADS, (size_t)bytes, stream_of(args)>>>(a, mask_of(a), n);
     return true;
 }
 
@@ -394,9 +394,9 @@ template <class T, int DP> static bool backward_launch(const tl_kernel_args *arg
         !shared_memory_allow(args, tiles_queries<T, DP>, query_bytes))
         return false;
     const dim3 key_blocks((unsigned)(n_keys * a.B * a.H_kv), DP / tile_shape<DP>::COLUMNS);
-    tiles_keys<T, DP><<<key_blocks, TILE_THREADS, (size_t)key_bytes, stream_of(args)>>>(a, delta, n_keys);
+    tiles_keys<T, DP><<<key_blocks, TILE_THREADS, (size_t)key_bytes, stream_of(args)>>>(a, mask_of(a), delta, n_keys);
     tiles_queries<T, DP><<<(unsigned)(n_queries * a.B * a.H), TILE_THREADS, (size_t)query_bytes, stream_of(args)>>>(
-        a, delta, n_queries);
+        a, mask_of(a), delta, n_queries);
     return true;
 }
 

@@ -133,11 +133,12 @@ enum { HOPPER_KEYS = 128, HOPPER_BLOCKS = 132 };
 #define HOPPER_HEAD(D) ((D) <= 64 ? 64 : 128)
 #define HOPPER_QUERIES(DP) ((DP) == 64 ? 128 : 64)
 
-/* 16 bits, no mask, no first keys, no soft cap; heads of up to 128 that are a multiple of 8. Every query must see a
- * key, so with a causal mask or a window there are at least as many keys as queries. */
+/* 16 bits, no gradient of a mask, no first keys, no soft cap; heads of up to 128 that are a multiple of 8. Whatever
+ * a mask hides, every query must stand beside a key, so in causal calls and with a window there are at least as many
+ * keys as queries. Scores begin at mask / scale. */
 static inline bool attention_fits_hopper(const struct attention_sizes *s, bool is_16_bit,
                                          const struct attr_attention *a, int capability) {
-    const bool has_option = a->has_mask || a->has_first_key || a->soft_cap > 0;
+    const bool has_option = a->has_mask_grad || (a->has_mask && !(a->scale > 0)) || a->has_first_key || a->soft_cap > 0;
     const bool sees_keys = (!a->causal && a->window <= 0) || s->S >= s->T;
     const bool fits_lengths = s->T > 0 && s->S > 0 && s->T <= 1 << 24 && s->S <= 1 << 24 && sees_keys;
     const bool fits_heads = s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 && s->D <= 128;
