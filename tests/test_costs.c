@@ -777,6 +777,11 @@ static void sums_with_norms_cost_one_addition_more(void **state) {
     COST(op_apply(&c), "add_layer_norm_grad", (13 + 2) * 24, 96 + 96 + 96 + 12 + 32, 96 + 64 + 32);
     call_begin(&c, &op_rms_norm_grad, in_plain, 3, ATTR(a));
     COST(op_apply(&c), "rms_norm_grad", (5 + 1) * 24, 96 + 96 + 12, 96 + 32);
+    /* with dropout: a factor for each element, and backward one more result like x */
+    COST(add_layer_norm(x, r, w, b, 1e-5, 0.5, &sum), "add_layer_norm", (7 + 2) * 24, 192 + 64, 192 + 24);
+    a.dropout = 0.5;
+    call_begin(&c, &op_add_layer_norm_grad, in, 6, ATTR(a));
+    COST(op_apply(&c), "add_layer_norm_grad", (13 + 3) * 24, 96 + 96 + 96 + 12 + 32, 96 + 96 + 64 + 32);
 }
 
 /* N = 5 rows, V = 7 classes, C = 3 channels, f32; targets i64. */

@@ -78,6 +78,56 @@ static tl_tensor *layer_composite(tl_tensor **in) {
     return tl_mul(tl_layer_norm(sum, in[2], in[3], 1e-5), sum);
 }
 
+/* With dropout: of the second input, before it is added. */
+static tl_tensor *rms_dropped_fused(tl_tensor **in) {
+    tl_seed(21);
+    tl_tensor *sum, *y = add_rms_norm(in[0], in[1], in[2], 1e-5, 0.3, &sum);
+    return tl_mul(y, sum);
+}
+static tl_tensor *rms_dropped_composite(tl_tensor **in) {
+    tl_seed(21);
+    tl_tensor *sum = tl_add(in[0], tl_dropout(in[1], 0.3));
+    return tl_mul(tl_rms_norm(sum, in[2], 1e-5), sum);
+}
+static tl_tensor *layer_dropped_fused(tl_tensor **in) {
+    tl_seed(22);
+    tl_tensor *sum, *y = add_layer_norm(in[0], in[1], in[2], in[3], 1e-5, 0.1, &sum);
+    return tl_mul(y, sum);
+}
+static tl_tensor *layer_dropped_composite(tl_tensor **in) {
+    tl_seed(22);
+    tl_tensor *sum = tl_add(in[0], tl_dropout(in[1], 0.1));
+    return tl_mul(tl_layer_norm(sum, in[2], in[3], 1e-5), sum);
+}
+/* The norm alone is read, and the sum alone. */
+static tl_tensor *norm_of_dropped_fused(tl_tensor **in) {
+    tl_seed(23);
+    tl_tensor *sum;
+    return add_layer_norm(in[0], in[1], in[2], in[3], 1e-5, 0.5, &sum);
+}
+static tl_tensor *norm_of_dropped_composite(tl_tensor **in) {
+    tl_seed(23);
+    return tl_layer_norm(tl_add(in[0], tl_dropout(in[1], 0.5)), in[2], in[3], 1e-5);
+}
+static tl_tensor *sum_of_dropped_fused(tl_tensor **in) {
+    tl_seed(24);
+    tl_tensor *sum;
+    return add_rms_norm(in[0], in[1], NULL, 1e-5, 0.5, &sum) ? sum : NULL;
+}
+static tl_tensor *sum_of_dropped_composite(tl_tensor **in) {
+    tl_seed(24);
+    return tl_add(in[0], tl_dropout(in[1], 0.5));
+}
+
+/* Both take as many random numbers. */
+static void draws_agree(tl_tensor *(*fused)(tl_tensor **), tl_tensor *(*composite)(tl_tensor **), tl_tensor **in) {
+    fused(in);
+    const tl_generator of_fused = tl_generator_get();
+    composite(in);
+    const tl_generator of_composite = tl_generator_get();
+    assert_memory_equal(&of_fused, &of_composite, sizeof of_fused);
+}
+
 static void fused_ops_equal_their_composites(void **state) {
     (void)state;
     const tl_dtype dtype[] = {TL_F64, TL_F32, TL_F16, TL_BF16};
@@ -92,6 +142,11 @@ static void fused_ops_equal_their_composites(void **state) {
         programs_agree("swiglu", swiglu_fused, swiglu_composite, in, 2, bound[d]);
         programs_agree("add_rms_norm", rms_fused, rms_composite, in, 3, bound[d]);
         programs_agree("add_layer_norm", layer_fused, layer_composite, in, 4, bound[d]);
+        programs_agree("add_rms_norm, dropout", rms_dropped_fused, rms_dropped_composite, in, 3, bound[d]);
+        programs_agree("add_layer_norm, dropout", layer_dropped_fused, layer_dropped_composite, in, 4, bound[d]);
+        programs_agree("the norm alone", norm_of_dropped_fused, norm_of_dropped_composite, in, 4, bound[d]);
+        programs_agree("the sum alone", sum_of_dropped_fused, sum_of_dropped_composite, in, 2, 0);
+        draws_agree(layer_dropped_fused, layer_dropped_composite, in);
         tl_scope_end(scope);
     }
 }

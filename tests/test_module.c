@@ -241,7 +241,7 @@ static void models_drop_in_training_alone(void **state) {
         tl_ledger *ledger = tl_ledger_begin("training");
         tl_tensor *dropped = tl_model_logits(m, tokens);
         tl_ledger_end(ledger);
-        expect_equal(tl_ledger_total(ledger, TL_FORWARD, "dropout").calls, 1 + 2 * c.n_layers);
+        expect_equal(tl_ledger_total(ledger, TL_FORWARD, "dropout").calls, 1); /* others are a part of sums */
         tl_ledger_free(ledger);
         /* a word for each element that a mask has; attention's rows of 6 keys take 8 */
         const int64_t of_layers = c.n_layers * (2 * 12 * c.channels + 12 * c.n_heads * 8);

@@ -408,7 +408,7 @@ static bool sum_is_fused(const tl_tensor *x, const tl_tensor *addend) {
     return autocast == TL_DTYPE_COUNT && tl_dtype_of(x) == tl_dtype_of(addend);
 }
 
-tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl_tensor **sum) {
+tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, double dropout, tl_tensor **sum) {
     *sum = NULL;
     if (!x || !addend) return NULL; /* the call that made them failed */
     tl_scope scope = module_enter(norm);
@@ -416,11 +416,11 @@ tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl
     tl_tensor *made = NULL, *y;
     double eps = ((const struct norm *)norm->state)->eps;
     if (!sum_is_fused(x, addend)) {
-        y = norm->kind->forward(norm, made = tl_add(x, addend));
+        y = norm->kind->forward(norm, made = tl_add(x, tl_dropout(addend, dropout)));
     } else {
         tl_tensor *weight = norm_tensor(norm, WEIGHT), *bias = norm_tensor(norm, BIAS);
-        y = norm->kind == &rms_norm_kind ? tl_add_rms_norm(x, addend, weight, eps, &made)
-                                         : tl_add_layer_norm(x, addend, weight, bias, eps, &made);
+        y = norm->kind == &rms_norm_kind ? add_rms_norm(x, addend, weight, eps, dropout, &made)
+                                         : add_layer_norm(x, addend, weight, bias, eps, dropout, &made);
     }
     if (y) *sum = tl_keep(made);
     return tl_scope_return(scope, y);
@@ -461,8 +461,11 @@ tl_module *tl_nn_rms_norm(int64_t channels, double eps, tl_dtype dtype, tl_devic
 
 /* ---- Without parameters ---- */
 
+double dropout_now(const tl_module *m, double p) { return tl_module_is_training(m) ? p : 0; }
+double dropout_of(const tl_module *dropout) { return dropout_now(dropout, *(const double *)dropout->state); }
 tl_tensor *dropout_in(const tl_module *m, double p, tl_tensor *x) {
-    return tl_module_is_training(m) && p > 0 ? tl_dropout(x, p) : x;
+    p = dropout_now(m, p);
+    return p > 0 ? tl_dropout(x, p) : x;
 }
 static tl_tensor *dropout_forward(tl_module *m, tl_tensor *x) { return dropout_in(m, *(double *)m->state, x); }
 static void dropout_describe(const tl_module *m, char *text, size_t size) {

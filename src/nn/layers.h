@@ -63,9 +63,12 @@ tl_module *rms_norm_make(const struct make *make, int64_t channels, double eps);
 bool norm_set(tl_module *norm, bool is_inside, bool is_less_one);
 
 /* LayerNorm or RMSNorm of x + addend, in one pass and billed to the module; *sum is x + addend, a reference that the
- * caller owns. NULL on error, without a sum. */
-tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl_tensor **sum);
+ * caller owns. NULL on error, without a sum. dropout > 0: the addend is what tl_dropout leaves of it. */
+tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, double dropout, tl_tensor **sum);
 
+/* The probability of a Dropout module, and p itself, where the module is training, otherwise 0. */
+double dropout_of(const tl_module *dropout);
+double dropout_now(const tl_module *m, double p);
 /* tl_dropout where m is training and p above 0, otherwise x. */
 tl_tensor *dropout_in(const tl_module *m, double p, tl_tensor *x);
 

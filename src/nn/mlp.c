@@ -7,20 +7,19 @@
 #include "nn/module.h"
 #include "ops/ops.h"
 
-/* Dropout outside the regions that tp divides. */
-static tl_generator outside_begin(const struct parallel *p) {
+tl_generator draw_outside_begin(const struct parallel *p) {
     return parallel_draw_begin(p && p->has_sp ? p->tp : NULL, TP_STREAM);
 }
 
 tl_tensor *drop_outside(const struct parallel *p, tl_module *dropout, tl_tensor *x) {
-    tl_generator before = outside_begin(p);
+    tl_generator before = draw_outside_begin(p);
     x = tl_module_forward(dropout, x);
     parallel_draw_end(before);
     return x;
 }
 
 tl_tensor *drop_outside_in(const struct parallel *p, const tl_module *m, double dropout, tl_tensor *x) {
-    tl_generator before = outside_begin(p);
+    tl_generator before = draw_outside_begin(p);
     x = dropout_in(m, dropout, x);
     parallel_draw_end(before);
     return x;
@@ -90,11 +89,18 @@ static tl_tensor *parts(const struct mlp *s, tl_tensor *x) {
     return tl_module_forward(s->down, h);
 }
 
-static tl_tensor *mlp_forward(tl_module *m, tl_tensor *x) {
+tl_tensor *mlp_undropped(tl_module *m, tl_tensor *x, double *dropout) {
     const struct mlp *s = m->state;
     tl_tensor *y;
+    *dropout = s->out_dropout ? dropout_of(s->out_dropout) : dropout_now(m, s->dropout);
     if (!joined(s, x, &y)) return NULL;
-    if (!y) y = parts(s, x);
+    return y ? y : parts(s, x);
+}
+
+static tl_tensor *mlp_forward(tl_module *m, tl_tensor *x) {
+    const struct mlp *s = m->state;
+    double dropout;
+    tl_tensor *y = mlp_undropped(m, x, &dropout);
     return s->out_dropout ? drop_outside(s->parallel, s->out_dropout, y)
                           : drop_outside_in(s->parallel, m, s->dropout, y);
 }

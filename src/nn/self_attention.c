@@ -427,12 +427,19 @@ static tl_tensor *heads_forward(tl_module *m, tl_tensor *x) {
 }
 
 /* x (B,T,C) -> (B,T,C) */
+tl_tensor *attention_undropped(tl_module *m, tl_tensor *x, double *dropout) {
+    const struct attention *a = m->state;
+    *dropout = a->out_dropout ? dropout_of(a->out_dropout) : dropout_now(m, a->dropout);
+    tl_tensor *o = heads_forward(m, x);
+    return o ? tl_module_forward(a->out, o) : NULL;
+}
+
 static tl_tensor *attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     const struct parallel *p = &a->model->parallel;
-    tl_tensor *o = heads_forward(m, x);
+    double dropout;
+    tl_tensor *o = attention_undropped(m, x, &dropout);
     if (!o) return NULL;
-    o = tl_module_forward(a->out, o);
     return a->out_dropout ? drop_outside(p, a->out_dropout, o) : drop_outside_in(p, m, a->dropout, o);
 }
 

@@ -10,7 +10,8 @@
  * the next block or the model: sum and norm are one op, which belongs to the norm, and so are their gradients.
  *
  * Dropout, in training: of the embeddings, of the attention weights, and of what each sub-layer adds to the stream,
- * all with one probability. Hugging Face has modules for it in GPT-2, and none in Llama.
+ * all with one probability. Hugging Face has modules for it in GPT-2, and none in Llama. Where a sub-layer's result is
+ * added to the stream as it is, its dropout is a part of the op that adds it: nothing else is drawn in between.
  *
  * Documents: in a row that holds several, attention stays inside each, and positions start again, so that a document
  * has the result it would have alone.
@@ -47,29 +48,45 @@
 enum { ATTENTION, MLP };
 struct block {
     tl_module *before[2], *layer[2], *after[2]; /* norms may be NULL */
+    /* The layer's forward without its dropout, which the sum behind it draws; NULL: another op reads the result. */
+    tl_tensor *(*undropped[2])(tl_module *layer, tl_tensor *x, double *dropout);
     bool is_parallel;
+    const struct parallel *parallel;
 };
 
 /* The residual stream between sub-layers: x, and the last sub-layer's result, which the next norm adds to it (NULL:
- * nothing to add). References are counted, so each tensor is freed as soon as it is not needed. */
+ * nothing to add), as much of it as dropout leaves. References are counted, so each tensor is freed as soon as it is
+ * not needed. */
 struct stream {
     tl_tensor *x, *addend;
+    double dropout; /* 0: the addend is added as it is */
+    const struct parallel *parallel;
 };
 
 static void stream_end(struct stream *s) {
     tl_drop(s->addend);
     tl_drop(s->x);
-    *s = (struct stream){0};
+    *s = (struct stream){.parallel = s->parallel};
 }
 
 /* norm(x + addend), or the sum where there is no norm; the stream continues with the sum. */
 static tl_tensor *stream_norm(struct stream *s, tl_module *norm) {
     if (!s->addend) return norm ? tl_module_forward(norm, s->x) : s->x;
-    tl_tensor *sum = NULL, *y = norm ? norm_forward_sum(norm, s->x, s->addend, &sum) : tl_add(s->x, s->addend);
+    tl_generator before = draw_outside_begin(s->parallel);
+    tl_tensor *sum = NULL, *y = norm ? norm_forward_sum(norm, s->x, s->addend, s->dropout, &sum)
+                                     : tl_add(s->x, tl_dropout(s->addend, s->dropout));
+    parallel_draw_end(before);
     if (!norm && y) sum = tl_keep(y);
     stream_end(s);
     s->x = sum;
     return y;
+}
+
+static tl_tensor *layer_forward(const struct block *b, int which, tl_tensor *x, double *dropout) {
+    tl_module *layer = b->layer[which];
+    if (!b->undropped[which]) return tl_module_forward(layer, x);
+    tl_scope scope = module_enter(layer);
+    return scope.depth ? tl_scope_return(scope, b->undropped[which](layer, x, dropout)) : NULL;
 }
 
 /* A sub-layer between its norms. */
@@ -77,7 +94,7 @@ static bool stream_pass(struct stream *s, const struct block *b, int which) {
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
     tl_tensor *h = stream_norm(s, b->before[which]);
-    tl_tensor *y = h ? tl_module_forward(b->layer[which], h) : NULL;
+    tl_tensor *y = h ? layer_forward(b, which, h, &s->dropout) : NULL;
     if (y && b->after[which]) y = tl_module_forward(b->after[which], y);
     s->addend = y ? tl_keep(y) : NULL;
     return tl_scope_end(scope) && s->addend;
@@ -103,8 +120,8 @@ static bool block_pass(tl_module *m, struct stream *s) {
 }
 
 static tl_tensor *block_forward(tl_module *m, tl_tensor *x) {
-    struct stream s = {.x = tl_keep(x)};
-    tl_tensor *y = s.x && block_pass(m, &s) ? tl_add(s.x, s.addend) : NULL;
+    struct stream s = {.x = tl_keep(x), .parallel = ((const struct block *)m->state)->parallel};
+    tl_tensor *y = s.x && block_pass(m, &s) ? stream_norm(&s, NULL) : NULL;
     stream_end(&s);
     return y;
 }
@@ -133,13 +150,16 @@ static tl_module *block_new(const tl_model_config *c, const struct make *make, i
     if (!m) return NULL;
     struct block *b = m->state;
     b->is_parallel = c->is_parallel;
+    b->parallel = make->parallel;
+    const bool has_experts = architecture_has_experts(c, layer);
+    if (!c->is_parallel && !names->after[0]) b->undropped[0] = attention_undropped;
+    if (!c->is_parallel && !names->after[1] && !has_experts) b->undropped[1] = mlp_undropped;
     bool ok = norm_add(m, names->before[0], c, make, &b->before[0]) &&
               module_child(m, &b->layer[0], names->attention, attention_new(c, make, &residual, layer)) &&
               norm_add(m, names->after[0], c, make, &b->after[0]) &&
               norm_add(m, names->before[1], c, make, &b->before[1]) &&
               module_child(m, &b->layer[1], names->mlp,
-                           architecture_has_experts(c, layer) ? experts_make(c, make, &residual)
-                                                              : mlp_make(c, make, &residual, c->ff)) &&
+                           has_experts ? experts_make(c, make, &residual) : mlp_make(c, make, &residual, c->ff)) &&
               norm_add(m, names->after[1], c, make, &b->after[1]);
     return module_finish(m, ok);
 }
@@ -248,7 +268,7 @@ static bool pass_is_last(const struct model *s) { return s->parallel.is_last && 
 static tl_tensor *run_joined(const struct model *m, tl_tensor *x) {
     const tl_module *blocks = m->blocks;
     const struct model_chunk *chunk = &m->chunks[m->chunk];
-    struct stream s = {.x = tl_keep(x)};
+    struct stream s = {.x = tl_keep(x), .parallel = &m->parallel};
     bool ok = s.x != NULL;
     for (size_t l = (size_t)chunk->first; ok && l < (size_t)(chunk->first + chunk->n); l++) {
         tl_scope scope = module_enter(blocks->children[l]);
@@ -262,7 +282,7 @@ static tl_tensor *run_joined(const struct model *m, tl_tensor *x) {
         }
         if (scope.depth) ok = tl_scope_end(scope) && ok;
     }
-    tl_tensor *y = !ok ? NULL : pass_is_last(m) ? stream_norm(&s, m->norm) : tl_add(s.x, s.addend);
+    tl_tensor *y = ok ? stream_norm(&s, pass_is_last(m) ? m->norm : NULL) : NULL;
     stream_end(&s);
     return y;
 }

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "ops/draw.h"
 #include "ops/ops.h"
 
 #define NORM_DTYPES "floats, all alike; statistics f32 (f64 for f64)"
@@ -32,20 +33,24 @@ static bool norm_shape_of(tl_call *c, int n) {
 static bool norm_shape(tl_call *c) { return norm_shape_of(c, 1); }
 static bool add_norm_shape(tl_call *c) { return norm_shape_of(c, 2); }
 
-/* A norm has as many statistics as weights; its gradient has dx, theirs, and sums of dx. */
-static int n_statistics(const tl_op *grad) { return grad->n_outputs - 2; }
+/* A norm has as many statistics as weights; its gradient has dx, what dropout leaves of it, theirs, and sums. */
+static int n_statistics(const tl_op *grad) { return grad->n_outputs - 3; }
 
-/* dx like x; dweight, dbias like the weight (the last input), when there is one; sums of dx's columns where they are
- * wanted. */
+/* Gradients like x: dx, and with dropout that of the residual, the last of them. */
+static int n_like_x(const struct attr_norm *a) { return a->dropout > 0 ? 2 : 1; }
+
+/* dx like x, and with dropout the residual's; dweight, dbias like the weight (the last input), when there is one; sums
+ * of the columns of the last one like x where they are wanted. */
 static bool norm_grad_shape_of(tl_call *c, int n) {
     if (!call_needs_float(c, 1)) return false;
-    call_output_like(c, 0, 1);
     const struct attr_norm *a = c->attr;
+    const int at_weights = n_like_x(a);
     const tl_tensor *x = c->input[1];
     const int64_t length = row_length(x);
     const bool is_weighted = c->n_inputs > n + 1 + n_statistics(c->op); /* behind g [, g_sum], x, statistics */
-    const int at_sums = is_weighted ? 1 + n_statistics(c->op) : 1;
-    for (int j = 1; j < at_sums; j++) call_output(c, j, x->dtype, 1, &length);
+    const int at_sums = at_weights + (is_weighted ? n_statistics(c->op) : 0);
+    for (int j = 0; j < at_weights; j++) call_output_like(c, j, 1);
+    for (int j = at_weights; j < at_sums; j++) call_output(c, j, x->dtype, 1, &length);
     if (a->gives_sums) call_output(c, at_sums, statistics_dtype(x->dtype), 1, &length);
     c->n_outputs = at_sums + a->gives_sums;
     return true;
@@ -53,10 +58,20 @@ static bool norm_grad_shape_of(tl_call *c, int n) {
 static bool norm_grad_shape(tl_call *c) { return norm_grad_shape_of(c, 1); }
 static bool add_norm_grad_shape(tl_call *c) { return norm_grad_shape_of(c, 2); }
 
-/* FLOPs per element, without weights and with them; a sum of dx's columns is one more. */
+/* FLOPs per element, without weights and with them; a sum of columns is one more, and so is dropout. */
 static void grad_cost(const tl_call *c, struct cost *cost, count plain, count weighted) {
-    const bool gives_sums = ((const struct attr_norm *)c->attr)->gives_sums;
-    cost_traffic(c, cost, ((c->n_outputs - gives_sums > 1 ? weighted : plain) + gives_sums) * elements(c, 1));
+    const struct attr_norm *a = c->attr;
+    const bool gives_sums = a->gives_sums, is_weighted = c->n_outputs - gives_sums > n_like_x(a);
+    cost_traffic(c, cost, ((is_weighted ? weighted : plain) + gives_sums + (a->dropout > 0)) * elements(c, 1));
+}
+
+/* What dropout leaves of x, or of a gradient. */
+static tl_tensor *drop(const struct attr_norm *a, tl_tensor *x) {
+    struct attr_dropout d;
+    memset(&d, 0, sizeof d);
+    d.p = a->dropout;
+    d.generator = a->generator;
+    return d.p > 0 ? op_apply1(&op_dropout, x, ATTR(d)) : x;
 }
 
 /* The gradients in ops, so that they can be differentiated again: dx like x, g xhat (dweight, once it is summed) and
@@ -84,26 +99,29 @@ static void norm_slope(tl_gradient *g, int n, bool is_centred) {
     const bool weighted = g->node->n_inputs > n;
     tl_tensor *x = n == 1 ? gradient_input(g, 0) : gradient_output(g, 0);
     struct slopes d = norm_slopes(g, x, g->grad[n - 1], weighted ? gradient_input(g, n) : NULL, is_centred);
-    g->result[0] = g->result[n - 1] = n == 2 && g->grad[0] ? tl_add(g->grad[0], d.x) : d.x;
+    g->result[0] = n == 2 && g->grad[0] ? tl_add(g->grad[0], d.x) : d.x;
+    if (n == 2) g->result[1] = drop(g->node->attr, g->result[0]);
     if (weighted) g->result[n] = d.weight;
     if (weighted && is_centred) g->result[n + 1] = d.bias;
 }
 
-/* Whether a bias before the norm gets the sums of dx's columns, and the device has them on the way. */
+/* Whether a bias before the norm gets the sums of columns, and the device has them on the way. */
 static bool sums_are_due(const tl_gradient *g, int n, const tl_call *c) {
     const tl_tensor *x = c->input[1];
     const struct target *t = x ? x->storage->device->target : NULL;
     if (!t || !t->rules->sums || !t->rules->sums(c, t)) return false;
     bool is_due = false;
-    for (int i = 0; i < n; i++) is_due = is_due || gradient_wants_sums(g, i, x->numel, row_length(x));
+    for (int i = n_like_x(c->attr) - 1; i < n; i++)
+        is_due = is_due || gradient_wants_sums(g, i, x->numel, row_length(x));
     return is_due;
 }
 
 /* Delivers the gradients of one call, which the op `of` computes, to its inputs. n as in norm_shape_of; for n = 2,
- * `sum` is the op that also takes the gradient of the sum, which x and the residual get alike. */
+ * `sum` is the op that also takes the gradient of the sum, which x and, but for dropout, the residual get. */
 static void norm_backward(tl_gradient *g, int n, const tl_op *of, const tl_op *sum) {
     if (!g->grad[n - 1]) {
-        g->result[0] = g->result[1] = g->grad[0];
+        g->result[0] = g->grad[0];
+        g->result[1] = g->needs[1] ? drop(g->node->attr, g->grad[0]) : NULL;
         return;
     }
     if (g->creates_graph) {
@@ -118,25 +136,34 @@ static void norm_backward(tl_gradient *g, int n, const tl_op *of, const tl_op *s
     for (int j = 0; j < n_statistics(of); j++) input[n_inputs++] = gradient_output(g, n + j);
     if (g->node->n_inputs > n) input[n_inputs++] = gradient_input(g, n);
     struct attr_norm a;
-    memcpy(&a, g->node->attr, sizeof a); /* with its padding */
+    memcpy(&a, g->node->attr, sizeof a);       /* with its padding */
+    if (n == 2 && !g->needs[1]) a.dropout = 0; /* what it leaves would go nowhere */
     tl_call c;
     call_begin(&c, g_sum ? sum : of, input, n_inputs, ATTR(a));
     a.gives_sums = sums_are_due(g, n, &c);
     if (!op_apply(&c)) return;
-    const int n_gradients = c.n_outputs - a.gives_sums;
+    const int n_gradients = c.n_outputs - a.gives_sums, at_weights = n_like_x(&a);
+    tl_tensor *const last = c.output[at_weights - 1];
     g->result[0] = c.output[0];
-    for (int j = 0; j < n_gradients; j++) g->result[n - 1 + j] = c.output[j];
-    if (a.gives_sums) storage_set_sums(c.output[0]->storage, c.output[n_gradients]);
+    g->result[n - 1] = last;
+    for (int j = at_weights; j < n_gradients; j++) g->result[n + j - at_weights] = c.output[j];
+    if (a.gives_sums) storage_set_sums(last->storage, c.output[n_gradients]);
 }
 
-static tl_tensor *norm_apply(const tl_op *op, tl_tensor **input, int n_inputs, double eps, tl_tensor **sum) {
+/* dropout: of input 1, the residual. It draws what tl_dropout would. */
+static tl_tensor *norm_apply(const tl_op *op, tl_tensor **input, int n_inputs, double eps, double dropout,
+                             tl_tensor **sum) {
     struct attr_norm a;
     memset(&a, 0, sizeof a);
     a.eps = eps;
+    a.dropout = dropout;
     tl_call c;
     for (int i = 0; i < n_inputs; i++) input[i] = tl_contiguous(input[i]);
+    const int64_t n_words = dropout > 0 && input[1] ? input[1]->numel : 0;
+    if (dropout > 0) a.generator = draw_part_begin(1, n_words);
     call_begin(&c, op, input, n_inputs, ATTR(a));
     tl_tensor *first = op_apply(&c);
+    if (first && dropout > 0) draw_part_end(1, n_words);
     if (sum) *sum = first;
     return first && sum ? c.output[1] : first;
 }
@@ -167,19 +194,19 @@ const tl_op op_layer_norm = {RECORD(KERNEL, layer_norm, 3),
                              .cost = layer_norm_cost,
                              .backward = layer_norm_backward,
                              .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
-const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 4),
-                                  .shapes =
-                                      "g, x, mean, rstd [, weight]: dx like x [, dweight, dbias (C)] [, sums (C)]",
-                                  .dtypes = NORM_DTYPES,
-                                  .flops = "9e; with weights 13e; sums e; e elements of x",
-                                  .shape = norm_grad_shape,
-                                  .cost = layer_norm_grad_cost,
-                                  .backward = gradient_missing};
+const tl_op op_layer_norm_grad = {
+    RECORD(KERNEL, layer_norm_grad, 5),
+    .shapes = "g, x, mean, rstd [, weight]: dx [, dropped] like x [, dweight, dbias (C)] [, sums (C)]",
+    .dtypes = NORM_DTYPES,
+    .flops = "9e; with weights 13e; sums e; dropout e; e elements of x",
+    .shape = norm_grad_shape,
+    .cost = layer_norm_grad_cost,
+    .backward = gradient_missing};
 
 tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps) {
     tl_tensor *input[3] = {x, weight, bias};
     if (!come_together("layer_norm", weight, bias)) return NULL;
-    return norm_apply(&op_layer_norm, input, weight ? 3 : 1, eps, NULL);
+    return norm_apply(&op_layer_norm, input, weight ? 3 : 1, eps, 0, NULL);
 }
 
 /* ---- RMS norm: y = x rstd [weight], rstd = 1 / sqrt(mean(x^2) + eps) ---- */
@@ -203,32 +230,32 @@ const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2),
                            .cost = rms_norm_cost,
                            .backward = rms_norm_backward,
                            .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
-const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 3),
-                                .shapes = "g, x, rstd [, weight]: dx like x [, dweight (C)] [, sums (C)]",
+const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 4),
+                                .shapes = "g, x, rstd [, weight]: dx [, dropped] like x [, dweight (C)] [, sums (C)]",
                                 .dtypes = NORM_DTYPES,
-                                .flops = "5e; with weight 9e; sums e; e elements of x",
+                                .flops = "5e; with weight 9e; sums e; dropout e; e elements of x",
                                 .shape = norm_grad_shape,
                                 .cost = rms_norm_grad_cost,
                                 .backward = gradient_missing};
 
 tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps) {
     tl_tensor *input[2] = {x, weight};
-    return norm_apply(&op_rms_norm, input, weight ? 2 : 1, eps, NULL);
+    return norm_apply(&op_rms_norm, input, weight ? 2 : 1, eps, 0, NULL);
 }
 
 /* ---- sum = x + residual, and its norm, in one op ---- */
 
-/* the norm's, and one addition, forward and backward */
-static void add_rms_norm_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, (c->n_inputs > 2 ? 5 : 4) * elements(c, 0));
+/* the norm's, and one addition, forward and backward; dropout is one more, as the op alone */
+static void add_norm_cost(const tl_call *c, struct cost *cost, count plain, count weighted) {
+    const bool drops = ((const struct attr_norm *)c->attr)->dropout > 0;
+    cost_traffic(c, cost, ((c->n_inputs > 2 ? weighted : plain) + drops) * elements(c, 0));
 }
-static void add_layer_norm_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, (c->n_inputs > 2 ? 8 : 6) * elements(c, 0));
-}
+static void add_rms_norm_cost(const tl_call *c, struct cost *cost) { add_norm_cost(c, cost, 4, 5); }
+static void add_layer_norm_cost(const tl_call *c, struct cost *cost) { add_norm_cost(c, cost, 6, 8); }
 static void add_rms_norm_grad_cost(const tl_call *c, struct cost *cost) { grad_cost(c, cost, 6, 10); }
 static void add_layer_norm_grad_cost(const tl_call *c, struct cost *cost) { grad_cost(c, cost, 10, 14); }
 
-/* d = g_sum + (the norm's dx of g): of x and of residual alike */
+/* d = g_sum + (the norm's dx of g): of x and, but for dropout, of residual alike */
 static void add_rms_norm_backward(tl_gradient *g) { norm_backward(g, 2, &op_rms_norm_grad, &op_add_rms_norm_grad); }
 static void add_layer_norm_backward(tl_gradient *g) {
     norm_backward(g, 2, &op_layer_norm_grad, &op_add_layer_norm_grad);
@@ -237,48 +264,56 @@ static void add_layer_norm_backward(tl_gradient *g) {
 const tl_op op_add_rms_norm = {RECORD(KERNEL, add_rms_norm, 3),
                                .shapes = "x, residual (...,C) [, weight (C)]: sum, y like x; rstd (...)",
                                .dtypes = NORM_DTYPES,
-                               .flops = "4n; with weight 5n: rms_norm's and a sum",
+                               .flops = "4n; with weight 5n: rms_norm's and a sum; dropout n",
                                .shape = add_norm_shape,
                                .cost = add_rms_norm_cost,
                                .backward = add_rms_norm_backward,
                                .saves_any = TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(2)};
-const tl_op op_add_rms_norm_grad = {RECORD(KERNEL, add_rms_norm_grad, 3),
-                                    .shapes = "g, g_sum, sum, rstd [, weight]: d like sum [, dweight (C)] [, sums (C)]",
-                                    .dtypes = NORM_DTYPES,
-                                    .flops =
-                                        "6e; with weight 10e: rms_norm_grad's and a sum; sums e; e elements of sum",
-                                    .shape = add_norm_grad_shape,
-                                    .cost = add_rms_norm_grad_cost,
-                                    .backward = gradient_missing};
+const tl_op op_add_rms_norm_grad = {
+    RECORD(KERNEL, add_rms_norm_grad, 4),
+    .shapes = "g, g_sum, sum, rstd [, weight]: d [, dropped] like sum [, dweight (C)] [, sums (C)]",
+    .dtypes = NORM_DTYPES,
+    .flops = "6e; with weight 10e: rms_norm_grad's and a sum; sums e; dropout e; e elements of sum",
+    .shape = add_norm_grad_shape,
+    .cost = add_rms_norm_grad_cost,
+    .backward = gradient_missing};
 const tl_op op_add_layer_norm = {RECORD(KERNEL, add_layer_norm, 4),
                                  .shapes = "x, residual (...,C) [, weight, bias (C)]: sum, y like x; mean, rstd (...)",
                                  .dtypes = NORM_DTYPES,
-                                 .flops = "6n; with weight and bias 8n: layer_norm's and a sum",
+                                 .flops = "6n; with weight and bias 8n: layer_norm's and a sum; dropout n",
                                  .shape = add_norm_shape,
                                  .cost = add_layer_norm_cost,
                                  .backward = add_layer_norm_backward,
                                  .saves_any = TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(2) | TL_OUTPUT(3)};
 const tl_op op_add_layer_norm_grad = {
-    RECORD(KERNEL, add_layer_norm_grad, 4),
-    .shapes = "g, g_sum, sum, mean, rstd [, weight]: d like sum [, dweight, dbias (C)] [, sums (C)]",
+    RECORD(KERNEL, add_layer_norm_grad, 5),
+    .shapes = "g, g_sum, sum, mean, rstd [, weight]: d [, dropped] like sum [, dweight, dbias (C)] [, sums (C)]",
     .dtypes = NORM_DTYPES,
-    .flops = "10e; with weights 14e: layer_norm_grad's and a sum; sums e; e elements of sum",
+    .flops = "10e; with weights 14e: layer_norm_grad's and a sum; sums e; dropout e; e elements of sum",
     .shape = add_norm_grad_shape,
     .cost = add_layer_norm_grad_cost,
     .backward = gradient_missing};
 
-tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, tl_tensor **sum) {
+tl_tensor *add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, double dropout,
+                        tl_tensor **sum) {
     tl_tensor *input[3] = {x, residual, weight};
     if (!error_given(sum, "add_rms_norm", "a place for the sum")) return NULL;
     *sum = NULL;
-    return norm_apply(&op_add_rms_norm, input, weight ? 3 : 2, eps, sum);
+    return norm_apply(&op_add_rms_norm, input, weight ? 3 : 2, eps, dropout, sum);
+}
+tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, tl_tensor **sum) {
+    return add_rms_norm(x, residual, weight, eps, 0, sum);
 }
 
-tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, tl_tensor *bias, double eps,
-                             tl_tensor **sum) {
+tl_tensor *add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, tl_tensor *bias, double eps,
+                          double dropout, tl_tensor **sum) {
     tl_tensor *input[4] = {x, residual, weight, bias};
     if (!error_given(sum, "add_layer_norm", "a place for the sum")) return NULL;
     *sum = NULL;
     if (!come_together("add_layer_norm", weight, bias)) return NULL;
-    return norm_apply(&op_add_layer_norm, input, weight ? 4 : 2, eps, sum);
+    return norm_apply(&op_add_layer_norm, input, weight ? 4 : 2, eps, dropout, sum);
+}
+tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, tl_tensor *bias, double eps,
+                             tl_tensor **sum) {
+    return add_layer_norm(x, residual, weight, bias, eps, 0, sum);
 }

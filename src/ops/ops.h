@@ -86,6 +86,12 @@ tl_tensor *matmul_parts(tl_tensor *x, tl_tensor *const *weights, int n);
 tl_tensor *rope_put(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tensor *cache, tl_tensor *place, double base,
                     const tl_rope_scaling *scaling);
 
+/* tl_add_layer_norm and tl_add_rms_norm of x and tl_dropout(residual), 0: the residual as it is. */
+tl_tensor *add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, tl_tensor *bias, double eps,
+                          double dropout, tl_tensor **sum);
+tl_tensor *add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, double dropout,
+                        tl_tensor **sum);
+
 /* down(gelu(up x)) and down(silu(gate x) up x), each as one op, and whether there is one that is faster than its parts.
  * Both biases are NULL, or neither. */
 bool mlp_fits(const tl_tensor *x, const tl_tensor *up, const tl_tensor *down);

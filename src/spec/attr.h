@@ -212,10 +212,14 @@ struct attr_mlp {
  * gives_sums. They and the weight gradients: rows are cut into NORM_CHUNKS equal runs (the last may be shorter), each
  * summed in order in dtype_compute, then the runs are added in order. The workspace has NORM_CHUNKS x C of them for
  * each: dweight runs first, then dbias runs, then those of sums. On cuda there are NORM_RUNS, a few for each
- * multiprocessor of the largest Hopper, summed and added in another fixed order. */
+ * multiprocessor of the largest Hopper, summed and added in another fixed order. dropout > 0: of the residual, in
+ * add_layer_norm and add_rms_norm below. The gradients then have a second output behind dx, like it: what dropout
+ * leaves of dx, the gradient of the residual; and sums are those of its columns. */
 struct attr_norm {
     double eps;
     bool gives_sums;
+    double dropout;
+    tl_generator generator; /* of dropout */
 };
 
 /* embedding (weight dense (V,C), ids any i64/i32) -> (ids..., C). An id outside [0,V) fails. embedding_grad (g dense
@@ -520,7 +524,8 @@ struct attr_clamp {
  * y its norm, as layer_norm has it. add_rms_norm (x, residual [, weight]) -> sum, y, rstd. add_layer_norm_grad (g
  * dense, g_sum dense, sum, mean, rstd [, weight]) -> d [, dweight, dbias] [, sums]: d is the gradient of sum by way of
  * y, rounded, plus g_sum, rounded. add_rms_norm_grad (g, g_sum, sum, rstd [, weight]) -> d [, dweight] [, sums].
- * Attributes (struct attr_norm) and workspaces are those of the norms. */
+ * Attributes (struct attr_norm) and workspaces are those of the norms. With dropout, sum = x + dropout(residual), and
+ * behind d comes dropout(d): each as the op dropout with this generator has it, its rounding included. */
 
 /* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for
  * f64) [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or

@@ -1790,12 +1790,13 @@ const struct sample samples_rms_norm[] = {
     END};
 
 /* The gradient ops directly: g, x, statistics [, weight], every input of the run's dtype or its statistics' dtype. n:
- * with sums of dx's columns */
+ * with sums of columns; d: dropout */
 static int grad_call(const tl_op *op, const struct sample *s, tl_tensor **in, tl_tensor **out) {
     struct attr_norm a;
     memset(&a, 0, sizeof a);
     a.eps = 1e-5;
     a.gives_sums = s->n[0];
+    a.dropout = s->d[0];
     tl_tensor *dense[SAMPLE_INPUTS];
     int n = sample_input_count(s);
     for (int i = 0; i < n; i++) dense[i] = tl_contiguous(in[i]);
@@ -2881,7 +2882,7 @@ const struct sample samples_swiglu_grad[] = {
     {"large", LARGE, .call = swiglu_grad_call, .in = {K(130, 257), K(130, 257), K(130, 257)}},
     END};
 
-/* n: both results are read (the sum, too, has a gradient) */
+/* n: both results are read (the sum, too, has a gradient); d: dropout */
 static int add_norm_results(const struct sample *s, tl_tensor *y, tl_tensor *sum, tl_tensor **out) {
     if (!y) return 0;
     out[0] = s->n[0] == 1 ? tl_add(y, tl_mul(sum, sum)) : s->n[0] == 2 ? sum : y;
@@ -2889,11 +2890,11 @@ static int add_norm_results(const struct sample *s, tl_tensor *y, tl_tensor *sum
     return out[0] ? 2 : 0;
 }
 CALL(add_rms_norm_call) {
-    tl_tensor *sum, *y = tl_add_rms_norm(in[0], in[1], s->in[2].kind ? in[2] : NULL, 1e-5, &sum);
+    tl_tensor *sum, *y = add_rms_norm(in[0], in[1], s->in[2].kind ? in[2] : NULL, 1e-5, s->d[0], &sum);
     return add_norm_results(s, y, sum, out);
 }
 CALL(add_layer_norm_call) {
-    tl_tensor *sum, *y = tl_add_layer_norm(in[0], in[1], s->in[2].kind ? in[2] : NULL, s->in[3].kind ? in[3] : NULL, 1e-5, &sum);
+    tl_tensor *sum, *y = add_layer_norm(in[0], in[1], s->in[2].kind ? in[2] : NULL, s->in[3].kind ? in[3] : NULL, 1e-5, s->d[0], &sum);
     return add_norm_results(s, y, sum, out);
 }
 const struct sample samples_add_rms_norm[] = {
@@ -2907,6 +2908,10 @@ const struct sample samples_add_rms_norm[] = {
     {"permuted, reversed, sliced", GRAD, .call = add_rms_norm_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4), IN(FLOAT, REVERSED, 2, 3, 4), IN(FLOAT, SLICED, 4)}, .n = {1}, .roundings = 5},
     {"expanded", GRAD, .call = add_rms_norm_call, .in = {F(3, 6), IN(FLOAT, EXPANDED, 3, 6), F(6)}, .n = {1}, .roundings = 5},
     {"large", LARGE | GRAD, .call = add_rms_norm_call, .in = {F(130, 1297), F(130, 1297), F(1297)}, .n = {1}, .roundings = 5},
+    {"dropout", GRAD, .call = add_rms_norm_call, .in = {F(3, 6), F(3, 6), F(6)}, .n = {1}, .d = {0.25}, .roundings = 6},
+    {"dropout, plain, the sum alone", GRAD, .call = add_rms_norm_call, .in = {F(3, 5), F(3, 5)}, .n = {2}, .d = {0.5}, .roundings = 3},
+    {"dropout, permuted", GRAD, .call = add_rms_norm_call, .in = {F(2, 3, 4), IN(FLOAT, PERMUTED, 2, 3, 4)}, .d = {0.5}, .roundings = 5},
+    {"large dropout", LARGE | GRAD, .call = add_rms_norm_call, .in = {F(130, 264), F(130, 264), F(264)}, .n = {1}, .d = {0.2}, .roundings = 6},
     {"residual of another shape", 0, .call = add_rms_norm_call, .in = {F(3, 6), F(6), F(6)}, .error = "x and residual must have one shape and one dtype"},
     {"weight of another size", 0, .call = add_rms_norm_call, .in = {F(3, 6), F(3, 6), F(5)}, .error = "weights must have the size of the last axis"},
     {"scalar", 0, .call = add_rms_norm_call, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}, .error = "add_rms_norm: needs at least one axis"},
@@ -2919,6 +2924,9 @@ const struct sample samples_add_layer_norm[] = {
     {"no rows", GRAD, .call = add_layer_norm_call, .in = {F(0, 5), F(0, 5), F(5), F(5)}, .n = {1}},
     {"permuted and expanded", GRAD, .call = add_layer_norm_call, .in = {IN(FLOAT, PERMUTED, 3, 6), IN(FLOAT, EXPANDED, 3, 6), F(6), IN(FLOAT, REVERSED, 6)}, .n = {1}, .roundings = 5},
     {"large", LARGE | GRAD, .call = add_layer_norm_call, .in = {F(130, 97), F(130, 97), F(97), F(97)}, .n = {1}, .roundings = 5},
+    {"dropout", GRAD, .call = add_layer_norm_call, .in = {F(3, 6), F(3, 6), F(6), F(6)}, .n = {1}, .d = {0.25}, .roundings = 6},
+    {"dropout, no rows", GRAD, .call = add_layer_norm_call, .in = {F(0, 5), F(0, 5), F(5), F(5)}, .n = {1}, .d = {0.5}},
+    {"large dropout", LARGE | GRAD, .call = add_layer_norm_call, .in = {F(130, 97), F(130, 97), F(97), F(97)}, .n = {1}, .d = {0.2}, .roundings = 6},
     {"weight alone", 0, .call = add_layer_norm_call, .in = {F(3, 6), F(3, 6), F(6)}, .error = "weight and bias come together, or not at all"},
     END};
 CALL(add_rms_norm_grad_call) { return grad_call(&op_add_rms_norm_grad, s, in, out); }
@@ -2927,6 +2935,8 @@ const struct sample samples_add_rms_norm_grad[] = {
     {"weighted", 0, .call = add_rms_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), K(6)}, .roundings = 2},
     {"plain", 0, .call = add_rms_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3)}, .roundings = 2},
     {"no rows", 0, .call = add_rms_norm_grad_call, .in = {K(0, 6), K(0, 6), K(0, 6), IN(STATE, DENSE, 0), K(6)}, .roundings = 2},
+    {"dropout", 0, .call = add_rms_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), K(6)}, .d = {0.25}, .roundings = 3},
+    {"dropout, sums", LARGE, .call = add_rms_norm_grad_call, .in = {K(300, 72), K(300, 72), K(300, 72), IN(STATE, DENSE, 300), K(72)}, .n = {true}, .d = {0.2}, .roundings = 3},
     {"sums", LARGE, .call = add_rms_norm_grad_call, .in = {K(300, 72), K(300, 72), K(300, 72), IN(STATE, DENSE, 300), K(72)}, .n = {true}, .roundings = 2},
     {"by way of backward", GRAD | VIA_BACKWARD, .call = add_rms_norm_call, .in = {F(2, 5), F(2, 5), F(5)}, .n = {1}, .roundings = 5},
     {"more rows than runs", LARGE, .call = add_rms_norm_grad_call, .in = {K(200, 33), K(200, 33), K(200, 33), IN(STATE, DENSE, 200), K(33)}, .roundings = 2},
@@ -2937,6 +2947,9 @@ const struct sample samples_add_layer_norm_grad[] = {
     {"sums", LARGE, .call = add_layer_norm_grad_call, .in = {K(2, 300, 136), K(2, 300, 136), K(2, 300, 136), IN(STATE, DENSE, 2, 300), IN(STATE, DENSE, 2, 300), K(136)}, .n = {true}, .roundings = 2},
     {"sums of long rows", LARGE, .call = add_layer_norm_grad_call, .in = {K(70, 1600), K(70, 1600), K(70, 1600), IN(STATE, DENSE, 70), IN(STATE, DENSE, 70), K(1600)}, .n = {true}, .roundings = 2},
     {"sums of longer rows", LARGE, .call = add_layer_norm_grad_call, .in = {K(9, 4104), K(9, 4104), K(9, 4104), IN(STATE, DENSE, 9), IN(STATE, DENSE, 9), K(4104)}, .n = {true}, .roundings = 2},
+    {"dropout", 0, .call = add_layer_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3), K(6)}, .d = {0.25}, .roundings = 3},
+    {"dropout, sums", LARGE, .call = add_layer_norm_grad_call, .in = {K(2, 300, 136), K(2, 300, 136), K(2, 300, 136), IN(STATE, DENSE, 2, 300), IN(STATE, DENSE, 2, 300), K(136)}, .n = {true}, .d = {0.2}, .roundings = 3},
+    {"dropout, sums of long rows", LARGE, .call = add_layer_norm_grad_call, .in = {K(9, 4104), K(9, 4104), K(9, 4104), IN(STATE, DENSE, 9), IN(STATE, DENSE, 9), K(4104)}, .n = {true}, .d = {0.5}, .roundings = 3},
     {"sums of a few rows", 0, .call = add_layer_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3), K(6)}, .n = {true}, .roundings = 2},
     {"by way of backward", GRAD | VIA_BACKWARD, .call = add_layer_norm_call, .in = {F(2, 5), F(2, 5), F(5), F(5)}, .n = {1}, .roundings = 5},
     {"more rows than runs", LARGE, .call = add_layer_norm_grad_call, .in = {K(200, 33), K(200, 33), K(200, 33), IN(STATE, DENSE, 200), IN(STATE, DENSE, 200), K(33)}, .roundings = 2},

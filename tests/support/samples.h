@@ -45,7 +45,7 @@ struct sample_input {
 };
 
 #define SAMPLE_INPUTS 6
-#define SAMPLE_OUTPUTS 4
+#define SAMPLE_OUTPUTS 5
 
 /* Flags. */
 #define GRAD 1u       /* differentiable: gradients of its float inputs are checked */

@@ -157,7 +157,8 @@ static uint64_t norm_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const tl_tensor *x = c->input[1];
     const int64_t length = x->rank ? x->shape[x->rank - 1] : 0;
-    return (uint64_t)(c->n_outputs - 1) * NORM_CHUNKS * (uint64_t)length * sum_bytes(x->dtype);
+    const int n_like_x = ((const struct attr_norm *)c->attr)->dropout > 0 ? 2 : 1;
+    return (uint64_t)(c->n_outputs - n_like_x) * NORM_CHUNKS * (uint64_t)length * sum_bytes(x->dtype);
 }
 
 /* delta = rowsum(g out), one per query and head; then sums of dq in f32 for 16-bit dtypes. */

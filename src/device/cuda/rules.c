@@ -139,7 +139,8 @@ static uint64_t norm_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const tl_tensor *x = c->input[1];
     const int64_t length = x->rank ? x->shape[x->rank - 1] : 0;
-    return (uint64_t)(c->n_outputs - 1) * NORM_RUNS * (uint64_t)length * sum_bytes(x->dtype);
+    const int n_like_x = ((const struct attr_norm *)c->attr)->dropout > 0 ? 2 : 1;
+    return (uint64_t)(c->n_outputs - n_like_x) * NORM_RUNS * (uint64_t)length * sum_bytes(x->dtype);
 }
 
 /* Rows that teams of threads keep in registers while they sum the weights' gradients (norm.cu). */

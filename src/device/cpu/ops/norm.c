@@ -11,15 +11,17 @@
  * mean(x^2) - mean^2 loses everything when the mean is large.
  *
  * The add_ forms compute x = a + b row by row before they normalize it, and add the sum's own gradient to dx, rounded
- * before and after. Sums of dx's columns, where they are wanted, are those of the rounded dx.
+ * before and after. With dropout, b is first what dropout leaves of it, rounded, and so is a second gradient, made of
+ * dx (spec/attr.h). Sums of dx's columns, where they are wanted, are those of the rounded dx, or of that second one.
  */
+#include "base/rng.h"
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"
 #include "device/cpu/shared/kernels.h"
 #include "device/cpu/shared/limits.h"
 #include "device/cpu/shared/parallel.h"
 #include "device/cpu/shared/vector_math.h"
-#include "spec/attr.h"
+#include "spec/dropout.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -28,7 +30,7 @@
 /* Operands of one call; absent ones are NULL. */
 struct norm {
     const tl_operand *x, *g, *weight, *bias, *mean, *rstd; /* x, g (rows, C); weight, bias (C); mean, rstd (rows) */
-    const tl_operand *y, *dx, *dweight, *dbias, *dx_sums;
+    const tl_operand *y, *dx, *dropped, *dweight, *dbias, *dx_sums; /* dropped: what dropout leaves of dx */
     int64_t n_rows, C;
     int64_t run; /* backward: rows per run of the weight gradients */
     int64_t n_runs;
@@ -38,6 +40,8 @@ struct norm {
     bool centered;
     const tl_operand *addend[2]; /* add_*_norm: x is their sum, computed on the way */
     const tl_operand *g_sum;     /* add_*_norm_grad: added to dx */
+    double dropout;
+    tl_generator generator;
 };
 
 #define REAL float
@@ -76,6 +80,7 @@ static bool norm_backward(const tl_kernel_args *args, bool centered, const tl_op
     const struct attr_norm *attr = args->attr;
     const tl_operand *x = &args->in[1];
     const int weight_at = centered ? 4 : 3, n_gradients = args->n_out - attr->gives_sums;
+    const int dweight_at = attr->dropout > 0 ? 2 : 1;
     struct norm norm = {
         .g = &args->in[0],
         .x = x,
@@ -83,14 +88,17 @@ static bool norm_backward(const tl_kernel_args *args, bool centered, const tl_op
         .rstd = &args->in[centered ? 3 : 2],
         .weight = args->n_in > weight_at ? &args->in[weight_at] : NULL,
         .dx = &args->out[0],
-        .dweight = n_gradients > 1 ? &args->out[1] : NULL,
-        .dbias = n_gradients > 2 ? &args->out[2] : NULL,
+        .dropped = attr->dropout > 0 ? &args->out[1] : NULL,
+        .dweight = n_gradients > dweight_at ? &args->out[dweight_at] : NULL,
+        .dbias = n_gradients > dweight_at + 1 ? &args->out[dweight_at + 1] : NULL,
         .dx_sums = attr->gives_sums ? &args->out[n_gradients] : NULL,
         .n_rows = block_rows(x),
         .C = x->shape[x->rank - 1],
         .sums = args->workspace,
         .centered = centered,
         .g_sum = g_sum,
+        .dropout = attr->dropout,
+        .generator = attr->generator,
     };
     norm.run = norm.n_rows > 0 ? (norm.n_rows + NORM_CHUNKS - 1) / NORM_CHUNKS : 1;
     norm.n_runs = (norm.n_rows + norm.run - 1) / norm.run;
@@ -98,7 +106,7 @@ static bool norm_backward(const tl_kernel_args *args, bool centered, const tl_op
     const bool f64 = is_f64(x);
     parallel_for(norm.n_runs, (parallel_grain(norm.C) + norm.run - 1) / norm.run, args->n_threads,
                  f64 ? backward_runs_f64 : backward_runs_f32, &norm);
-    if (args->n_out > 1) {
+    if (args->n_out > dweight_at) {
         parallel_for((norm.C + BLOCK - 1) / BLOCK, 1, args->n_threads, f64 ? add_runs_f64 : add_runs_f32, &norm);
     }
     return true;
@@ -129,6 +137,8 @@ static bool add_norm_forward(const tl_kernel_args *args, bool centered) {
         .eps = attr->eps,
         .centered = centered,
         .addend = {&args->in[0], &args->in[1]},
+        .dropout = attr->dropout,
+        .generator = attr->generator,
     };
     parallel_for(norm.n_rows, parallel_grain(norm.C), args->n_threads,
                  is_f64(sum) ? forward_rows_f64 : forward_rows_f32, &norm);

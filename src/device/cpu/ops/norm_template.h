@@ -21,6 +21,19 @@ static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool 
     return NAME(block_total)(lane);
 }
 
+/* What dropout leaves of n elements from `at` on, rounded to the operand and written to it. */
+static void NAME(drop)(const struct norm *norm, const tl_operand *to, int64_t at, const REAL *x, int64_t n,
+                       REAL *buffer) {
+    const REAL growth = (REAL)(1 / (1 - norm->dropout));
+    uint8_t keep[BLOCK];
+    rng_fill_bernoulli(keep, n, dropout_key(norm->generator), norm->generator.index + (uint64_t)at, 1 - norm->dropout);
+    REAL *dropped = NAME(block_place)(buffer, to->data, to->dtype, at);
+    for (int64_t i = 0; i < n; i++) {
+        dropped[i] = keep[i] ? x[i] * growth : 0;
+    }
+    NAME(block_write)(dropped, to->data, to->dtype, at, n);
+}
+
 /* One row of x = a + b, if x is to be computed. */
 static void NAME(add_row)(const struct norm *norm, int64_t row, REAL *a_buffer, REAL *b_buffer, REAL *sum_buffer) {
     const tl_operand *a_in = norm->addend[0], *b_in = norm->addend[1], *sum_out = norm->x;
@@ -28,6 +41,10 @@ static void NAME(add_row)(const struct norm *norm, int64_t row, REAL *a_buffer, 
         const int64_t n = block_min(BLOCK, norm->C - c), at = row * norm->C + c;
         const REAL *a = NAME(block_read)(a_buffer, a_in->data, a_in->dtype, at, n);
         const REAL *b = NAME(block_read)(b_buffer, b_in->data, b_in->dtype, at, n);
+        if (norm->dropout > 0) { /* it waits where the sum will be */
+            NAME(drop)(norm, sum_out, at, b, n, sum_buffer);
+            b = NAME(block_read)(b_buffer, sum_out->data, sum_out->dtype, at, n);
+        }
         REAL *sum = NAME(block_place)(sum_buffer, sum_out->data, sum_out->dtype, at);
         for (int64_t i = 0; i < n; i++) {
             sum[i] = a[i] + b[i];
@@ -129,7 +146,7 @@ VECTOR_INLINE void NAME(add_block)(struct NAME(block) * block, int64_t n, REAL *
     memcpy(gwx_sums, gwx_lane, sizeof gwx_lane);
 }
 
-/* The sums of one run: of g * xhat, of g and of dx; NULL: not wanted. */
+/* The sums of one run: of g * xhat, of g and of dx, or what dropout leaves of it; NULL: not wanted. */
 struct NAME(run_sums) {
     REAL *dweight, *dbias, *dx;
 };
@@ -179,8 +196,14 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, const struc
             }
         }
         NAME(block_write)(dx, norm->dx->data, norm->dx->dtype, at, n);
+        const tl_operand *last = norm->dx;
+        if (norm->dropped) {
+            const REAL *rounded = NAME(block_read)(block->other_buffer, last->data, last->dtype, at, n);
+            last = norm->dropped;
+            NAME(drop)(norm, last, at, rounded, n, block->g_buffer);
+        }
         if (sums->dx) {
-            const REAL *rounded = NAME(block_read)(block->other_buffer, norm->dx->data, norm->dx->dtype, at, n);
+            const REAL *rounded = NAME(block_read)(block->other_buffer, last->data, last->dtype, at, n);
             VECTOR_LOOP
             for (int64_t i = 0; i < n; i++) sums->dx[c + i] += rounded[i];
         }

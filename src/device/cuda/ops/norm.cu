@@ -9,7 +9,10 @@
  * type; a second kernel adds them in a fixed order. A team sums what it has in its registers anyway; if blocks process
  * the rows, a separate pass gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row
  * lanes are added in order.
+ *
+ * Dropout of the residual, and of its gradient, draws the mask anew where it is applied (random.cuh).
  */
+#include "device/cuda/ops/random.cuh"
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/fetch.cuh"
 #include "device/cuda/shared/limits.h"
@@ -21,7 +24,8 @@ __device__ inline double rsqrt_of(double x) { return 1.0 / sqrt(x); }
 /* ---- Forward ------------------------------------------------------------------------------------------ */
 
 /* y = (x - mean) rstd w + b; mean and variance in two passes, since the one-pass formula cancels. RMS: mean = 0. With a
- * residual, x is x + residual, rounded and written to sum first; a thread reads back what it wrote itself. */
+ * residual, x is x + residual, rounded and written to sum first; a thread reads back what it wrote itself. The residual
+ * is what dropout leaves of it, rounded. */
 template <class T, class W> struct norm_forward_rows {
     typedef typename compute_type<T>::type C;
     const T *x, *residual;
@@ -30,7 +34,19 @@ template <class T, class W> struct norm_forward_rows {
     C *mean, *rstd;
     int64_t n_rows, n;
     double eps;
+    dropout_draws drop;
 };
+
+/* What dropout leaves of a unit that begins at element i. */
+template <class T, int U>
+__device__ inline unit<T, U> unit_dropped(const dropout_draws &d, int64_t i, const unit<T, U> &x) {
+    typename compute_type<T>::type v[U];
+    unit<T, U> y;
+    for (int j = 0; j < U; j++) v[j] = value_of<typename compute_type<T>::type>(x.v[j]);
+    drop_unit(d, kept_bits<U>(d, i), v);
+    for (int j = 0; j < U; j++) y.v[j] = conversion<T>::from(v[j]);
+    return y;
+}
 
 template <class T, class W, bool RMS, int U>
 __global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
@@ -43,7 +59,8 @@ __global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
         for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
             unit<T, U> a = unit_load<U>(r.x + at, i);
             if (r.residual) {
-                const unit<T, U> b = unit_load<U>(r.residual + at, i);
+                unit<T, U> b = unit_load<U>(r.residual + at, i);
+                if (r.drop.growth > 0) b = unit_dropped(r.drop, at + i * U, b);
                 for (int j = 0; j < U; j++) a.v[j] = conversion<T>::from(value_of<C>(a.v[j]) + value_of<C>(b.v[j]));
                 unit_store<U>(r.sum + at, i, a);
             }
@@ -89,12 +106,14 @@ template <class T, class W> struct norm_backward_rows {
     const T *g, *g_sum, *x;
     const C *mean, *rstd;
     const W *weight;
-    T *dx;
+    T *dx, *dropped; /* dropped NULL: no dropout */
     int64_t n_rows, n;
+    dropout_draws drop;
 };
 
 /* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). dx is
- * rounded before g_sum is added, so that the bits are those of a norm's gradient followed by a sum. */
+ * rounded before g_sum is added, so that the bits are those of a norm's gradient followed by a sum; and what dropout
+ * leaves of dx is that of the rounded dx. */
 template <class T, class W, bool RMS, int U>
 __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) {
     typedef typename compute_type<T>::type C;
@@ -129,6 +148,7 @@ __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) 
                 if (r.g_sum) dx.v[j] = conversion<T>::from(value_of<C>(dx.v[j]) + value_of<C>(more.v[j]));
             }
             unit_store<U>(r.dx + at, i, dx);
+            if (r.dropped) unit_store<U>(r.dropped + at, i, unit_dropped(r.drop, at + i * U, dx));
         }
     }
 }
@@ -170,6 +190,7 @@ __global__ void __launch_bounds__(DX_THREADS) norm_dx_held(norm_backward_rows<T,
             T dx = conversion<T>::from(rstd * (value_of<C>(g[k]) * w[k] - avg_d - h * avg_dh));
             if (r.g_sum) dx = conversion<T>::from(value_of<C>(dx) + value_of<C>(r.g_sum[at + i]));
             r.dx[at + i] = dx;
+            if (r.dropped) r.dropped[at + i] = unit_dropped(r.drop, at + i, unit<T, 1>{dx}).v[0];
         }
     }
 }
@@ -226,7 +247,8 @@ __global__ void __launch_bounds__(32 * LANES)
 }
 
 /* The runs of 32 columns, by blocks of 32 x ADDERS threads: thread row k adds runs k, k + ADDERS, ..., all loaded
- * before the first is added; then the rows are added in order. There are as many blocks for each result behind dx. */
+ * before the first is added; then the rows are added in order. There are as many blocks for each result behind
+ * the gradients like x. */
 enum { ADDERS = 32, MAX_SUMS = 3 };
 template <class C> struct norm_sums {
     const C *runs; /* of the first; those of the others follow, NORM_RUNS n elements on */
@@ -305,6 +327,11 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
                 C b[PACK];
                 x[k].widen(v);
                 more[k].widen(b);
+                if (r.drop.growth > 0) {
+                    drop_unit(r.drop, kept_bits<PACK>(r.drop, at + (lane + k * THREADS) * PACK), b);
+                    more[k].narrow(b);
+                    more[k].widen(b);
+                }
                 for (int j = 0; j < PACK; j++) v[j] += b[j];
                 x[k].narrow(v);
                 row_store(r.sum + at, lane + k * THREADS, x[k]);
@@ -438,8 +465,9 @@ __device__ inline void block_sums_put(const C (&sums)[OWN][PACK], C *run, C *joi
     __syncthreads(); /* before the next sums */
 }
 
-/* As norm_dx_rows; SUMS: with the sums of dx's columns; and the sums of run blockIdx.x where they are wanted. */
-template <class T, class W, bool RMS, bool SUMS, int OWN, int STAGES>
+/* As norm_dx_rows; DROPS: with what dropout leaves of dx; SUMS: with the sums of its columns, or of dx's; and the sums
+ * of run blockIdx.x where they are wanted. */
+template <class T, class W, bool RMS, bool SUMS, bool DROPS, int OWN, int STAGES>
 __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
     norm_team_grads(norm_backward_rows<T, W> r, int team_threads, norm_runs<typename compute_type<T>::type> runs) {
     typedef typename compute_type<T>::type C;
@@ -470,6 +498,10 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
             if (!RMS) next_mean = r.mean[at + n_teams];
             next_rstd = r.rstd[at + n_teams];
         }
+        uint32_t kept[OWN]; /* drawn while the row is on its way */
+#pragma unroll
+        for (int k = 0; DROPS && k < OWN; k++)
+            kept[k] = kept_bits<PACK>(r.drop, at * r.n + (me.lane + k * me.threads) * PACK);
         copies_wait<STAGES - 1>();
         C sum_d = 0, sum_dh = 0, g[PACK], h[PACK];
 #pragma unroll
@@ -503,6 +535,12 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
                 dx.narrow(g);
             }
             row_store(r.dx + at * r.n, me.lane + k * me.threads, dx);
+            if (DROPS) {
+                dx.widen(g);
+                drop_unit(r.drop, kept[k], g);
+                dx.narrow(g);
+                row_store(r.dropped + at * r.n, me.lane + k * me.threads, dx);
+            }
             if (!SUMS) continue;
             dx.widen(g);
             for (int j = 0; j < PACK; j++) dx_sums[k][j] += g[j];
@@ -550,7 +588,7 @@ static bool team_forward(const tl_kernel_args *args, const norm_forward_rows<T, 
 }
 
 /* Returns the number of runs; 0: the device has less shared memory than this takes. */
-template <class T, class W, bool RMS, bool SUMS, int OWN, int STAGES, class C>
+template <class T, class W, bool RMS, bool SUMS, bool DROPS, int OWN, int STAGES, class C>
 static int team_backward_start(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
     const int team_threads = (int)(((r.n / PACK + OWN - 1) / OWN + 31) / 32 * 32);
     const bool are_three = OWN == 1 && team_threads > norm_team<OWN>::THREADS / 3; /* blocks of a multiprocessor */
@@ -558,7 +596,7 @@ static int team_backward_start(const norm_backward_rows<T, W> &r, const norm_run
     const int n_runs = are_three ? NORM_RUNS : NORM_RUNS / 3 * 2, threads = team_threads * n_teams;
     const size_t ring_bytes = (size_t)threads * STAGES * ROW_PARTS * OWN * sizeof(row_pack<T>);
     static_assert(STAGES * ROW_PARTS * sizeof(row_pack<T>) >= PACK * sizeof(C), "teams' sums fit where rows were");
-    auto *const kernel = norm_team_grads<T, W, RMS, SUMS, OWN, STAGES>;
+    auto *const kernel = norm_team_grads<T, W, RMS, SUMS, DROPS, OWN, STAGES>;
     if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring_bytes) != cudaSuccess) {
         cudaGetLastError();
         return 0;
@@ -568,14 +606,24 @@ static int team_backward_start(const norm_backward_rows<T, W> &r, const norm_run
 }
 
 /* A block's rows in shared memory are at most 96 KB. */
-template <class T, class W, bool RMS, bool SUMS, class C>
-static int team_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
+template <class T, class W, bool RMS, bool SUMS, bool DROPS, class C>
+static int team_backward_of(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
     const int64_t n_packs = r.n / PACK;
     if (n_packs > NORM_TEAM_LENGTH / PACK) return 0;
-    if (n_packs <= 256) return team_backward_start < T, W, RMS, SUMS, 1, sizeof(T) == 2 ? 4 : 2 > (r, runs, stream);
+    if (n_packs <= 256)
+        return team_backward_start < T, W, RMS, SUMS, DROPS, 1, sizeof(T) == 2 ? 4 : 2 > (r, runs, stream);
     if constexpr (sizeof(T) > 2)
-        if (n_packs > 512) return team_backward_start<T, W, RMS, SUMS, 2, 1>(r, runs, stream);
-    return team_backward_start<T, W, RMS, SUMS, 2, 2>(r, runs, stream);
+        if (n_packs > 512) return team_backward_start<T, W, RMS, SUMS, DROPS, 2, 1>(r, runs, stream);
+    return team_backward_start<T, W, RMS, SUMS, DROPS, 2, 2>(r, runs, stream);
+}
+
+template <class T, class W, bool RMS, class C>
+static int team_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
+    if (r.dropped)
+        return runs.dx ? team_backward_of<T, W, RMS, true, true>(r, runs, stream)
+                       : team_backward_of<T, W, RMS, false, true>(r, runs, stream);
+    return runs.dx ? team_backward_of<T, W, RMS, true, false>(r, runs, stream)
+                   : team_backward_of<T, W, RMS, false, false>(r, runs, stream);
 }
 
 /* dx by one block per row, and the runs by a separate pass, or two. Returns the number of runs. */
@@ -594,7 +642,8 @@ static int block_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> 
     C *const none = nullptr;
     if (runs.dweight)
         sum<<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, runs.dweight, runs.dbias, r.n_rows, r.n);
-    if (runs.dx) sum<<<grid, block, 0, stream>>>(r.dx, r.dx, r.mean, r.rstd, none, runs.dx, r.n_rows, r.n);
+    const T *const last = r.dropped ? r.dropped : r.dx;
+    if (runs.dx) sum<<<grid, block, 0, stream>>>(last, last, r.mean, r.rstd, none, runs.dx, r.n_rows, r.n);
     return NORM_RUNS;
 }
 
@@ -604,6 +653,7 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_forward(const 
     const rows s = rows_of(&args->in[0]);
     const tl_operand *in = args->in + 1 + ADDS, *out = args->out + ADDS;
     const int n_more = args->n_in - 1 - ADDS;
+    const struct attr_norm *const attr = (const struct attr_norm *)args->attr;
     const norm_forward_rows<T, W> r = {(const T *)args->in[0].data,
                                        ADDS ? (const T *)args->in[1].data : nullptr,
                                        n_more > 0 ? (const W *)in[0].data : nullptr,
@@ -614,7 +664,8 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_forward(const 
                                        (C *)out[RMS ? 1 : 2].data,
                                        s.n_rows,
                                        s.n,
-                                       ((const struct attr_norm *)args->attr)->eps};
+                                       attr->eps,
+                                       dropout_draws_of(attr->dropout, attr->generator)};
     if (s.n_rows == 0) return true;
     const void *const addresses[] = {r.x, r.residual, r.weight, r.bias, r.sum, r.y};
     const unsigned blocks = capped(s.n_rows);
@@ -639,6 +690,8 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
     const tl_operand *in = args->in + 1 + ADDS; /* x, [mean,] rstd [, weight] */
     const int at_weight = RMS ? 2 : 3;
     const bool has_weight = args->n_in - 1 - ADDS > at_weight;
+    const struct attr_norm *const attr = (const struct attr_norm *)args->attr;
+    const int n_like_x = attr->dropout > 0 ? 2 : 1;
     const norm_backward_rows<T, W> r = {(const T *)args->in[0].data,
                                         ADDS ? (const T *)args->in[1].data : nullptr,
                                         (const T *)in[0].data,
@@ -646,13 +699,15 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
                                         (const C *)in[RMS ? 1 : 2].data,
                                         has_weight ? (const W *)in[at_weight].data : nullptr,
                                         (T *)args->out[0].data,
+                                        n_like_x > 1 ? (T *)args->out[1].data : nullptr,
                                         s.n_rows,
-                                        s.n};
+                                        s.n,
+                                        dropout_draws_of(attr->dropout, attr->generator)};
     const cudaStream_t stream = stream_of(args);
-    const void *const addresses[] = {r.g, r.g_sum, r.x, r.weight, r.dx};
-    const bool packs = rows_are_packs(s.n, 5, addresses);
-    const bool gives_sums = s.n > 0 && ((const struct attr_norm *)args->attr)->gives_sums;
-    const int n_sums = s.n > 0 ? args->n_out - 1 : 0;
+    const void *const addresses[] = {r.g, r.g_sum, r.x, r.weight, r.dx, r.dropped};
+    const bool packs = rows_are_packs(s.n, 6, addresses);
+    const bool gives_sums = s.n > 0 && attr->gives_sums;
+    const int n_sums = s.n > 0 ? args->n_out - n_like_x : 0;
     const int64_t each = NORM_RUNS * s.n;
     if (!workspace_has(args, (size_t)(n_sums * each) * sizeof(C))) return false;
     C *const first = (C *)args->workspace;
@@ -660,16 +715,14 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
                                gives_sums ? first + (n_sums - 1) * each : nullptr};
     int n_runs = 0;
     if constexpr (sizeof(T) < 8)
-        if (packs && s.n > 0)
-            n_runs = gives_sums ? team_backward<T, W, RMS, true>(r, runs, stream)
-                                : team_backward<T, W, RMS, false>(r, runs, stream);
+        if (packs && s.n > 0) n_runs = team_backward<T, W, RMS>(r, runs, stream);
     if (!n_runs) n_runs = block_backward<T, W, RMS>(r, runs, packs, stream);
     if (!n_sums) return true;
     static const bool is_early = waits_for_front(norm_runs_add<C>);
     norm_sums<C> join = {first, {}, {}, s.n, n_runs, n_sums};
     for (int j = 0; j < n_sums; j++) {
-        join.out[j] = args->out[j + 1].data;
-        join.dtype[j] = args->out[j + 1].dtype;
+        join.out[j] = args->out[j + n_like_x].data;
+        join.dtype[j] = args->out[j + n_like_x].dtype;
     }
     launch_early(args, norm_runs_add<C>, is_early, (unsigned)((s.n + 31) / 32 * n_sums), 32 * ADDERS, 0, join);
     return true;

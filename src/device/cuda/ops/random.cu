@@ -47,39 +47,27 @@ __global__ void __launch_bounds__(BLOCK) permutation_mend(permutation_source sou
 
 /* ---- dropout -------------------------------------------------------------------------------------------- */
 
-struct dropout_draws {
-    struct rng_key key;
-    uint64_t index, threshold;
-    double growth; /* of what is kept */
-};
-
 template <class C> __global__ void __launch_bounds__(BLOCK) dropout_any(geometry<2> g, operands<2> o, dropout_draws d) {
     FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
-        const bool keeps = rng_bernoulli(rng_draw_at(d.key, d.index + (uint64_t)i), d.threshold);
-        const C x = load_as<C>(o.data[1], at[1], o.dtype[1]);
-        store_as<C>(o.data[0], at[0], o.dtype[0], keeps ? x * C(d.growth) : C(0));
+        C x[1] = {load_as<C>(o.data[1], at[1], o.dtype[1])};
+        drop_unit(d, kept_bits<1>(d, i), x);
+        store_as<C>(o.data[0], at[0], o.dtype[0], x[0]);
     }
 }
 
-/* PACK elements: whole Philox blocks, since d.index is a multiple of four. */
+/* PACK elements at once. */
 template <class T>
 __global__ void __launch_bounds__(BLOCK) dropout_packs(geometry<2> g, operands<2> o, dropout_draws d) {
-    const float growth = (float)d.growth;
     FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
         pack<T> x = pack_load<T>(o.data[1], at[1], g.stride[1][g.rank - 1] == 0), y;
-#pragma unroll
-        for (int k = 0; k < PACK; k += 4) {
-            const rng_block block = rng_block_at(d.key, (d.index + (uint64_t)i * PACK + (uint64_t)k) / 4);
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const bool keeps = rng_bernoulli(block.word[j], d.threshold);
-                y.v[k + j] = conversion<T>::from(keeps ? value_of<float>(x.v[k + j]) * growth : 0.0f);
-            }
-        }
+        float v[PACK];
+        for (int j = 0; j < PACK; j++) v[j] = value_of<float>(x.v[j]);
+        drop_unit(d, kept_bits<PACK>(d, i * PACK), v);
+        for (int j = 0; j < PACK; j++) y.v[j] = conversion<T>::from(v[j]);
         *(pack<T> *)((T *)o.data[0] + at[0]) = y;
     }
 }
@@ -300,10 +288,7 @@ bool cuda_dropout(const tl_kernel_args *args) {
     const tl_operand *const list[2] = {&args->out[0], &args->in[0]};
     const geometry<2> g = geometry_of<2>(list);
     const operands<2> o = operands_of<2>(list);
-    const dropout_draws d = {{attr->generator.seed, attr->generator.stream},
-                             attr->generator.index,
-                             rng_threshold(1 - attr->p),
-                             1 / (1 - attr->p)};
+    const dropout_draws d = dropout_draws_of(attr->p, attr->generator);
     const cudaStream_t stream = stream_of(args);
     const tl_dtype t = o.dtype[0];
     if (g.numel == 0) return true;
