@@ -522,6 +522,7 @@ $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 
 # Without optimisation, ptxas crashes on warpgroup products.
 $(BUILD)/obj/src/device/cuda/ops/attention_hopper.cu.o \
+$(BUILD)/obj/src/device/cuda/ops/attention_hopper_wide.cu.o \
 $(BUILD)/obj/src/device/cuda/ops/grouped_hopper.cu.o \
 $(BUILD)/obj/src/device/cuda/ops/head_hopper.cu.o \
 $(BUILD)/obj/src/device/cuda/ops/mlp.cu.o: private override NVCCFLAGS := -O3

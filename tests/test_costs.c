@@ -580,6 +580,23 @@ static void dropout_inside_attention_is_free(void **state) {
                      0.1);
 }
 
+/* Row sums of 8 heads of 300 queries; on Hopper the slabs of parts, as attention_hopper_bytes counts them, and 8
+ * tensors with heads of 104 or 136: q, out, g and dq, and k, v, dk and dv of half as many heads. Short ones are not
+ * copied. */
+static void odd_heads_are_padded_on_hopper(void **state) {
+    (void)state;
+    const uint64_t sums = 19 * 512, slabs = 4 * 3 * 2 * 320 * 128 * 4, row = 2 * 4 * 300 * 2;
+    struct attention_case c = {TL_BF16, 2, 300, 300, 4, 2, 100, true, false, sums};
+    expect_workspace("meta:a100-80", &c, 0);
+    c.workspace = sums + slabs + 6 * row * 104;
+    expect_workspace("meta:h200", &c, 0);
+    expect_workspace("meta:h200", &c, 0.1);
+    c.D = 130, c.workspace = sums + 6 * row * 136;
+    expect_workspace("meta:h200", &c, 0);
+    c.T = c.S = 100, c.workspace = 7 * 512;
+    expect_workspace("meta:h200", &c, 0);
+}
+
 /* Row sums, rounded up to 512 bytes; f32 sums of dq over whole tiles of 128 queries; where the last tile of 128 keys is
  * not full, the lengths of queries and of keys, 4 bytes per batch entry, each rounded up to 256; 256 for the plan. */
 static void attention_gets_whole_tiles_on_a_gpu(void **state) {
@@ -1429,6 +1446,7 @@ int main(void) {
         TEST(first_keys_cost_their_bytes),
         TEST(dropout_inside_attention_is_free),
         TEST(attention_bills_its_recomputed_product_to_recompute),
+        TEST(odd_heads_are_padded_on_hopper),
         TEST(attention_gets_whole_tiles_on_a_gpu),
         TEST(attention_gets_slabs_on_hopper),
         TEST(attention_has_room_for_the_plans_of_a_gpu),

@@ -1104,7 +1104,7 @@ static int attention_failures(const struct attention_case *c, tl_dtype dtype) {
 static void attention_of_any_length_is_right_and_at_its_price(void **state) {
     (void)state;
     if (!cuda) skip();
-    static const int64_t lengths[] = {1, 7, 64, 100, 127, 129, 200, 960, 1000, 1023, 1024, 1025};
+    static const int64_t lengths[] = {1, 7, 64, 100, 127, 129, 200, 300, 960, 1000, 1023, 1024, 1025};
     enum { N = sizeof lengths / sizeof *lengths, N_FIRST = 6 };
     int failed = 0, n = 0, n_met = 0;
     for (int i = 0; i < N; i++) {
@@ -1152,6 +1152,19 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
             {2, T, T, 4, 2, 96, .causal = true, .dropout = 0.1, .mask = PADDING_MASK},
             {2, T, other, 2, 1, 192, .mask = PADDING_MASK},
             {19, T, T, 7, 7, 64, .causal = true, .mask = PADDING_MASK},
+            /* heads that are no multiple of 8, which are padded where that is worth it */
+            {2, T, T, 2, 2, 12, .causal = true},
+            {1, T, other, 2, 1, 36, .dropout = 0.2},
+            {1, T, T, 2, 2, 50, .causal = true, .is_spread = true},
+            {2, T, T + 5, 4, 2, 100, .causal = true, .dropout = 0.1},
+            {1, T, T, 2, 2, 130, .causal = true, .window = 200},
+            {1, T, other + T, 2, 1, 250, .mask = ADDED_MASK},
+            {1, T, T, 2, 2, 251, .causal = true, .mask = HIDING_MASK},
+            /* heads of more than 128, with what cuDNN lacks */
+            {2, T, T, 4, 2, 256, .mask = HIDING_MASK},
+            {1, T, other, 4, 1, 192, .dropout = 0.2, .mask = ADDED_MASK},
+            {2, T, T + 5, 2, 2, 256, .causal = true, .is_low = true, .dropout = 0.3},
+            {1, T, T, 2, 2, 136, .window = 30},
         };
         for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
             for (int is_f16 = 0; is_f16 < 2; is_f16++) {

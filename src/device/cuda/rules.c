@@ -114,11 +114,13 @@ static uint64_t attention_workspace(const tl_call *c, const struct target *targe
     const bool by_cudnn = is_done_by_cudnn(q, c->input[1], c->attr, target, &sizes);
     if (attention_fits_few(&sizes, dtype_info(q->dtype)->bits == 16, target->capability))
         return attention_few_bytes(&sizes, c->attr);
+    if (attention_pads_forward(&sizes, dtype_info(q->dtype)->bits == 16, c->attr, target->capability))
+        return attention_padded_forward_bytes(&sizes);
     return by_cudnn ? ATTENTION_PLAN_BYTES : 0;
 }
 
-/* delta = rowsum(g out), one per query and head; then what the kernels that do the call need: ours on Hopper, cuDNN, or
- * ours that need nothing more. */
+/* delta = rowsum(g out), one per query and head; then what the kernels that do the call need: ours on Hopper, with or
+ * without copies of operands, cuDNN, or ours that need nothing more. */
 static uint64_t attention_grad_workspace(const tl_call *c, const struct target *target) {
     const struct attr_attention *a = c->attr;
     const tl_tensor *q = c->input[1], *k = c->input[2];
@@ -127,6 +129,8 @@ static uint64_t attention_grad_workspace(const tl_call *c, const struct target *
     const bool by_cudnn = is_done_by_cudnn(q, k, a, target, &s);
     if (attention_fits_hopper(&s, dtype_info(q->dtype)->bits == 16, a, target->capability))
         return attention_hopper_bytes(&s) + (a->gives_sums ? attention_sums_bytes(&s) : 0);
+    if (attention_pads_backward(&s, dtype_info(q->dtype)->bits == 16, a, target->capability))
+        return attention_padded_backward_bytes(&s);
     const uint64_t delta = round_up(rows * sum_bytes(q->dtype), target->align_bytes);
     if (!by_cudnn) return delta;
     return delta + attention_scratch_bytes(&s, a->is_fast) + attention_lengths_bytes(s.S, s.B) + ATTENTION_PLAN_BYTES;

@@ -3,9 +3,10 @@
  * Who does what. Forward of up to 8 queries of 16 bits, as in decoding: attention_few.cu. The gradient on compute
  * capability 9.0: attention_hopper.cu. cuDNN: forward, and backward elsewhere or of wider heads: bf16 and f16, heads
  * of a multiple of 8, rows aligned to 16 bytes, causal only with T = S. device/cuda/shared/attention_rule.h has both
- * rules. Forward with what cuDNN's graphs lack, on 9.0: attention_hopper_forward.cu. Everything else is ours: other
- * calls of 16-bit operands with heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider
- * heads, up to 16 queries and keys, cards before 8.0) without.
+ * rules. What cuDNN's graphs lack, on 9.0: forward, attention_hopper_forward.cu; the gradient of heads of 129 to 256,
+ * attention_hopper_wide.cu. Heads that are no multiple of 8 are copied to padded rows for these (attention_pad.cu), if
+ * the call is long enough. Everything else is ours: other calls of 16-bit operands with heads of up to 256 on tensor
+ * cores (attention_tiles.cu), the rest (f32, f64, wider heads, up to 16 queries and keys, cards before 8.0) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -27,8 +28,9 @@
  *     cuDNN:  softmax_sum (b,h,T) f32 | dQ accumulator (b,h,T,D) f32, fast only
  *             | lengths of queries (b) i32, of keys (b) i32, where S is no multiple of 128 | the plan's own
  *             workspace
- *     ours:   delta (B,H,T) f32 (f64)
- * and of attention: the plan's own workspace, from the start; or what attention_few.cu says.
+ *     ours:   delta (B,H,T) f32 (f64) | padded heads: rows of q, out, g, dq, k, v, dk, dv
+ * and of attention: the plan's own workspace, from the start; or what attention_few.cu says; or padded rows of q, k, v,
+ * out.
  *
  * TALLY_CUDA_VERBOSE=1 prints every plan considered, with its workspace, on stderr.
  */
@@ -470,8 +472,17 @@ static bool mask_fits_hopper(const struct attention_call *call) {
                                                   stride[3] < most && call->scale > 0));
 }
 
-/* The sizes fit, and TMA can read the rows. A later card that runs as one of 9.0 has the workspace, but not the
- * kernels. */
+/* TMA can read the rows. */
+static bool rows_fit_hopper(const struct attention_call *call) {
+    return rows_fit_cudnn(&call->q) && rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) &&
+           rows_fit_cudnn(&call->out);
+}
+static bool rows_fit_hopper_backward(const struct attention_call *call) {
+    return rows_fit_hopper(call) && rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) &&
+           rows_fit_cudnn(&call->dk) && rows_fit_cudnn(&call->dv);
+}
+
+/* A later card that runs as one of 9.0 has the workspace, but not the kernels. */
 static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_args *args) {
     const struct attention_sizes sizes = sizes_of(call);
     struct cuda_state *state = cuda_state_of(args->stream);
@@ -479,9 +490,7 @@ static bool call_fits_hopper(const struct attention_call *call, const tl_kernel_
            attention_fits_hopper(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr,
                                  state->capability) &&
            args->workspace_bytes >= attention_hopper_bytes(&sizes) && mask_fits_hopper(call) &&
-           rows_fit_cudnn(&call->q) && rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) &&
-           rows_fit_cudnn(&call->out) && rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) &&
-           rows_fit_cudnn(&call->dk) && rows_fit_cudnn(&call->dv);
+           rows_fit_hopper_backward(call);
 }
 
 /* A tile would be mostly empty: a warp per query is as fast, and does not round the weights. */
@@ -498,12 +507,90 @@ static bool call_fits_few(const struct attention_call *call, const tl_kernel_arg
 
 /* Forward. */
 static bool call_fits_hopper_forward(const struct attention_call *call, const tl_kernel_args *args) {
-    const bool fits_kind = (call->dtype == TL_BF16 || call->dtype == TL_F16) && call->soft_cap == 0 && call->scale > 0;
-    const bool fits_sizes = call->T > 1 && call->S > 0 && call->T <= 1 << 24 && call->S <= 1 << 24 && call->D > 0 &&
-                            call->D % 8 == 0 && call->D <= 256 && call->B * call->H <= 65535;
-    return fits_kind && fits_sizes && attention_hopper_runs(args) && mask_fits_hopper(call) &&
-           rows_fit_cudnn(&call->q) && rows_fit_cudnn(&call->k) && rows_fit_cudnn(&call->v) &&
-           rows_fit_cudnn(&call->out);
+    const struct attention_sizes sizes = sizes_of(call);
+    const bool is_16_bit = call->dtype == TL_BF16 || call->dtype == TL_F16;
+    return attention_fits_hopper_forward(&sizes, is_16_bit, args->attr, cuda_state_of(args->stream)->capability) &&
+           attention_hopper_runs(args) && mask_fits_hopper(call) && rows_fit_hopper(call);
+}
+
+/* The gradient of heads of 129 to 256. */
+static bool call_fits_wide(const struct attention_call *call, const tl_kernel_args *args) {
+    const struct attention_sizes sizes = sizes_of(call);
+    const int capability = cuda_state_of(args->stream)->capability;
+    return attention_fits_wide(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr, capability) &&
+           attention_tiles_fit(call, capability) && attention_hopper_runs(args) && rows_fit_hopper_backward(call);
+}
+
+/* ---- Padded heads ---- */
+
+static bool call_pads(const struct attention_call *call, const tl_kernel_args *args, bool is_backward) {
+    const struct attention_sizes sizes = sizes_of(call);
+    const int capability = cuda_state_of(args->stream)->capability;
+    const bool is_16_bit = call->dtype == TL_BF16 || call->dtype == TL_F16;
+    const bool fits = is_backward ? attention_pads_backward(&sizes, is_16_bit, args->attr, capability)
+                                  : attention_pads_forward(&sizes, is_16_bit, args->attr, capability);
+    const uint64_t need =
+        is_backward ? attention_padded_backward_bytes(&sizes) : attention_padded_forward_bytes(&sizes);
+    return fits && args->workspace_bytes >= need && attention_tiles_fit(call, capability) && mask_fits_hopper(call) &&
+           attention_hopper_runs(args);
+}
+
+/* Dense padded rows in the workspace; *at moves behind them. */
+static struct attention_rows rows_padded(const struct attention_call *padded, int64_t n_rows, int64_t n_heads,
+                                         char **at) {
+    const struct attention_sizes sizes = sizes_of(padded);
+    const int64_t t = n_heads * padded->D;
+    const struct attention_rows rows = {*at, n_rows * t, t, padded->D};
+    *at += attention_padded_bytes(&sizes, n_rows, n_heads);
+    return rows;
+}
+
+static bool forward_padded(const tl_kernel_args *args, const struct attention_call *call) {
+    struct attention_call padded = *call;
+    char *at = args->workspace;
+    padded.D = (int64_t)round_up((uint64_t)call->D, 8);
+    padded.q = rows_padded(&padded, call->T, call->H, &at);
+    padded.k = rows_padded(&padded, call->S, call->H_kv, &at);
+    padded.v = rows_padded(&padded, call->S, call->H_kv, &at);
+    padded.out = rows_padded(&padded, call->T, call->H, &at);
+    const struct attention_copy in[] = {{call->q, padded.q, call->T, call->H},
+                                        {call->k, padded.k, call->S, call->H_kv},
+                                        {call->v, padded.v, call->S, call->H_kv}};
+    const struct attention_copy out[] = {{padded.out, call->out, call->T, call->H}};
+    attention_rows_copy(args, in, 3, call->B, call->D, padded.D);
+    if (!attention_hopper_forward(args, &padded)) return false;
+    attention_rows_copy(args, out, 1, call->B, padded.D, call->D);
+    return true;
+}
+
+/* The kernel's own part of the workspace comes first. */
+static bool backward_padded(const tl_kernel_args *args, const struct attention_call *call) {
+    const struct attention_sizes sizes = sizes_of(call), padded_sizes = attention_padded(&sizes);
+    struct attention_call padded = *call;
+    char *at = (char *)args->workspace + attention_padded_inner_bytes(&padded_sizes);
+    padded.D = padded_sizes.D;
+    padded.q = rows_padded(&padded, call->T, call->H, &at);
+    padded.out = rows_padded(&padded, call->T, call->H, &at);
+    padded.g = rows_padded(&padded, call->T, call->H, &at);
+    padded.dq = rows_padded(&padded, call->T, call->H, &at);
+    padded.k = rows_padded(&padded, call->S, call->H_kv, &at);
+    padded.v = rows_padded(&padded, call->S, call->H_kv, &at);
+    padded.dk = rows_padded(&padded, call->S, call->H_kv, &at);
+    padded.dv = rows_padded(&padded, call->S, call->H_kv, &at);
+    const struct attention_copy in[ATTENTION_COPIES] = {{call->q, padded.q, call->T, call->H},
+                                                        {call->out, padded.out, call->T, call->H},
+                                                        {call->g, padded.g, call->T, call->H},
+                                                        {call->k, padded.k, call->S, call->H_kv},
+                                                        {call->v, padded.v, call->S, call->H_kv}};
+    const struct attention_copy out[] = {{padded.dq, call->dq, call->T, call->H},
+                                         {padded.dk, call->dk, call->S, call->H_kv},
+                                         {padded.dv, call->dv, call->S, call->H_kv}};
+    attention_rows_copy(args, in, ATTENTION_COPIES, call->B, call->D, padded.D);
+    const bool is_done = padded.D > 128 ? attention_own_delta(args, &padded) && attention_wide_backward(args, &padded)
+                                        : attention_hopper_backward(args, &padded);
+    if (!is_done) return false;
+    attention_rows_copy(args, out, 3, call->B, padded.D, call->D);
+    return true;
 }
 
 /* Nothing but f32, f64, bf16 and f16, all alike. */
@@ -566,6 +653,7 @@ bool cuda_attention(const tl_kernel_args *args) {
     if (is_done) return true;
     if (is_small(&call)) return attention_own_forward(args, &call);
     if (call_fits_hopper_forward(&call, args)) return attention_hopper_forward(args, &call);
+    if (call_pads(&call, args, false)) return forward_padded(args, &call);
     if (attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
         return attention_tiles_forward(args, &call);
     return attention_own_forward(args, &call);
@@ -577,12 +665,15 @@ static bool backward_elsewhere(const tl_kernel_args *args, const struct attentio
     const bool has_any = call->B > 0 && call->T > 0 && call->S > 0 && call->H > 0 && call->D > 0;
     if (has_any && !try_cudnn(args, call, true, &is_done)) return false;
     if (is_done) return true;
+    if (call_pads(call, args, true)) return backward_padded(args, call);
     const size_t need = attention_own_workspace(call);
     if (args->workspace_bytes < need) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s needs %zu bytes of workspace, has %zu", args->op, need,
                  args->workspace_bytes);
         return false;
     }
+    if (!is_small(call) && call_fits_wide(call, args))
+        return attention_own_delta(args, call) && attention_wide_backward(args, call);
     if (!is_small(call) && attention_tiles_fit(call, cuda_state_of(args->stream)->capability))
         return attention_own_delta(args, call) && attention_tiles_backward(args, call);
     return attention_own_backward(args, call);

@@ -52,6 +52,16 @@ bool attention_tiles_forward(const tl_kernel_args *args, const struct attention_
 bool attention_own_delta(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_tiles_backward(const tl_kernel_args *args, const struct attention_call *call);
 
+/* Rows of heads that TMA cannot read, copied to longer ones with zeros behind, or back to shorter ones: n_copies of
+ * them, in one launch. The longer length is a multiple of 8, and its rows are aligned to 16 bytes. */
+enum { ATTENTION_COPIES = 5 };
+struct attention_copy {
+    struct attention_rows from, to;
+    int64_t n_rows, n_heads;
+};
+void attention_rows_copy(const tl_kernel_args *args, const struct attention_copy *copies, int n_copies, int64_t B,
+                         int64_t from_length, int64_t to_length);
+
 /* Forward of a few queries, where attention_fits_few says so; the workspace is as attention_rule.h counts it. */
 bool attention_few_forward(const tl_kernel_args *args, const struct attention_call *call);
 
@@ -61,6 +71,9 @@ bool attention_hopper_backward(const tl_kernel_args *args, const struct attentio
 /* Forward, there: no soft cap, heads of up to 256 that are a multiple of 8, a positive scale, rows aligned to 16
  * bytes. */
 bool attention_hopper_forward(const tl_kernel_args *args, const struct attention_call *call);
+/* The gradient there for heads of 129 to 256, in two passes, where attention_fits_wide says so: rows aligned to 16
+ * bytes, and delta in the workspace, where attention_own_delta writes it. */
+bool attention_wide_backward(const tl_kernel_args *args, const struct attention_call *call);
 /* Whether this GPU and this build have the kernels: machine code for 9.0 alone. */
 bool attention_hopper_runs(const tl_kernel_args *args);
 

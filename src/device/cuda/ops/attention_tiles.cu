@@ -111,26 +111,6 @@ __device__ inline void scores_hide(float (&p)[N / 8][4], const lane_sight &own, 
         }
 }
 
-/* What the mask adds to the warp's scores of rows from `first` on and N columns from `at` on, in powers of two. Rows
- * are queries or, KEYS_FIRST, keys. */
-template <class M, int N, bool KEYS_FIRST>
-__device__ inline void mask_rows(float (&added)[N / 8][4], const attention_call &a, int64_t b, int64_t h, int first,
-                                 int at) {
-    const M *const head = (const M *)a.mask + b * a.mask_stride[0] + h * a.mask_stride[1];
-    const int n_rows = (int)(KEYS_FIRST ? a.S : a.T), n = (int)(KEYS_FIRST ? a.T : a.S);
-    const int64_t row_stride = a.mask_stride[KEYS_FIRST ? 3 : 2], stride = a.mask_stride[KEYS_FIRST ? 2 : 3];
-    const M *const above = head + min(first + lane_row(), n_rows - 1) * row_stride;
-    const M *const below = head + min(first + lane_row() + 8, n_rows - 1) * row_stride;
-    mask_read<M, N>(added, above, below, stride, !KEYS_FIRST && mask_has_pairs<M>(a), at, n);
-}
-template <int N, bool KEYS_FIRST>
-__device__ inline void mask_load(float (&added)[N / 8][4], const attention_call &a, int64_t b, int64_t h, int first,
-                                 int at) {
-    if (a.mask_dtype == TL_BOOL) mask_rows<uint8_t, N, KEYS_FIRST>(added, a, b, h, first, at);
-    else if (a.mask_dtype == TL_BF16) mask_rows<bf16, N, KEYS_FIRST>(added, a, b, h, first, at);
-    else if (a.mask_dtype == TL_F16) mask_rows<f16, N, KEYS_FIRST>(added, a, b, h, first, at);
-    else mask_rows<float, N, KEYS_FIRST>(added, a, b, h, first, at);
-}
 template <int N> __device__ inline void scores_mask(float (&p)[N / 8][4], const float (&added)[N / 8][4]) {
 #pragma unroll
     for (int j = 0; j < N / 8; j++)

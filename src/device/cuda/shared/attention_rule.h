@@ -196,6 +196,75 @@ static inline uint64_t attention_sums_bytes(const struct attention_sizes *s) {
     return (uint64_t)(attention_sum_tiles(s) * (s->H + 2 * s->H_kv) * s->D) * sizeof(float);
 }
 
+/* Forward there: no soft cap, heads of up to 256 that are a multiple of 8, a positive scale. */
+static inline bool attention_fits_hopper_forward(const struct attention_sizes *s, bool is_16_bit,
+                                                 const struct attr_attention *a, int capability) {
+    const bool fits_kind = is_16_bit && !(a->soft_cap > 0) && a->scale > 0;
+    const bool fits_lengths = s->T > 1 && s->S > 0 && s->T <= 1 << 24 && s->S <= 1 << 24;
+    const bool fits_heads = s->B * s->H <= 65535 && s->D > 0 && s->D % 8 == 0 && s->D <= 256;
+    return capability / 10 == 9 && fits_kind && fits_lengths && fits_heads;
+}
+
+/* ---- The backward of heads of 129 to 256 on Hopper (ops/attention_hopper_wide.cu) ---- */
+
+/* Two passes that need delta and nothing else. cuDNN goes first where it can. */
+static inline bool attention_fits_wide(const struct attention_sizes *s, bool is_16_bit, const struct attr_attention *a,
+                                       int capability) {
+    const bool fits_kind = is_16_bit && !(a->soft_cap > 0) && a->scale > 0;
+    const bool fits_lengths = s->T > 0 && s->S > 0 && s->T <= 1 << 24 && s->S <= 1 << 24;
+    const bool fits_heads = s->B > 0 && s->B * s->H <= 65535 && s->D % 8 == 0 && s->D > 128 && s->D <= 256;
+    return capability / 10 == 9 && fits_kind && fits_lengths && fits_heads;
+}
+
+/* ---- Heads that are no multiple of 8, on Hopper (ops/attention_pad.cu) ---- */
+
+/* Rows are copied to the workspace, padded to a multiple of 8, and results are copied back. The copies pass over
+ * memory some times, at 4 TB/s, and spare tiles at about 60 TFLOP/s: they are worth it from some 100 keys for each
+ * query on, and so many queries for each key. */
+enum { PADDED_LEAST = 128 };
+
+static inline struct attention_sizes attention_padded(const struct attention_sizes *s) {
+    struct attention_sizes padded = *s;
+    padded.D = (int64_t)round_up((uint64_t)s->D, 8);
+    return padded;
+}
+static inline bool attention_is_worth_padding(const struct attention_sizes *s, const struct attr_attention *a) {
+    const int64_t n_keys = a->causal ? s->S - s->T / 2 : s->S; /* that a query sees, on average */
+    const int64_t length = s->T > s->S ? s->T : s->S;
+    return s->D % 8 != 0 && s->D < 256 && s->T >= PADDED_LEAST && n_keys >= PADDED_LEAST && length <= 1 << 24 &&
+           s->B * s->H <= 65535 && s->B * s->H * length <= INT32_MAX / 32; /* eights of rows are counted in 32 bits */
+}
+static inline bool attention_pads_forward(const struct attention_sizes *s, bool is_16_bit,
+                                          const struct attr_attention *a, int capability) {
+    const struct attention_sizes padded = attention_padded(s);
+    return attention_is_worth_padding(s, a) && attention_fits_hopper_forward(&padded, is_16_bit, a, capability);
+}
+static inline bool attention_pads_backward(const struct attention_sizes *s, bool is_16_bit,
+                                           const struct attr_attention *a, int capability) {
+    const struct attention_sizes padded = attention_padded(s);
+    return attention_is_worth_padding(s, a) && (attention_fits_hopper(&padded, is_16_bit, a, capability) ||
+                                                attention_fits_wide(&padded, is_16_bit, a, capability));
+}
+
+/* A padded tensor of n_rows rows of n_heads heads in every batch entry. */
+static inline uint64_t attention_padded_bytes(const struct attention_sizes *padded, int64_t n_rows, int64_t n_heads) {
+    return round_up((uint64_t)(padded->B * n_rows * n_heads * padded->D) * 2, ATTENTION_PART_BYTES);
+}
+/* q and out, k and v. */
+static inline uint64_t attention_padded_forward_bytes(const struct attention_sizes *s) {
+    const struct attention_sizes p = attention_padded(s);
+    return 2 * attention_padded_bytes(&p, p.T, p.H) + 2 * attention_padded_bytes(&p, p.S, p.H_kv);
+}
+/* What the kernel needs by itself; behind it q, out, g and dq, and k, v, dk and dv. */
+static inline uint64_t attention_padded_inner_bytes(const struct attention_sizes *padded) {
+    return padded->D > 128 ? attention_delta_bytes(padded) : attention_hopper_bytes(padded);
+}
+static inline uint64_t attention_padded_backward_bytes(const struct attention_sizes *s) {
+    const struct attention_sizes p = attention_padded(s);
+    return attention_padded_inner_bytes(&p) + 4 * attention_padded_bytes(&p, p.T, p.H) +
+           4 * attention_padded_bytes(&p, p.S, p.H_kv);
+}
+
 /* ---- cuDNN's backward ---- */
 
 /* Besides the row sums. The fast form keeps dq in f32 there, of grouped heads also dk and dv. The repeatable form
