@@ -363,8 +363,8 @@ static bool run_place(const tl_kernel_args *args, bool wants_max) {
 
 /* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------- */
 
-/* With one of the elements, m, and d = x - m:  mean = m + sum d / n,  squares = sum d^2 - (sum d)^2 / n.  Since m is one
- * of them, the difference is at least sum d^2 / (n + 1), so that rounding cannot ruin it, whatever m is. For equal
+/* With one of the elements, m, and d = x - m:  mean = m + sum d / n,  squares = sum d^2 - (sum d)^2 / n.  Since m is
+ * one of them, the difference is at least sum d^2 / (n + 1), so that rounding cannot ruin it, whatever m is. For equal
  * numbers it is 0, so that their deviation is 0 and not a rounding error, by which a gradient would divide. */
 struct moments {
     double sum, squares;

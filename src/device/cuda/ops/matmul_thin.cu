@@ -6,8 +6,6 @@
  *   - A block has TILE rows of b, and its warps share k: warp w takes the chunks w, w + WARPS, ... of CHUNK elements.
  *   - Lanes read 16 bytes at a time from memory to registers, some chunks before they are used; the first before the
  *     kernels in front have ended (launch_early), unless they write b.
- *   - What the registers do not hold of the tile is fetched to the L2 cache before that too, and then the tile of the
- *     block that will run in this one's place: memory has something to read until the last block has begun.
  *   - b is the A of the tensor core's product and a is its B, so that up to 8 rows cost what one does. Which of the 32
  *     elements of a block of k is which does not matter to a sum, as long as both sides agree: a lane's 16 bytes are
  *     its parts of two products.
@@ -24,11 +22,8 @@
 
 namespace {
 
-/* COLUMNS: of a tensor core's product. CHUNKS_AHEAD: of all matrices together. AT_ONCE: blocks of a multiprocessor.
- * CACHED_BYTES: that the blocks which run at once fetch to the L2 cache, half of an H100's. */
-enum { TILE = 16, WARPS = 8, CHUNK = 64, CHUNKS_AHEAD = 4, COLUMNS = 8, AT_ONCE = 2, CACHED_BYTES = 24 << 20 };
-/* Elements of its rows that a block has in registers at first. */
-__host__ __device__ constexpr int64_t held(int n_matrices) { return CHUNKS_AHEAD / n_matrices * WARPS * CHUNK; }
+/* COLUMNS: of a tensor core's product. CHUNKS_AHEAD: of all matrices together. */
+enum { TILE = 16, WARPS = 8, CHUNK = 64, CHUNKS_AHEAD = 4, COLUMNS = 8 };
 
 /* 8 elements; zeros behind the end. b passes by the L1 cache: nobody reads it twice. */
 __device__ inline uint4 b_load(const uint16_t *row, int64_t at, int64_t k) {
@@ -52,8 +47,8 @@ struct thin_tile {
     const uint16_t *b;
     int64_t first, last, column; /* last: of the matrix */
 };
-__device__ inline thin_tile tile_of(const struct thin_product &c, unsigned block) {
-    thin_tile t = {(const uint16_t *)c.b[0].data, block * (int64_t)TILE, c.b[0].n - 1, 0};
+__device__ inline thin_tile tile_of(const struct thin_product &c) {
+    thin_tile t = {(const uint16_t *)c.b[0].data, blockIdx.x * (int64_t)TILE, c.b[0].n - 1, 0};
 #pragma unroll
     for (int i = 1; i < MATMUL_PARTS; i++) {
         const int64_t above = (t.last + TILE) / TILE * TILE; /* rows of the tiles of the matrix above */
@@ -98,29 +93,13 @@ __device__ inline void thin_end(const struct thin_product &c, const float (&tota
     *out = conversion<OUT>::from(x);
 }
 
-/* What blocks fetch to the L2 cache, in elements of a row: of their own tile what the registers do not hold, and of
- * that of the block n_at_once behind. Multiples of 8. */
-struct thin_ahead {
-    int64_t n_own, n_next;
-    unsigned n_at_once;
-};
-/* n elements of each row of a tile. Warp w has rows 2 w and 2 w + 1. */
-template <int MATRICES>
-__device__ inline void tile_fetch(const struct thin_product &c, const thin_tile &tile, int64_t from, int64_t n) {
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t row = tile.first + 2 * warp + lane % 2;
-    if (n == 0 || lane >= 2 * MATRICES || row > tile.last) return;
-    const uint16_t *const matrix = lane < 2 ? tile.b : (const uint16_t *)c.b_up;
-    cache_fetch(matrix + row * c.ld_b + from, (unsigned)(2 * n));
-}
-
 template <class T, class OUT, int GROUPS, int MATRICES>
-__global__ void __launch_bounds__(32 * WARPS, AT_ONCE) thin_tiles(struct thin_product c, thin_ahead ahead) {
+__global__ void __launch_bounds__(32 * WARPS, 2) thin_tiles(struct thin_product c) {
     enum { AHEAD = CHUNKS_AHEAD / MATRICES };
     __shared__ float sums[WARPS][COLUMNS * GROUPS][MATRICES][TILE];
     next_begin();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, quarter = 8 * (lane % 4);
-    const thin_tile tile = tile_of(c, blockIdx.x);
+    const thin_tile tile = tile_of(c);
     const int64_t first = tile.first, last = tile.last;
     const int64_t rows[2] = {min(first + r, last) * c.ld_b, min(first + r + 8, last) * c.ld_b};
     const uint16_t *const matrix[2] = {tile.b, (const uint16_t *)c.b_up};
@@ -148,10 +127,7 @@ __global__ void __launch_bounds__(32 * WARPS, AT_ONCE) thin_tiles(struct thin_pr
     chunk_b<MATRICES> b[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) load_b(b[i], (warp + i * WARPS) * CHUNK, true);
-    tile_fetch<MATRICES>(c, tile, held(MATRICES), ahead.n_own);
     front_wait();
-    if (blockIdx.x + ahead.n_at_once < gridDim.x)
-        tile_fetch<MATRICES>(c, tile_of(c, blockIdx.x + ahead.n_at_once), 0, ahead.n_next);
     for (int64_t at = warp * CHUNK; at < c.k; at += AHEAD * WARPS * CHUNK) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
@@ -195,18 +171,11 @@ unsigned n_tiles(const struct thin_product &c) {
     return (unsigned)n;
 }
 
-thin_ahead ahead_of(const tl_kernel_args *args, const struct thin_product &c, int n_matrices) {
-    const unsigned n_at_once = AT_ONCE * (unsigned)cuda_state_of(args->stream)->n_multiprocessors, n = n_tiles(c);
-    const int64_t most = CACHED_BYTES / (2 * TILE * n_matrices * (int64_t)(n < n_at_once ? n : n_at_once)) / 8 * 8;
-    const int64_t rest = c.k > held(n_matrices) ? c.k - held(n_matrices) : 0;
-    return {rest < most ? rest : most, c.k < most ? c.k : most, n_at_once};
-}
-
 template <class T, class OUT, int GROUPS, int MATRICES>
 void launch(const tl_kernel_args *args, const struct thin_product &c) {
     static const bool can_wait = waits_for_front(thin_tiles<T, OUT, GROUPS, MATRICES>);
     launch_early(args, thin_tiles<T, OUT, GROUPS, MATRICES>, can_wait && may_fetch(args, c), n_tiles(c), 32 * WARPS, 0,
-                 c, ahead_of(args, c, MATRICES));
+                 c);
 }
 
 template <class T> void launch_for(const tl_kernel_args *args, const struct thin_product &c) {
