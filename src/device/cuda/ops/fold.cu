@@ -1,10 +1,10 @@
 /* fold.cu: reductions whose partial result is more than one number, and running sums and products.
  *
  * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A group of threads
- * reduces a chunk to a *state* of two numbers, in f64 (i64 for integers): a block; a warp for short ones; or, where
- * neighbours in memory belong to different outputs, the threads of a block that have the same column. The states of an
- * output are joined in order, many of them in a fixed tree, and the last one is finished into the result. With one
- * chunk the group finishes itself; otherwise states go through the workspace. Trees and orders depend on the shape
+ * reduces a chunk to a *state* of two numbers, in f64 (i64 for integers): a block; a warp for short or many ones; or,
+ * where neighbours in memory belong to different outputs, the threads of a block that have the same column. The states
+ * of an output are joined in order, many of them in a fixed tree, and the last one is finished into the result. With
+ * one chunk the group finishes itself; otherwise states go through the workspace. Trees and orders depend on the shape
  * alone.
  */
 #include "device/cuda/shared/limits.h"
@@ -152,10 +152,11 @@ template <class T, class F> __global__ void __launch_bounds__(256) fold_chunks(f
 
 template <class T, class F> __global__ void __launch_bounds__(256) fold_warps(folding fold, F f) {
     const warp_group group = {(int)threadIdx.x % 32, 32};
-    const int64_t step = (int64_t)gridDim.x * 8;
-    for (int64_t output = blockIdx.x * (int64_t)8 + threadIdx.x / 32; output < fold.n_outputs; output += step) {
-        const state s = fold_one<T>(fold, f, group, output, 0);
-        if (group.thread == 0) fold_put(fold, f, output, 0, s);
+    const int64_t n_items = fold.n_outputs * fold.n_chunks, step = (int64_t)gridDim.x * 8;
+    for (int64_t item = blockIdx.x * (int64_t)8 + threadIdx.x / 32; item < n_items; item += step) {
+        const int64_t output = fold.n_chunks > 1 ? item / fold.n_chunks : item, chunk = item - output * fold.n_chunks;
+        const state s = fold_one<T>(fold, f, group, output, chunk);
+        if (group.thread == 0) fold_put(fold, f, output, chunk, s);
     }
 }
 
@@ -227,8 +228,15 @@ static int column_width(const folding &fold) {
     return width;
 }
 
+/* Chunks that are enough for a warp each: eight for each of 132 multiprocessors. The same on every card, so that the
+ * bits are. A warp waits for memory and for shuffles; a block also for its warps. Elements whose dtype is looked up
+ * are read one by one, and want more threads. */
+enum { MANY_CHUNKS = 1056 };
+
 template <class T, class F> static void fold_launch(const tl_kernel_args *args, const folding &fold, F f) {
     const cudaStream_t stream = stream_of(args);
+    const int64_t n_items = fold.n_outputs * fold.n_chunks;
+    const bool is_of_warps = fold.n_reduced <= 512 || (is_known<T>::value && n_items >= MANY_CHUNKS);
     const int64_t kept_inner = fold.kept.stride[0][fold.kept.rank - 1],
                   reduced_inner = fold.reduced.stride[0][fold.reduced.rank - 1];
     const bool side_by_side = kept_inner == 1 && reduced_inner != 1 &&
@@ -237,10 +245,10 @@ template <class T, class F> static void fold_launch(const tl_kernel_args *args, 
         const int width = column_width(fold);
         const dim3 grid(capped((fold.n_outputs + width - 1) / width), (unsigned)fold.n_chunks);
         fold_columns<T, F><<<grid, column_threads(fold), 0, stream>>>(fold, width, f);
-    } else if (fold.n_reduced <= 512) {
-        fold_warps<T, F><<<capped((fold.n_outputs + 7) / 8), 256, 0, stream>>>(fold, f);
+    } else if (is_of_warps) {
+        fold_warps<T, F><<<capped((n_items + 7) / 8), 256, 0, stream>>>(fold, f);
     } else {
-        fold_chunks<T, F><<<capped(fold.n_outputs * fold.n_chunks), 256, 0, stream>>>(fold, f);
+        fold_chunks<T, F><<<capped(n_items), 256, 0, stream>>>(fold, f);
     }
     if (fold.n_chunks > IN_ORDER) fold_join_block<F><<<capped(fold.n_outputs), BLOCK, 0, stream>>>(fold, f);
     else if (fold.states) fold_join<F><<<blocks_for(fold.n_outputs), BLOCK, 0, stream>>>(fold, f);
@@ -306,23 +314,28 @@ __device__ inline C chunk_reduce(const chunk_of<C, T> &x, const G &group, F f, C
 /* ---- argmax, argmin: the value, and where it is -------------------------------------------------------- */
 
 /* The first NaN beats everything; of equal ones the first stays. */
-template <class C> __device__ inline bool is_better(C x, C best, bool wants_max) {
-    if (best != best) return false;
-    return x != x || (wants_max ? x > best : x < best);
-}
+template <class C> __device__ inline bool is_better(C x, C best) { return best == best && !(x <= best); }
+
+/* Numbers in the reverse order: the least is the greatest of these. */
+__device__ inline float turned(float x, bool turns) { return turns ? -x : x; }
+__device__ inline double turned(double x, bool turns) { return turns ? -x : x; }
+__device__ inline int64_t turned(int64_t x, bool turns) { return turns ? ~x : x; }
+
+template <class C> struct worst {
+    static __device__ C value() { return -(C)INFINITY; }
+};
+template <> struct worst<int64_t> {
+    static __device__ int64_t value() { return INT64_MIN; }
+};
 
 template <class C> struct placed {
     C value;
-    int64_t place; /* -1: none */
+    uint32_t place; /* in the chunk */
 };
 template <class C> struct better_of {
-    bool wants_max;
     __device__ placed<C> operator()(placed<C> a, placed<C> b) const {
-        if (a.place < 0) return b;
-        if (b.place < 0) return a;
-        if (is_better(b.value, a.value, wants_max)) return b;
-        if (is_better(a.value, b.value, wants_max)) return a;
-        return a.place < b.place ? a : b;
+        const bool b_wins = is_better(b.value, a.value), a_wins = is_better(a.value, b.value);
+        return b_wins || (!a_wins && b.place < a.place) ? b : a;
     }
 };
 
@@ -334,31 +347,32 @@ template <> __device__ inline int64_t word_get<int64_t>(word w) { return w.i; }
 
 template <class C> struct fold_place {
     typedef C element;
-    bool wants_max;
+    bool wants_min;
+    /* Where nothing is better than the worst number, all are equal to it, and the first place is right. */
     template <class T, class G> __device__ state chunk(const chunk_of<C, T> &x, const G &group) const {
-        const better_of<C> f = {wants_max};
-        placed<C> best = {C(0), -1};
-        x.each(group, [&](C value, int64_t i) {
-            if (best.place < 0 || is_better(value, best.value, wants_max)) best = placed<C>{value, x.first + i};
+        placed<C> best = {worst<C>::value(), 0};
+        x.each(group, [&](C element, int64_t i) {
+            const C value = turned(element, wants_min);
+            if (is_better(value, best.value)) best = placed<C>{value, (uint32_t)i};
         });
-        best = group.reduce(best, f);
+        best = group.reduce(best, better_of<C>());
         state s;
         word_put(s.a, best.value);
-        s.b.i = best.place;
+        s.b.i = x.first + best.place;
         return s;
     }
     __device__ void join(state &total, int64_t, state part, int64_t) const {
-        if (is_better(word_get<C>(part.a), word_get<C>(total.a), wants_max)) total = part;
+        if (is_better(word_get<C>(part.a), word_get<C>(total.a))) total = part;
     }
     __device__ void finish(const folding &fold, int64_t output, state s) const {
         ((int64_t *)fold.out[0])[output] = s.b.i;
     }
 };
 
-static bool run_place(const tl_kernel_args *args, bool wants_max) {
-    if (args->in[0].dtype == TL_F64) return run_fold(args, fold_place<double>{wants_max});
-    if (dtype_is_float(args->in[0].dtype)) return run_fold_typed(args, fold_place<float>{wants_max});
-    return run_fold(args, fold_place<int64_t>{wants_max});
+static bool run_place(const tl_kernel_args *args, bool wants_min) {
+    if (args->in[0].dtype == TL_F64) return run_fold(args, fold_place<double>{wants_min});
+    if (dtype_is_float(args->in[0].dtype)) return run_fold_typed(args, fold_place<float>{wants_min});
+    return run_fold(args, fold_place<int64_t>{wants_min});
 }
 
 /* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------- */
@@ -427,7 +441,7 @@ struct fold_norm {
     }
     __device__ void join(state &total, int64_t, state part, int64_t) const {
         if (!isinf(p)) total.a.f += part.a.f;
-        else if (is_better(part.a.f, total.a.f, p > 0)) total = part;
+        else if (is_better(turned(part.a.f, p < 0), turned(total.a.f, p < 0))) total = part;
     }
     __device__ void finish(const folding &fold, int64_t output, state s) const {
         const bool is_plain = isinf(p) || p == 0 || p == 1;
@@ -731,8 +745,8 @@ __global__ void __launch_bounds__(SCAN_BLOCK) cumprod_grad_rows(scanning s) {
 
 extern "C" {
 
-bool cuda_argmax(const tl_kernel_args *args) { return run_place(args, true); }
-bool cuda_argmin(const tl_kernel_args *args) { return run_place(args, false); }
+bool cuda_argmax(const tl_kernel_args *args) { return run_place(args, false); }
+bool cuda_argmin(const tl_kernel_args *args) { return run_place(args, true); }
 bool cuda_var(const tl_kernel_args *args) {
     const struct attr_var *attr = (const struct attr_var *)args->attr;
     return run_fold_typed(args, fold_var{attr->correction, attr->is_root});
