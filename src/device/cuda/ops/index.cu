@@ -12,7 +12,8 @@
  *   by block    1024 at a time; of those that share a place the first goes first, then the next. Many slots for few
  *               elements of the rest. Sums of floats are kept in shared memory, if the lines of the table fit
  *               (add_in_lines)
- *   by element  few slots: for each element of the table a thread looks for those that it gets (put_few)
+ *   by element  few slots: for each element of the table a thread looks for those that it gets (put_few); for each
+ *               part of a row a warp (put_few_rows)
  * Which write is last, and the order of a sum, depend on nothing else. Sums of integers may have any order: they are
  * done with atomics.
  *
@@ -20,6 +21,7 @@
  * workspace, and are rounded once.
  */
 #include "device/cuda/ops/copy.cuh"
+#include "device/cuda/shared/line_pack.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
 
 static const int64_t NOWHERE = INT64_MIN; /* an offset that no table has */
@@ -820,18 +822,24 @@ static void writing_axes(writing *w, const result_axes *r, const tl_operand *slo
  * launch, and no f32 copy. The walk has out, x, the slots (0 along the axis), and the place along the axis. */
 enum { FEW_SLOTS = 64, FEW_LOOKS = 1 << 26 };
 
-template <class T, bool ADDS>
-__global__ void __launch_bounds__(BLOCK)
-    put_few(geometry<4> g, T *out, const T *x, const T *slots, axis_ids ids, geometry<2> slots_at) {
-    __shared__ int64_t place[FEW_SLOTS], slot[FEW_SLOTS];
-    const int n = (int)slots_at.numel;
-    if (threadIdx.x < n) {
+/* Where each slot goes, and where it is, by all threads of a block. */
+__device__ inline void few_load(const geometry<2> &slots_at, const axis_ids &ids, int64_t (&place)[FEW_SLOTS],
+                                int64_t (&slot)[FEW_SLOTS]) {
+    if (threadIdx.x < slots_at.numel) {
         int64_t at[2];
         offsets_of(slots_at, threadIdx.x, at);
         slot[threadIdx.x] = at[0];
         place[threadIdx.x] = place_of_id(ids, at[1]);
     }
     __syncthreads();
+}
+
+template <class T, bool ADDS>
+__global__ void __launch_bounds__(BLOCK)
+    put_few(geometry<4> g, T *out, const T *x, const T *slots, axis_ids ids, geometry<2> slots_at) {
+    __shared__ int64_t place[FEW_SLOTS], slot[FEW_SLOTS];
+    const int n = (int)slots_at.numel;
+    few_load(slots_at, ids, place, slot);
     FOR_EACH(i, g.numel) {
         int64_t at[4];
         offsets_of(g, i, at);
@@ -854,12 +862,114 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
+/* Dense rows: a warp has a part of a row, of ROW_PACKS packs, and looks once for the slots that the row gets. */
+enum { ROW_PACKS = 32 * PACKS_AHEAD, ROW_AHEAD = 8, FEW_ROW = 64 /* elements of the shortest row */ };
+template <class T> struct row_part {
+    enum { NUMEL = ROW_PACKS * line_pack<T>::N, STEP = 32 * ROW_AHEAD };
+};
+
+/* f(i, how many) of a lane's elements of a part of a row: i, i + 32, and so on. */
+template <class T, class F> __device__ inline void row_part_each(int64_t n, int64_t part, F f) {
+    const int64_t begin = part * row_part<T>::NUMEL, end = min(n, begin + row_part<T>::NUMEL);
+    for (int64_t i = begin + threadIdx.x % 32; i < end; i += row_part<T>::STEP)
+        f(i, (int)min((int64_t)ROW_AHEAD, (end - i + 31) / 32));
+}
+
+/* A part of a row of n, by a warp: in packs, if both rows begin at the same place of one. */
+template <class T> __device__ inline void row_copy(T *to, const T *from, int64_t n, int64_t part) {
+    if (((uintptr_t)to - (uintptr_t)from) % 16 == 0) {
+        line_pack<T> x[PACKS_AHEAD];
+#pragma unroll
+        for (int k = 0; k < PACKS_AHEAD; k++) x[k].fetch(from, n, part * ROW_PACKS + k * 32 + threadIdx.x % 32);
+#pragma unroll
+        for (int k = 0; k < PACKS_AHEAD; k++) {
+            T v[line_pack<T>::N];
+#pragma unroll
+            for (int j = 0; j < line_pack<T>::N; j++) v[j] = x[k].template at<T>(from, j, T());
+            line_put(to, x[k], v);
+        }
+        return;
+    }
+    row_part_each<T>(n, part, [&](int64_t i, int count) {
+        T v[ROW_AHEAD];
+#pragma unroll
+        for (int k = 0; k < ROW_AHEAD; k++)
+            if (k < count) v[k] = from[i + 32 * k];
+#pragma unroll
+        for (int k = 0; k < ROW_AHEAD; k++)
+            if (k < count) to[i + 32 * k] = v[k];
+    });
+}
+
+/* The same for x and the sum of the slots in `found`, in order; slots: where the row's element 0 would be. */
+template <class T>
+__device__ inline void row_add(T *to, const T *x, const T *slots, const int64_t (&slot)[FEW_SLOTS], uint64_t found,
+                               int64_t n, int64_t part) {
+    typedef typename compute_type<T>::type C;
+    row_part_each<T>(n, part, [&](int64_t i, int count) {
+        C sum[ROW_AHEAD];
+#pragma unroll
+        for (int k = 0; k < ROW_AHEAD; k++)
+            if (k < count) sum[k] = value_of<C>(x[i + 32 * k]);
+        for (uint64_t left = found; left; left &= left - 1) {
+            const T *const from = slots + slot[__ffsll((long long)left) - 1];
+#pragma unroll
+            for (int k = 0; k < ROW_AHEAD; k++)
+                if (k < count) sum[k] += value_of<C>(from[i + 32 * k]);
+        }
+#pragma unroll
+        for (int k = 0; k < ROW_AHEAD; k++)
+            if (k < count) to[i + 32 * k] = conversion<T>::from(sum[k]);
+    });
+}
+
+template <class T, bool ADDS>
+__global__ void __launch_bounds__(BLOCK)
+    put_few_rows(geometry<4> g, int n_parts, T *out, const T *x, const T *slots, axis_ids ids, geometry<2> slots_at) {
+    __shared__ int64_t place[FEW_SLOTS], slot[FEW_SLOTS];
+    static_assert(FEW_SLOTS == 64, "a bit for each slot");
+    const int n = (int)slots_at.numel, lane = threadIdx.x % 32;
+    const int64_t row = g.size[g.rank - 1], n_items = g.numel / row * n_parts;
+    few_load(slots_at, ids, place, slot);
+    for (int64_t item = blockIdx.x * (int64_t)(BLOCK / 32) + threadIdx.x / 32; item < n_items;
+         item += gridDim.x * (int64_t)(BLOCK / 32)) {
+        const int64_t part = item % n_parts;
+        int64_t at[4];
+        offsets_of(g, item / n_parts * row, at);
+        const unsigned low = __ballot_sync(0xFFFFFFFFu, lane < n && place[lane] == at[3]),
+                       high = __ballot_sync(0xFFFFFFFFu, lane + 32 < n && place[lane + 32] == at[3]);
+        const uint64_t found = (uint64_t)high << 32 | low;
+        if (!found) {
+            if (x != out) row_copy(out + at[0], x + at[1], row, part);
+        } else if constexpr (ADDS) {
+            row_add(out + at[0], x + at[1], slots + at[2], slot, found, row, part);
+        } else {
+            row_copy(out + at[0], slots + at[2] + slot[63 - __clzll((long long)found)], row, part);
+        }
+    }
+}
+
+/* Whether the elements of a row, which all have the same place along the axis, are neighbours in all operands. */
+static bool few_has_rows(const geometry<4> &g) {
+    const int last = g.rank - 1;
+    return g.size[last] >= FEW_ROW && g.stride[0][last] == 1 && g.stride[1][last] == 1 && g.stride[2][last] == 1 &&
+           g.stride[3][last] == 0;
+}
+
 template <class T, bool ADDS>
 static bool put_few_launch(const tl_kernel_args *args, const geometry<4> &g, const geometry<2> &slots_at) {
     axis_ids ids = axis_ids_of(args, &args->in[2], &args->out[0], 0, FAULT_INDEX_PUT);
     ids.stride = 1;
-    put_few<T, ADDS><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(
-        g, (T *)args->out[0].data, (const T *)args->in[0].data, (const T *)args->in[1].data, ids, slots_at);
+    T *const out = (T *)args->out[0].data;
+    const T *const x = (const T *)args->in[0].data, *const slots = (const T *)args->in[1].data;
+    if (few_has_rows(g)) {
+        const int64_t row = g.size[g.rank - 1], most = row + line_pack<T>::N - 1; /* a row may begin inside a pack */
+        const int64_t n_parts = (most + row_part<T>::NUMEL - 1) / row_part<T>::NUMEL;
+        put_few_rows<T, ADDS><<<blocks_for(g.numel / row * n_parts, BLOCK / 32), BLOCK, 0, stream_of(args)>>>(
+            g, (int)n_parts, out, x, slots, ids, slots_at);
+    } else {
+        put_few<T, ADDS><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, out, x, slots, ids, slots_at);
+    }
     return true;
 }
 
@@ -870,7 +980,7 @@ static bool try_put_few(const tl_kernel_args *args, int n_index, const int64_t *
     const tl_operand *x = &args->in[0], *slots = &args->in[1], *index = &args->in[2], *out = &args->out[0];
     const int64_t numel = operand_numel(out);
     const bool is_wide = attr->accumulates && (out->dtype == TL_BF16 || out->dtype == TL_F16);
-    if (attr->n != 1 || n == 0 || n > FEW_SLOTS || numel == 0 || numel > FEW_LOOKS / n) return false;
+    if (attr->n != 1 || n == 0 || n > FEW_SLOTS || numel == 0) return false;
     if (x->data == out->data && !is_wide) return false;
     result_axes r;
     result_axes_of(&r, attr, out, n_index, index_shape);
@@ -889,6 +999,7 @@ static bool try_put_few(const tl_kernel_args *args, int n_index, const int64_t *
     const tl_operand *const list[4] = {out, x, &walks[0], &walks[1]}, *const both[2] = {&places[0], &places[1]};
     const geometry<4> g = geometry_of<4>(list);
     const geometry<2> slots_at = geometry_of<2>(both);
+    if (!few_has_rows(g) && numel > FEW_LOOKS / n) return false;
     if (!attr->accumulates) {
 #define PUT_FEW(T) put_few_launch<T, false>(args, g, slots_at)
         BY_BYTES(out->dtype, PUT_FEW)
