@@ -317,29 +317,50 @@ __device__ inline int turn_of(int round, int e) {
     return round << SLOT_BITS | (e * (int)blockDim.x + (int)threadIdx.x);
 }
 
-/* LINE_EACH slots of a line, and which of them are for the part that begins at `first`: bit e of the result. */
-template <class T, class I>
-__device__ inline unsigned line_load(const line_sums &w, const int64_t (&rest)[4], int64_t base, int64_t first,
-                                     int64_t size, int (&place)[LINE_EACH], T (&value)[LINE_EACH]) {
-    int64_t id[LINE_EACH];
-    unsigned waits = 0;
+/* LINE_EACH slots of a line from `base` on, as they are in memory. What they are is asked for when the slots before
+ * them have been added, so that nobody waits for memory. */
+template <class T, class I> struct line_slots {
+    I id[LINE_EACH];
+    T value[LINE_EACH];
+    static __device__ int64_t number(int64_t base, int e) { return base + e * (int)blockDim.x + threadIdx.x; }
+    __device__ void fetch(const line_sums &w, const int64_t (&rest)[4], int64_t base) {
 #pragma unroll
-    for (int e = 0; e < LINE_EACH; e++) {
-        const int64_t j = base + e * (int)blockDim.x + threadIdx.x;
-        id[e] = j < w.n ? (int64_t)((const I *)w.index)[rest[2] + j * w.index_step] : first - 1;
-        if (j < w.n) value[e] = ((const T *)w.source)[rest[3] + j * w.source_step];
+        for (int e = 0; e < LINE_EACH; e++) {
+            const int64_t j = number(base, e);
+            if (j < w.n) id[e] = ((const I *)w.index)[rest[2] + j * w.index_step];
+            if (j < w.n) value[e] = ((const T *)w.source)[rest[3] + j * w.source_step];
+        }
     }
+    /* Their places in the part that begins at `first`, and which of them have one: bit e of the result. */
+    __device__ unsigned places(const line_sums &w, int64_t base, int64_t first, int64_t size,
+                               int (&place)[LINE_EACH]) const {
+        unsigned waits = 0;
 #pragma unroll
-    for (int e = 0; e < LINE_EACH; e++) {
-        const int64_t j = base + e * (int)blockDim.x + threadIdx.x;
-        if (j < w.n && (id[e] < 0 || id[e] >= w.size)) fault_raise(w.fault, FAULT_SCATTER, id[e], w.size);
-        place[e] = (int)(id[e] - first);
-        if (id[e] >= first && id[e] - first < size) waits |= 1u << e;
+        for (int e = 0; e < LINE_EACH; e++) {
+            if (number(base, e) >= w.n) continue;
+            if (id[e] < 0 || id[e] >= w.size) fault_raise(w.fault, FAULT_SCATTER, id[e], w.size);
+            place[e] = (int)(id[e] - first);
+            if (id[e] >= first && id[e] - first < size) waits |= 1u << e;
+        }
+        return waits;
     }
-    return waits;
+};
+
+/* line = x, with X_AHEAD elements of each thread under way at once. */
+template <class T, class C> __device__ inline void line_begin(C *line, const T *x, int64_t step, int n) {
+    enum { X_AHEAD = 8 };
+    for (int i = threadIdx.x; i < n; i += X_AHEAD * blockDim.x) {
+        T v[X_AHEAD];
+#pragma unroll
+        for (int k = 0; k < X_AHEAD; k++)
+            if (i + k * (int)blockDim.x < n) v[k] = x[(i + k * (int)blockDim.x) * step];
+#pragma unroll
+        for (int k = 0; k < X_AHEAD; k++)
+            if (i + k * (int)blockDim.x < n) line[i + k * (int)blockDim.x] = value_of<C>(v[k]);
+    }
 }
 
-template <class T, class I> __global__ void __launch_bounds__(LINE_THREADS) add_in_lines(line_sums w) {
+template <class T, class I> __global__ void __launch_bounds__(LINE_THREADS, 2) add_in_lines(line_sums w) {
     typedef typename compute_type<T>::type C;
     extern __shared__ double line_room[];
     C *const line = (C *)line_room;
@@ -350,17 +371,14 @@ template <class T, class I> __global__ void __launch_bounds__(LINE_THREADS) add_
         int64_t rest[4];
         offsets_of(w.rest, i / w.n_parts, rest);
         const int64_t first = i % w.n_parts * w.part, size = min(w.part, w.size - first);
-        int place[LINE_EACH];
-        T value[LINE_EACH];
-        unsigned waits = line_load<T, I>(w, rest, 0, first, size, place, value);
-#pragma unroll 4
-        for (int64_t k = threadIdx.x; k < size; k += blockDim.x)
-            line[k] = value_of<C>(((const T *)w.x)[rest[1] + (first + k) * w.x_step]);
+        line_slots<T, I> next;
+        next.fetch(w, rest, 0);
+        line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size);
         for (int64_t base = 0; base < w.n; base += LINE_EACH * blockDim.x) {
-            int next_place[LINE_EACH];
-            T next[LINE_EACH];
-            const unsigned next_waits =
-                line_load<T, I>(w, rest, base + LINE_EACH * blockDim.x, first, size, next_place, next);
+            const line_slots<T, I> slots = next;
+            int place[LINE_EACH];
+            unsigned waits = slots.places(w, base, first, size, place);
+            next.fetch(w, rest, base + LINE_EACH * blockDim.x);
             do {
                 if (round-- == 0) { /* the same in all threads */
                     __syncthreads();
@@ -375,16 +393,10 @@ template <class T, class I> __global__ void __launch_bounds__(LINE_THREADS) add_
 #pragma unroll
                 for (int e = 0; e < LINE_EACH; e++)
                     if ((waits >> e & 1) && cell[cell_of(place[e], w)] == turn_of(round, e)) {
-                        line[place[e]] += value_of<C>(value[e]);
+                        line[place[e]] += value_of<C>(slots.value[e]);
                         waits &= ~(1u << e);
                     }
             } while (__syncthreads_or(waits != 0));
-            waits = next_waits;
-#pragma unroll
-            for (int e = 0; e < LINE_EACH; e++) {
-                place[e] = next_place[e];
-                value[e] = next[e];
-            }
         }
 #pragma unroll 4
         for (int64_t k = threadIdx.x; k < size; k += blockDim.x)
@@ -540,8 +552,16 @@ static writing writing_of(const tl_kernel_args *args, const tl_operand *table, c
     return w;
 }
 
-/* The sums of a block, the blocks of a line, and cells: 64 KiB at most, so that a multiprocessor has several blocks. */
-enum { PART_BYTES = 48 << 10, MOST_LINE_PARTS = 8, CELL_BITS = 12, FEWEST_LINES = 32, SHORT_LINES = 1 << 14 };
+/* The sums of a block, the blocks of a line, and cells: 96 KiB at most, so that a multiprocessor has two blocks. Every
+ * part looks at all slots of its line: there are no more than memory asks for, unless multiprocessors would idle. */
+enum { PART_BYTES = 80 << 10, LEAST_PART = 2048, MOST_LINE_PARTS = 8, CELL_BITS = 12 };
+enum { FEWEST_LINES = 32, SHORT_LINES = 1 << 14 };
+static int64_t line_parts(int64_t n_lines, int64_t size, int element_bytes) {
+    const int64_t most = PART_BYTES / element_bytes;
+    int64_t parts = (size + most - 1) / most;
+    while (parts < MOST_LINE_PARTS && n_lines * (parts + 1) <= ENOUGH_BLOCKS && size / parts > LEAST_PART) parts++;
+    return parts;
+}
 
 template <class T, class I> static bool lines_launch(const tl_kernel_args *args, const line_sums &w) {
     const size_t bytes = (size_t)w.part * sizeof(typename compute_type<T>::type) + (sizeof(int) << w.cell_bits);
@@ -561,10 +581,10 @@ template <class T, class I> static bool lines_launch(const tl_kernel_args *args,
  * launches count, not work. */
 template <class T> static bool try_add_in_lines(const tl_kernel_args *args, int axis) {
     const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2], *out = &args->out[0];
-    const int64_t size = x->shape[axis], n = index->shape[axis], n_lines = operand_numel(index) / n,
-                  most = PART_BYTES / (int64_t)sizeof(typename compute_type<T>::type);
-    const int64_t n_parts = (size + most - 1) / most;
-    if (n_parts > MOST_LINE_PARTS || size == 0) return false;
+    const int64_t size = x->shape[axis], n = index->shape[axis], n_lines = operand_numel(index) / n;
+    if (size == 0) return false;
+    const int64_t n_parts = line_parts(n_lines, size, (int)sizeof(typename compute_type<T>::type));
+    if (n_parts > MOST_LINE_PARTS) return false;
     const bool is_welcome = sizeof(T) == 2 && n_lines <= SHORT_LINES && x->data != out->data;
     if (n <= SHORT_LINE ? !is_welcome : n_lines < FEWEST_LINES) return false;
     const tl_operand *const all[4] = {out, x, index, source};
