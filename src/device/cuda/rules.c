@@ -9,6 +9,7 @@
 #include "device/cuda/shared/head_rule.h"
 #include "device/cuda/shared/limits.h"
 #include "device/cuda/shared/linalg_rule.h"
+#include "device/cuda/shared/norm_rule.h"
 #include "device/cuda/shared/sort_rule.h"
 #include "spec/op.h"
 #include "spec/attr.h"
@@ -138,13 +139,16 @@ static uint64_t attention_grad_workspace(const tl_call *c, const struct target *
 
 /* ---- The others ---- */
 
-/* Per-run sums of the weights' gradients, and of the columns of dx. */
+/* Per-run sums of the weights' gradients, and of the columns of dx; two sums of each part of each row, which rows that
+ * teams have need if they are not aligned. */
 static uint64_t norm_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const tl_tensor *x = c->input[1];
     const int64_t length = x->rank ? x->shape[x->rank - 1] : 0;
     const int n_like_x = ((const struct attr_norm *)c->attr)->dropout > 0 ? 2 : 1;
-    return (uint64_t)(c->n_outputs - n_like_x) * NORM_RUNS * (uint64_t)length * sum_bytes(x->dtype);
+    const int64_t n_rows = length ? x->numel / length : 0;
+    const uint64_t run_sums = (uint64_t)(c->n_outputs - n_like_x) * NORM_RUNS * (uint64_t)length;
+    return (run_sums + 2 * (uint64_t)(n_rows * norm_parts(n_rows, length))) * sum_bytes(x->dtype);
 }
 
 /* Rows that teams of threads keep in registers while they sum the weights' gradients (norm.cu). */

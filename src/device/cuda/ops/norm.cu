@@ -1,14 +1,14 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
  * Teams of warps process rows in whole packs of up to NORM_TEAM_LENGTH elements: they read a row once, forward to
- * registers, four packs to a thread, backward to shared memory, as few as the row allows. Any other row is processed by
- * a block, which reads it again from the cache; backward it keeps rows of up to 8192 elements in registers.
+ * registers, four packs to a thread, backward to shared memory, as few as the row allows. Any other row is processed
+ * forward by a block, which reads it again from the cache; backward two kernels read it, the first for the sums of the
+ * row, the second, by columns, for everything else.
  *
  * Weight gradients are column sums over all rows, without atomics, and so are the sums of dx's columns: rows are cut
  * into up to NORM_RUNS runs, whose sums are in args->workspace, (NORM_RUNS, C) for each such result, in the compute
- * type; a second kernel adds them in a fixed order. A team sums what it has in its registers anyway; if blocks process
- * the rows, a separate pass gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row
- * lanes are added in order.
+ * type; another kernel adds them in a fixed order. They are summed where dx is computed, by threads that have the same
+ * columns of every row. The sums of rows are behind those of the runs (norm_rule.h).
  *
  * Dropout of the residual, and of its gradient, draws the mask anew where it is applied (random.cuh).
  */
@@ -16,6 +16,7 @@
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/fetch.cuh"
 #include "device/cuda/shared/limits.h"
+#include "device/cuda/shared/norm_rule.h"
 #include "device/cuda/shared/tensor_core.cuh"
 
 __device__ inline float rsqrt_of(float x) { return 1.0f / sqrtf(x); }
@@ -101,6 +102,9 @@ __global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
 
 /* ---- Gradients ---------------------------------------------------------------------------------------- */
 
+/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). dx is
+ * rounded before g_sum is added, so that the bits are those of a norm's gradient followed by a sum; and what dropout
+ * leaves of dx is that of the rounded dx.  dweight = sum over rows of g h, dbias = sum over rows of g. */
 template <class T, class W> struct norm_backward_rows {
     typedef typename compute_type<T>::type C;
     const T *g, *g_sum, *x;
@@ -110,141 +114,6 @@ template <class T, class W> struct norm_backward_rows {
     int64_t n_rows, n;
     dropout_draws drop;
 };
-
-/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). dx is
- * rounded before g_sum is added, so that the bits are those of a norm's gradient followed by a sum; and what dropout
- * leaves of dx is that of the rounded dx. */
-template <class T, class W, bool RMS, int U>
-__global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) {
-    typedef typename compute_type<T>::type C;
-    const int64_t n_units = r.n / U;
-    for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
-        const int64_t at = row * r.n;
-        const C mean = RMS ? C(0) : r.mean[row], rstd = r.rstd[row];
-        C sum_d = 0, sum_dh = 0;
-        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
-            const unit<T, U> g = unit_load<U>(r.g + at, i), x = unit_load<U>(r.x + at, i);
-            unit<W, U> w;
-            if (r.weight) w = unit_load<U>(r.weight, i);
-            for (int j = 0; j < U; j++) {
-                const C d = value_of<C>(g.v[j]) * (r.weight ? value_of<C>(w.v[j]) : C(1));
-                sum_d += d;
-                sum_dh += d * ((value_of<C>(x.v[j]) - mean) * rstd);
-            }
-        }
-        const C avg_d = RMS ? C(0) : block_reduce(sum_d, sum_of(), C(0)) / C(r.n);
-        const C avg_dh = block_reduce(sum_dh, sum_of(), C(0)) / C(r.n);
-        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
-            const unit<T, U> g = unit_load<U>(r.g + at, i), x = unit_load<U>(r.x + at, i);
-            unit<W, U> w;
-            unit<T, U> more, dx;
-            if (r.weight) w = unit_load<U>(r.weight, i);
-            if (r.g_sum) more = unit_load<U>(r.g_sum + at, i);
-            for (int j = 0; j < U; j++) {
-                const C d = value_of<C>(g.v[j]) * (r.weight ? value_of<C>(w.v[j]) : C(1));
-                const C h = (value_of<C>(x.v[j]) - mean) * rstd;
-                const C value = rstd * (d - avg_d - h * avg_dh);
-                dx.v[j] = conversion<T>::from(value);
-                if (r.g_sum) dx.v[j] = conversion<T>::from(value_of<C>(dx.v[j]) + value_of<C>(more.v[j]));
-            }
-            unit_store<U>(r.dx + at, i, dx);
-            if (r.dropped) unit_store<U>(r.dropped + at, i, unit_dropped(r.drop, at + i * U, dx));
-        }
-    }
-}
-
-enum { DX_HELD = 8, DX_THREADS = 1024 };
-
-/* The same for rows of up to DX_HELD DX_THREADS elements that need not be aligned: g and x are read once. */
-template <class T, class W, bool RMS>
-__global__ void __launch_bounds__(DX_THREADS) norm_dx_held(norm_backward_rows<T, W> r) {
-    typedef typename compute_type<T>::type C;
-    const unsigned n = (unsigned)r.n;
-    for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
-        const int64_t at = row * r.n;
-        const C mean = RMS ? C(0) : r.mean[row], rstd = r.rstd[row];
-        T g[DX_HELD], x[DX_HELD];
-        C w[DX_HELD], sum_d = 0, sum_dh = 0;
-#pragma unroll
-        for (int k = 0; k < DX_HELD; k++) {
-            const unsigned i = threadIdx.x + k * blockDim.x;
-            if (i >= n) continue;
-            g[k] = r.g[at + i];
-            x[k] = r.x[at + i];
-            w[k] = r.weight ? value_of<C>(r.weight[i]) : C(1);
-        }
-#pragma unroll
-        for (int k = 0; k < DX_HELD; k++) {
-            if (threadIdx.x + k * blockDim.x >= n) continue;
-            const C d = value_of<C>(g[k]) * w[k];
-            sum_d += d;
-            sum_dh += d * ((value_of<C>(x[k]) - mean) * rstd);
-        }
-        const C avg_d = RMS ? C(0) : block_reduce(sum_d, sum_of(), C(0)) / C(r.n);
-        const C avg_dh = block_reduce(sum_dh, sum_of(), C(0)) / C(r.n);
-#pragma unroll
-        for (int k = 0; k < DX_HELD; k++) {
-            const unsigned i = threadIdx.x + k * blockDim.x;
-            if (i >= n) continue;
-            const C h = (value_of<C>(x[k]) - mean) * rstd;
-            T dx = conversion<T>::from(rstd * (value_of<C>(g[k]) * w[k] - avg_d - h * avg_dh));
-            if (r.g_sum) dx = conversion<T>::from(value_of<C>(dx) + value_of<C>(r.g_sum[at + i]));
-            r.dx[at + i] = dx;
-            if (r.dropped) r.dropped[at + i] = unit_dropped(r.drop, at + i, unit<T, 1>{dx}).v[0];
-        }
-    }
-}
-
-enum { LANES = 8, AHEAD = 4 };
-
-/* dweight = sum over rows of g h, dbias = sum of g, each if wanted: the part of run blockIdx.y, for 32 units of
- * columns. Block (32, LANES): lane k takes rows k, k + LANES, ... of the run; AHEAD of them are loaded before the
- * first is added. */
-template <class T, bool RMS, int U>
-__global__ void __launch_bounds__(32 * LANES)
-    norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *means,
-                     const typename compute_type<T>::type *rstds, typename compute_type<T>::type *dweight_runs,
-                     typename compute_type<T>::type *dbias_runs, int64_t n_rows, int64_t n) {
-    typedef typename compute_type<T>::type C;
-    __shared__ C parts[2][LANES][32];
-    const int64_t column = blockIdx.x * (int64_t)32 + threadIdx.x; /* in units */
-    const int64_t run_rows = (n_rows + NORM_RUNS - 1) / NORM_RUNS;
-    const int64_t first = blockIdx.y * run_rows, last = min(n_rows, first + run_rows);
-    C dweight[U], dbias[U];
-    for (int j = 0; j < U; j++) dweight[j] = dbias[j] = 0;
-    for (int64_t row = first + threadIdx.y; column < n / U && row < last; row += LANES * AHEAD) {
-        unit<T, U> gs[AHEAD], xs[AHEAD];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            if (row + k * LANES >= last) continue;
-            gs[k] = unit_load<U>(g + (row + k * LANES) * n, column);
-            xs[k] = unit_load<U>(x + (row + k * LANES) * n, column);
-        }
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            if (row + k * LANES >= last) continue;
-            const C mean = RMS ? C(0) : means[row + k * LANES], rstd = rstds[row + k * LANES];
-            for (int j = 0; j < U; j++) {
-                const C gi = value_of<C>(gs[k].v[j]);
-                dweight[j] += gi * ((value_of<C>(xs[k].v[j]) - mean) * rstd);
-                dbias[j] += gi;
-            }
-        }
-    }
-    for (int j = 0; j < U; j++) {
-        __syncthreads(); /* the column before has been read */
-        parts[0][threadIdx.y][threadIdx.x] = dweight[j];
-        parts[1][threadIdx.y][threadIdx.x] = dbias[j];
-        __syncthreads();
-        if (threadIdx.y != 0 || column >= n / U) continue;
-        for (int lane = 1; lane < LANES; lane++) {
-            dweight[j] += parts[0][lane][threadIdx.x];
-            dbias[j] += parts[1][lane][threadIdx.x];
-        }
-        if (dweight_runs) dweight_runs[blockIdx.y * n + column * U + j] = dweight[j];
-        if (dbias_runs) dbias_runs[blockIdx.y * n + column * U + j] = dbias[j];
-    }
-}
 
 /* The runs of 32 columns, by blocks of 32 x ADDERS threads: thread row k adds runs k, k + ADDERS, ..., all loaded
  * before the first is added; then the rows are added in order. There are as many blocks for each result behind
@@ -465,7 +334,7 @@ __device__ inline void block_sums_put(const C (&sums)[OWN][PACK], C *run, C *joi
     __syncthreads(); /* before the next sums */
 }
 
-/* As norm_dx_rows; DROPS: with what dropout leaves of dx; SUMS: with the sums of its columns, or of dx's; and the sums
+/* dx; DROPS: with what dropout leaves of dx; SUMS: with the sums of its columns, or of dx's; and the sums
  * of run blockIdx.x where they are wanted. */
 template <class T, class W, bool RMS, bool SUMS, bool DROPS, int OWN, int STAGES>
 __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
@@ -559,6 +428,203 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
     if (SUMS) block_sums_put<OWN>(dx_sums, runs.dx + blockIdx.x * r.n, joint, n_teams, me);
 }
 
+/* ---- Gradients of other rows ------------------------------------------------------------------------------ */
+
+/* A warp has SEGMENT neighbouring columns: a thread a pack of them or, where rows are not aligned, PACK single ones.
+ * They are PACK / U units of U elements, 32 units apart, from column segment_first on; those that begin before `end`
+ * are there. */
+template <int U> __device__ inline int64_t segment_first(int64_t segment) {
+    return segment * SEGMENT + threadIdx.x % 32 * U;
+}
+template <int U> __device__ inline int segment_units(int64_t first, int64_t end, int most) {
+    return (int)min((int64_t)most, max((end - first + 32 * U - 1) / (32 * U), (int64_t)0));
+}
+
+/* The sums of d and of d h over a row, or over one part of it. */
+template <class C> struct alignas(2 * sizeof(C)) norm_row_sums { C d, dh; };
+
+enum { SUM_WARPS = 8 };
+
+/* A warp has one part of a row: whole segments, of which it loads AHEAD before it adds the first. */
+template <class T, class W, bool RMS, int U>
+__global__ void __launch_bounds__(32 * SUM_WARPS)
+    norm_part_sums(norm_backward_rows<T, W> r, int64_t n_parts, norm_row_sums<typename compute_type<T>::type> *sums) {
+    typedef typename compute_type<T>::type C;
+    const int UNITS = PACK / U, AHEAD = U == 1 ? 1 : 8 / (int)sizeof(T);
+    const int64_t n_segments = (r.n + SEGMENT - 1) / SEGMENT, n_all = r.n_rows * n_parts;
+    const int64_t stride = (int64_t)gridDim.x * SUM_WARPS;
+    for (int64_t at = blockIdx.x * (int64_t)SUM_WARPS + threadIdx.x / 32; at < n_all; at += stride) {
+        const int64_t row = at / n_parts, part = at % n_parts, last = (part + 1) * n_segments / n_parts;
+        const T *const row_g = r.g + row * r.n, *const row_x = r.x + row * r.n;
+        const C mean = RMS ? C(0) : r.mean[row], rstd = r.rstd[row];
+        C sum_d = 0, sum_dh = 0;
+        for (int64_t segment = part * n_segments / n_parts; segment < last; segment += AHEAD) {
+            const int64_t first = segment_first<U>(segment);
+            const int n_own = segment_units<U>(first, min(r.n, last * SEGMENT), AHEAD * UNITS);
+            unit<T, U> g[AHEAD * UNITS], x[AHEAD * UNITS];
+            unit<W, U> w[AHEAD * UNITS];
+#pragma unroll
+            for (int k = 0; k < AHEAD * UNITS; k++) {
+                if (k >= n_own) continue;
+                g[k] = unit_load<U>(row_g + first, 32 * k);
+                x[k] = unit_load<U>(row_x + first, 32 * k);
+                if (r.weight) w[k] = unit_load<U>(r.weight + first, 32 * k);
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD * UNITS; k++) {
+                if (k >= n_own) continue;
+                for (int j = 0; j < U; j++) {
+                    const C d = value_of<C>(g[k].v[j]) * (r.weight ? value_of<C>(w[k].v[j]) : C(1));
+                    sum_d += d;
+                    sum_dh += d * ((value_of<C>(x[k].v[j]) - mean) * rstd);
+                }
+            }
+        }
+        sum_d = RMS ? C(0) : warp_reduce(sum_d, sum_of());
+        sum_dh = warp_reduce(sum_dh, sum_of());
+        if (threadIdx.x % 32 == 0) sums[at] = {sum_d, sum_dh};
+    }
+}
+
+/* What all columns of a row share. */
+template <class C> struct norm_row { C mean, rstd, avg_d, avg_dh; };
+
+enum { GRAD_WARPS = 10, GRAD_BLOCKS = 264, GRAD_ROWS = 128, GRAD_AHEAD = 2, PART_LANES = 8 };
+
+/* The n_here rows from `first` on, to shared memory: PART_LANES threads add the parts of one row. */
+template <class T, class W, class C>
+__device__ inline void rows_average(const norm_backward_rows<T, W> &r, const norm_row_sums<C> *sums, int n_parts,
+                                    int64_t first, int n_here, norm_row<C> *rows) {
+    const int lane = threadIdx.x % PART_LANES, at_once = blockDim.x / PART_LANES;
+    for (int base = 0; base < n_here; base += at_once) {
+        const int k = base + threadIdx.x / PART_LANES;
+        const int64_t row = first + k;
+        C d = 0, dh = 0;
+        for (int part = lane; k < n_here && part < n_parts; part += PART_LANES) {
+            const norm_row_sums<C> s = sums[row * n_parts + part];
+            d += s.d;
+            dh += s.dh;
+        }
+        for (int distance = PART_LANES / 2; distance > 0; distance /= 2) {
+            d += __shfl_xor_sync(0xFFFFFFFFu, d, distance);
+            dh += __shfl_xor_sync(0xFFFFFFFFu, dh, distance);
+        }
+        if (lane == 0 && k < n_here) rows[k] = {r.mean ? r.mean[row] : C(0), r.rstd[row], d / C(r.n), dh / C(r.n)};
+    }
+}
+
+/* A unit's terms of the sums over rows. */
+template <class C, int U> struct column_sums { C dweight[U], dbias[U], dx[U]; };
+
+/* The unit at `place`: dx, what dropout leaves of it, and what it adds to the sums of its columns. */
+template <bool RMS, bool DROPS, class T, class W, int U, class C>
+__device__ inline void unit_grads(const norm_backward_rows<T, W> &r, int64_t place, const norm_row<C> &of_row,
+                                  const unit<T, U> &g, const unit<T, U> &x, const unit<T, U> &more, const C (&w)[U],
+                                  column_sums<C, U> &sums) {
+    unit<T, U> dx;
+    for (int j = 0; j < U; j++) {
+        const C gj = value_of<C>(g.v[j]), h = (value_of<C>(x.v[j]) - of_row.mean) * of_row.rstd;
+        sums.dweight[j] += gj * h;
+        if (!RMS) sums.dbias[j] += gj;
+        dx.v[j] = conversion<T>::from(of_row.rstd * (gj * w[j] - of_row.avg_d - h * of_row.avg_dh));
+        if (r.g_sum) dx.v[j] = conversion<T>::from(value_of<C>(dx.v[j]) + value_of<C>(more.v[j]));
+    }
+    unit_store<U>(r.dx + place, 0, dx);
+    if (DROPS) {
+        dx = unit_dropped(r.drop, place, dx);
+        unit_store<U>(r.dropped + place, 0, dx);
+    }
+    for (int j = 0; j < U; j++) sums.dx[j] += value_of<C>(dx.v[j]);
+}
+
+/* The sums that `of` finds in a thread's units, those of the block's row lanes added in order, to their place in
+ * the block's run. */
+template <int U, class C, class F>
+__device__ inline void column_sums_put(F of, C *run, C (*joint)[SEGMENT], int tile_warps, int n_own) {
+    const int warp = threadIdx.x / 32, n_lanes = blockDim.x / 32 / tile_warps;
+    if (n_lanes > 1) {
+        __syncthreads(); /* the sums before have been read */
+#pragma unroll
+        for (int k = 0; k < PACK / U; k++)
+            for (int j = 0; j < U; j++) joint[warp][(threadIdx.x % 32 + 32 * k) * U + j] = of(k, j);
+        __syncthreads();
+    }
+    if (warp >= tile_warps) return;
+#pragma unroll
+    for (int k = 0; k < PACK / U; k++) {
+        if (k >= n_own) continue;
+#pragma unroll
+        for (int j = 0; j < U; j++) {
+            C sum = of(k, j);
+            for (int lane = 1; lane < n_lanes; lane++)
+                sum += joint[warp + lane * tile_warps][(threadIdx.x % 32 + 32 * k) * U + j];
+            run[32 * k * U + j] = sum;
+        }
+    }
+}
+
+/* dx and the sums of run blockIdx.y, for the columns of tile blockIdx.x, a segment for each of tile_warps warps. The
+ * block's other warps have the same columns in other rows: every so many warps are a lane of rows. */
+template <class T, class W, bool RMS, bool DROPS, int U>
+__global__ void __launch_bounds__(32 * GRAD_WARPS, sizeof(T) < 8 ? 2 : 1)
+    norm_column_grads(norm_backward_rows<T, W> r, const norm_row_sums<typename compute_type<T>::type> *sums,
+                      int n_parts, int tile_warps, norm_runs<typename compute_type<T>::type> runs) {
+    typedef typename compute_type<T>::type C;
+    const int UNITS = PACK / U;
+    __shared__ norm_row<C> rows[GRAD_ROWS];
+    __shared__ C joint[GRAD_WARPS][SEGMENT];
+    const int warp = threadIdx.x / 32, n_lanes = blockDim.x / 32 / tile_warps;
+    const int64_t first = segment_first<U>(blockIdx.x * (int64_t)tile_warps + warp % tile_warps);
+    const int n_own = segment_units<U>(first, r.n, UNITS);
+    const int64_t run_rows = (r.n_rows + gridDim.y - 1) / gridDim.y;
+    const int64_t first_row = min(r.n_rows, blockIdx.y * run_rows), last_row = min(r.n_rows, first_row + run_rows);
+    column_sums<C, U> own[UNITS] = {};
+    C w[UNITS][U];
+#pragma unroll
+    for (int k = 0; k < UNITS; k++)
+        for (int j = 0; j < U; j++)
+            w[k][j] = r.weight && k < n_own ? value_of<C>(r.weight[first + 32 * k * U + j]) : C(1);
+    for (int64_t base = first_row; base < last_row; base += GRAD_ROWS) {
+        const int n_here = (int)min((int64_t)GRAD_ROWS, last_row - base);
+        __syncthreads(); /* the rows before have been used */
+        rows_average(r, sums, n_parts, base, n_here, rows);
+        __syncthreads();
+        for (int at = warp / tile_warps; at < n_here; at += n_lanes * GRAD_AHEAD) {
+            unit<T, U> g[GRAD_AHEAD][UNITS], x[GRAD_AHEAD][UNITS], more[UNITS];
+#pragma unroll
+            for (int a = 0; a < GRAD_AHEAD; a++) {
+                const int64_t place = (base + at + a * n_lanes) * r.n + first;
+                const int n_there = at + a * n_lanes < n_here ? n_own : 0;
+#pragma unroll
+                for (int k = 0; k < UNITS; k++) {
+                    if (k >= n_there) continue;
+                    g[a][k] = unit_load<U>(r.g + place, 32 * k);
+                    x[a][k] = unit_load<U>(r.x + place, 32 * k);
+                }
+            }
+#pragma unroll
+            for (int a = 0; a < GRAD_AHEAD; a++) {
+                if (at + a * n_lanes >= n_here) continue;
+                const int64_t place = (base + at + a * n_lanes) * r.n + first;
+                const norm_row<C> of_row = rows[at + a * n_lanes];
+#pragma unroll
+                for (int k = 0; k < UNITS; k++)
+                    if (r.g_sum && k < n_own) more[k] = unit_load<U>(r.g_sum + place, 32 * k);
+#pragma unroll
+                for (int k = 0; k < UNITS; k++)
+                    if (k < n_own)
+                        unit_grads<RMS, DROPS>(r, place + 32 * k * U, of_row, g[a][k], x[a][k], more[k], w[k], own[k]);
+            }
+        }
+    }
+    const auto put = [&](auto of, C *results) {
+        if (results) column_sums_put<U>(of, results + blockIdx.y * r.n + first, joint, tile_warps, n_own);
+    };
+    put([&](int k, int j) { return own[k].dweight[j]; }, runs.dweight);
+    put([&](int k, int j) { return own[k].dbias[j]; }, runs.dbias);
+    put([&](int k, int j) { return own[k].dx[j]; }, runs.dx);
+}
+
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
 struct rows {
@@ -626,25 +692,23 @@ static int team_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &
                    : team_backward_of<T, W, RMS, false, false>(r, runs, stream);
 }
 
-/* dx by one block per row, and the runs by a separate pass, or two. Returns the number of runs. */
-template <class T, class W, bool RMS, class C>
-static int block_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, bool packs,
-                          cudaStream_t stream) {
-    if (r.n_rows > 0 && packs)
-        norm_dx_rows<T, W, RMS, PACK><<<capped(r.n_rows), threads_for_row(r.n / 2), 0, stream>>>(r);
-    else if (r.n_rows > 0 && r.n <= DX_HELD * DX_THREADS)
-        norm_dx_held<T, W, RMS>
-            <<<capped(r.n_rows), (unsigned)((r.n + 32 * DX_HELD - 1) / (32 * DX_HELD) * 32), 0, stream>>>(r);
-    else if (r.n_rows > 0) norm_dx_rows<T, W, RMS, 1><<<capped(r.n_rows), threads_for_row(r.n), 0, stream>>>(r);
-    const int64_t n_units = packs ? r.n / PACK : r.n;
-    const dim3 grid((unsigned)((n_units + 31) / 32), NORM_RUNS), block(32, LANES);
-    auto *const sum = packs ? norm_weight_runs<T, RMS, PACK> : norm_weight_runs<T, RMS, 1>;
-    C *const none = nullptr;
-    if (runs.dweight)
-        sum<<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, runs.dweight, runs.dbias, r.n_rows, r.n);
-    const T *const last = r.dropped ? r.dropped : r.dx;
-    if (runs.dx) sum<<<grid, block, 0, stream>>>(last, last, r.mean, r.rstd, none, runs.dx, r.n_rows, r.n);
-    return NORM_RUNS;
+/* As many runs as occupy the device. Returns their number. */
+template <class T, class W, bool RMS, int U, class C>
+static int column_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, norm_row_sums<C> *sums,
+                           cudaStream_t stream) {
+    const int64_t n_parts = norm_parts(r.n_rows, r.n), n_segments = (r.n + SEGMENT - 1) / SEGMENT;
+    const int64_t n_tiles = (n_segments + GRAD_WARPS - 1) / GRAD_WARPS;
+    const int tile_warps = (int)((n_segments + n_tiles - 1) / n_tiles), n_lanes = GRAD_WARPS / tile_warps;
+    const int64_t most = max((int64_t)1, min((int64_t)NORM_RUNS, GRAD_BLOCKS / n_tiles));
+    const int64_t run_rows = max((int64_t)1, (r.n_rows + most - 1) / most);
+    const int n_runs = (int)max((int64_t)1, (r.n_rows + run_rows - 1) / run_rows);
+    if (r.n_rows > 0)
+        norm_part_sums<T, W, RMS, U>
+            <<<capped((r.n_rows * n_parts + SUM_WARPS - 1) / SUM_WARPS), 32 * SUM_WARPS, 0, stream>>>(r, n_parts, sums);
+    auto *const kernel = r.dropped ? norm_column_grads<T, W, RMS, true, U> : norm_column_grads<T, W, RMS, false, U>;
+    const dim3 grid((unsigned)n_tiles, (unsigned)n_runs);
+    kernel<<<grid, 32 * tile_warps * n_lanes, 0, stream>>>(r, sums, (int)n_parts, tile_warps, runs);
+    return n_runs;
 }
 
 /* Operands before and after the row's own: with a residual, x comes with it, sum before y, and g_sum after g. */
@@ -708,15 +772,19 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
     const bool packs = rows_are_packs(s.n, 6, addresses);
     const bool gives_sums = s.n > 0 && attr->gives_sums;
     const int n_sums = s.n > 0 ? args->n_out - n_like_x : 0;
-    const int64_t each = NORM_RUNS * s.n;
-    if (!workspace_has(args, (size_t)(n_sums * each) * sizeof(C))) return false;
+    const int64_t each = NORM_RUNS * s.n, n_row_sums = s.n_rows * norm_parts(s.n_rows, s.n);
+    if (!workspace_has(args, (size_t)(n_sums * each + 2 * n_row_sums) * sizeof(C))) return false;
+    if (s.n == 0) return true;
     C *const first = (C *)args->workspace;
     const norm_runs<C> runs = {n_sums > gives_sums ? first : nullptr, n_sums - gives_sums > 1 ? first + each : nullptr,
                                gives_sums ? first + (n_sums - 1) * each : nullptr};
     int n_runs = 0;
     if constexpr (sizeof(T) < 8)
-        if (packs && s.n > 0) n_runs = team_backward<T, W, RMS>(r, runs, stream);
-    if (!n_runs) n_runs = block_backward<T, W, RMS>(r, runs, packs, stream);
+        if (packs) n_runs = team_backward<T, W, RMS>(r, runs, stream);
+    norm_row_sums<C> *const row_sums = (norm_row_sums<C> *)(first + n_sums * each); /* where no team has the rows */
+    if (!n_runs)
+        n_runs = packs ? column_backward<T, W, RMS, PACK>(r, runs, row_sums, stream)
+                       : column_backward<T, W, RMS, 1>(r, runs, row_sums, stream);
     if (!n_sums) return true;
     static const bool is_early = waits_for_front(norm_runs_add<C>);
     norm_sums<C> join = {first, {}, {}, s.n, n_runs, n_sums};
