@@ -440,6 +440,19 @@ template <int U> __device__ inline int segment_units(int64_t first, int64_t end,
     return (int)min((int64_t)most, max((end - first + 32 * U - 1) / (32 * U), (int64_t)0));
 }
 
+/* A unit as in memory, converted when it is used. */
+template <class T, int U> struct held_unit {
+    static_assert(U == 1, "or a pack");
+    T v;
+    __device__ void widen(typename compute_type<T>::type (&x)[1]) const {
+        x[0] = value_of<typename compute_type<T>::type>(v);
+    }
+};
+template <class T> struct held_unit<T, PACK> : row_pack<T> {};
+template <int U, class T> __device__ inline held_unit<T, U> held_load(const T *row, int i) {
+    return ((const held_unit<T, U> *)row)[i];
+}
+
 /* The sums of d and of d h over a row, or over one part of it. */
 template <class C> struct alignas(2 * sizeof(C)) norm_row_sums { C d, dh; };
 
@@ -461,22 +474,26 @@ __global__ void __launch_bounds__(32 * SUM_WARPS)
         for (int64_t segment = part * n_segments / n_parts; segment < last; segment += AHEAD) {
             const int64_t first = segment_first<U>(segment);
             const int n_own = segment_units<U>(first, min(r.n, last * SEGMENT), AHEAD * UNITS);
-            unit<T, U> g[AHEAD * UNITS], x[AHEAD * UNITS];
-            unit<W, U> w[AHEAD * UNITS];
+            held_unit<T, U> g[AHEAD * UNITS], x[AHEAD * UNITS];
+            held_unit<W, U> w[AHEAD * UNITS];
 #pragma unroll
             for (int k = 0; k < AHEAD * UNITS; k++) {
                 if (k >= n_own) continue;
-                g[k] = unit_load<U>(row_g + first, 32 * k);
-                x[k] = unit_load<U>(row_x + first, 32 * k);
-                if (r.weight) w[k] = unit_load<U>(r.weight + first, 32 * k);
+                g[k] = held_load<U>(row_g + first, 32 * k);
+                x[k] = held_load<U>(row_x + first, 32 * k);
+                if (r.weight) w[k] = held_load<U>(r.weight + first, 32 * k);
             }
 #pragma unroll
             for (int k = 0; k < AHEAD * UNITS; k++) {
                 if (k >= n_own) continue;
+                C d[U], h[U], scale[U];
+                g[k].widen(d);
+                x[k].widen(h);
+                if (r.weight) w[k].widen(scale);
                 for (int j = 0; j < U; j++) {
-                    const C d = value_of<C>(g[k].v[j]) * (r.weight ? value_of<C>(w[k].v[j]) : C(1));
-                    sum_d += d;
-                    sum_dh += d * ((value_of<C>(x[k].v[j]) - mean) * rstd);
+                    if (r.weight) d[j] *= scale[j];
+                    sum_d += d[j];
+                    sum_dh += d[j] * ((h[j] - mean) * rstd);
                 }
             }
         }
@@ -519,15 +536,19 @@ template <class C, int U> struct column_sums { C dweight[U], dbias[U], dx[U]; };
 /* The unit at `place`: dx, what dropout leaves of it, and what it adds to the sums of its columns. */
 template <bool RMS, bool DROPS, class T, class W, int U, class C>
 __device__ inline void unit_grads(const norm_backward_rows<T, W> &r, int64_t place, const norm_row<C> &of_row,
-                                  const unit<T, U> &g, const unit<T, U> &x, const unit<T, U> &more, const C (&w)[U],
-                                  column_sums<C, U> &sums) {
+                                  const held_unit<T, U> &of_g, const held_unit<T, U> &of_x,
+                                  const held_unit<T, U> &of_more, const C (&w)[U], column_sums<C, U> &sums) {
+    C g[U], h[U], more[U];
     unit<T, U> dx;
+    of_g.widen(g);
+    of_x.widen(h);
+    if (r.g_sum) of_more.widen(more);
     for (int j = 0; j < U; j++) {
-        const C gj = value_of<C>(g.v[j]), h = (value_of<C>(x.v[j]) - of_row.mean) * of_row.rstd;
-        sums.dweight[j] += gj * h;
-        if (!RMS) sums.dbias[j] += gj;
-        dx.v[j] = conversion<T>::from(of_row.rstd * (gj * w[j] - of_row.avg_d - h * of_row.avg_dh));
-        if (r.g_sum) dx.v[j] = conversion<T>::from(value_of<C>(dx.v[j]) + value_of<C>(more.v[j]));
+        h[j] = (h[j] - of_row.mean) * of_row.rstd;
+        sums.dweight[j] += g[j] * h[j];
+        if (!RMS) sums.dbias[j] += g[j];
+        dx.v[j] = conversion<T>::from(of_row.rstd * (g[j] * w[j] - of_row.avg_d - h[j] * of_row.avg_dh));
+        if (r.g_sum) dx.v[j] = conversion<T>::from(value_of<C>(dx.v[j]) + more[j]);
     }
     unit_store<U>(r.dx + place, 0, dx);
     if (DROPS) {
@@ -556,6 +577,7 @@ __device__ inline void column_sums_put(F of, C *run, C (*joint)[SEGMENT], int ti
 #pragma unroll
         for (int j = 0; j < U; j++) {
             C sum = of(k, j);
+#pragma unroll 1
             for (int lane = 1; lane < n_lanes; lane++)
                 sum += joint[warp + lane * tile_warps][(threadIdx.x % 32 + 32 * k) * U + j];
             run[32 * k * U + j] = sum;
@@ -590,7 +612,7 @@ __global__ void __launch_bounds__(32 * GRAD_WARPS, sizeof(T) < 8 ? 2 : 1)
         rows_average(r, sums, n_parts, base, n_here, rows);
         __syncthreads();
         for (int at = warp / tile_warps; at < n_here; at += n_lanes * GRAD_AHEAD) {
-            unit<T, U> g[GRAD_AHEAD][UNITS], x[GRAD_AHEAD][UNITS], more[UNITS];
+            held_unit<T, U> g[GRAD_AHEAD][UNITS], x[GRAD_AHEAD][UNITS], more[UNITS];
 #pragma unroll
             for (int a = 0; a < GRAD_AHEAD; a++) {
                 const int64_t place = (base + at + a * n_lanes) * r.n + first;
@@ -598,8 +620,8 @@ __global__ void __launch_bounds__(32 * GRAD_WARPS, sizeof(T) < 8 ? 2 : 1)
 #pragma unroll
                 for (int k = 0; k < UNITS; k++) {
                     if (k >= n_there) continue;
-                    g[a][k] = unit_load<U>(r.g + place, 32 * k);
-                    x[a][k] = unit_load<U>(r.x + place, 32 * k);
+                    g[a][k] = held_load<U>(r.g + place, 32 * k);
+                    x[a][k] = held_load<U>(r.x + place, 32 * k);
                 }
             }
 #pragma unroll
@@ -609,7 +631,7 @@ __global__ void __launch_bounds__(32 * GRAD_WARPS, sizeof(T) < 8 ? 2 : 1)
                 const norm_row<C> of_row = rows[at + a * n_lanes];
 #pragma unroll
                 for (int k = 0; k < UNITS; k++)
-                    if (r.g_sum && k < n_own) more[k] = unit_load<U>(r.g_sum + place, 32 * k);
+                    if (r.g_sum && k < n_own) more[k] = held_load<U>(r.g_sum + place, 32 * k);
 #pragma unroll
                 for (int k = 0; k < UNITS; k++)
                     if (k < n_own)
