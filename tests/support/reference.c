@@ -165,7 +165,8 @@ static bool reduce(const tl_kernel_args *args, enum reduction kind) {
         if (kind == SUM) *r += value;
         else if (isnan(value) || (kind == MAX ? value > *r : value < *r)) *r = value;
     }
-    for (int64_t i = 0; i < n; i++) put(out, i, results[i]);
+    const double over = kind == SUM && a->is_mean ? (double)numel_of(x) / (double)n : 1;
+    for (int64_t i = 0; i < n; i++) put(out, i, results[i] / over);
     free(results);
     return true;
 }

@@ -95,7 +95,7 @@ bool cuda_remainder(const tl_kernel_args *args) { return binary_wrapped(args, f_
 
 } /* extern "C" */
 
-/* ---- Special rows: those of numbers are in scalar.cu, comparisons in compare.cu -------------------------- */
+/* ---- Special rows: those of numbers are in scalar.cu, comparisons in elementwise_compare.cu -------------- */
 
 /* Two roundings, even where the compiler would fuse them; without a shift -0 stays -0. */
 struct f_affine {

@@ -1,4 +1,4 @@
-/* elementwise.cuh: the functors and the walks of elementwise.cu, scalar.cu and compare.cu.
+/* elementwise.cuh: the functors and the walks of elementwise.cu, scalar.cu and elementwise_compare.cu.
  *
  * An op is a functor on numbers; three walks apply it:
  *   packs    eight elements per thread with 128-bit accesses, for the dtype combinations that training uses, when the

@@ -1,5 +1,5 @@
-/* scalar.cu: a tensor and a number. Comparisons are in compare.cu. */
-#include "device/cuda/ops/number.cuh"
+/* scalar.cu: a tensor and a number. Comparisons are in elementwise_compare.cu. */
+#include "device/cuda/ops/scalar.cuh"
 
 template <bool WITH_INTEGERS, class F> static bool with_number(const tl_kernel_args *args, F f) {
     const struct attr_scalar *attr = (const struct attr_scalar *)args->attr;

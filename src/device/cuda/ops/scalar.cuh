@@ -1,6 +1,6 @@
-/* number.cuh: a number of the host beside a tensor, for scalar.cu and compare.cu. */
-#ifndef CUDA_NUMBER_CUH
-#define CUDA_NUMBER_CUH
+/* scalar.cuh: a number of the host beside a tensor, for scalar.cu and elementwise_compare.cu. */
+#ifndef CUDA_SCALAR_CUH
+#define CUDA_SCALAR_CUH
 
 #include "device/cuda/ops/elementwise.cuh"
 

@@ -1,6 +1,7 @@
-/* compare.cu: comparisons, and the choice between two tensors. Both move little for each element, so an element must
- * take few instructions: in packs the relation is known to the compiler, and whole words are chosen at once. */
-#include "device/cuda/ops/number.cuh"
+/* elementwise_compare.cu: comparisons, and the choice between two tensors. Both move little for each element, so an
+ * element must take few instructions: in packs the relation is known to the compiler, and whole words are chosen at
+ * once. */
+#include "device/cuda/ops/scalar.cuh"
 
 /* ---- Comparisons --------------------------------------------------------------------------------------- */
 
