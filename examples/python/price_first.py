@@ -4,9 +4,9 @@
 
 prints
 
-    a step on 32 rows: 35,654,562 FLOPs, 4,010,948 bytes moved
+    a step on 32 rows: 35,654,498 FLOPs, 4,010,084 bytes moved
     price - receipt: 0 FLOPs, 0 bytes
-    64 times as wide: 2,281,704,354 FLOPs
+    64 times as wide: 2,281,704,290 FLOPs
 """
 import tally
 from tally import nn

@@ -70,6 +70,7 @@ __device__ inline void slab_put(float *to, const float *from, bool adds) {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 __device__ inline void slab_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+#endif
 
 /* ---- What is to be done ------------------------------------------------------------------------------- */
 
@@ -103,6 +104,10 @@ template <int DP> struct __align__(1024) hopper_shared {
     uint64_t ds_full, ds_empty;
 };
 
+__host__ __device__ inline int tiles_over(int64_t n, int size) { return (int)((n + size - 1) / size); }
+
+#if HAS_WARPGROUPS || !defined __CUDA_ARCH__
+
 /* ---- Which tiles see which ---------------------------------------------------------------------------- */
 
 struct tile_range {
@@ -120,7 +125,6 @@ template <int DP> __device__ inline tile_range key_tiles(const attention_call &a
     const int last = min((int)a.S - 1, min((int)a.T, (i + 1) * queries) - 1 + offset + (int)a.right);
     return {from / KEYS, last / KEYS + 1};
 }
-__host__ __device__ inline int tiles_over(int64_t n, int size) { return (int)((n + size - 1) / size); }
 
 /* The jobs of a block, in order. Whole heads: the tiles of one query head after the other, so that one sum of dq is
  * open at a time. Parts: the query heads of one tile after the other, so that dk and dv stay in registers. */

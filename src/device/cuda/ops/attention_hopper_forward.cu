@@ -33,14 +33,14 @@ struct forward_maps {
     CUtensorMap q, k, v;
 };
 
-#if HAS_WARPGROUPS || !defined __CUDA_ARCH__
-
 template <int DP, int KIND> struct __align__(1024) forward_shared {
     typedef forward_shape<DP, KIND> shape;
     uint16_t q[QUERIES * DP]; /* part by part; in the end, results are put in order here */
     uint16_t k[STAGES][shape::KEYS * DP], v[STAGES][shape::KEYS * DP];
     uint64_t q_full, k_full[STAGES], v_full[STAGES], empty[STAGES];
 };
+
+#if HAS_WARPGROUPS || !defined __CUDA_ARCH__
 
 /* Where a block is, and which keys it walks. */
 struct forward_block {

@@ -43,8 +43,6 @@ struct wide_call {
     int n;              /* blocks of a head */
 };
 
-#if HAS_WARPGROUPS || !defined __CUDA_ARCH__
-
 /* ---- The blocks' memory ------------------------------------------------------------------------------- */
 
 template <int DP> struct __align__(1024) keys_shared {
@@ -63,6 +61,8 @@ template <int DP> struct __align__(1024) queries_shared {
     uint16_t k[STAGES][shape::TILE_ELEMENTS], v[shape::TILE_ELEMENTS];
     uint64_t own_full, k_full[STAGES], k_empty[STAGES], v_full, v_empty;
 };
+
+#if HAS_WARPGROUPS || !defined __CUDA_ARCH__
 
 /* ---- What both passes share --------------------------------------------------------------------------- */
 
