@@ -397,7 +397,7 @@ static void step_many(struct both *both, tl_device *device) {
         options.weight_decay = i % 2 ? 0.125 : 0;
         options.has_master = i % 2 == 0;
         options.stochastic = i % 2;
-        const tl_dtype dtype = i % 3 ? TL_BF16 : TL_F32;
+        const tl_dtype dtype = i % 7 == 6 ? TL_F16 : i % 3 ? TL_BF16 : TL_F32;
         const int64_t n = i % 4 == 3 ? i % 8 : i % 5 == 4 ? 40003 : 8 * i * i;
         p[i] = tl_requires_grad(tl_normal(TL_SHAPE(n), 0, 1, dtype, device), true);
         assert_true(tl_set_grad(p[i], tl_normal(TL_SHAPE(n), 0, 1, dtype, device)));

@@ -3,7 +3,7 @@
  * The formulas are those of device/cpu/ops/update_template.h, in the same order of operations, and random words are
  * the same: the bits equal the CPU's. A step is a small struct with the factors that depend on the step alone and a
  * body for one element; two kernels run it: one over packs of eight, for all parameters at once that are dense and
- * f32 or bf16, since they are many and mostly small; one over anything else, a parameter at a time. The scale of the
+ * f32, bf16 or f16, since they are many and mostly small; one over anything else, a parameter at a time. The scale of the
  * gradient stays on the device: where it is not finite, threads end before they have changed anything.
  */
 #include "device/cuda/shared/common.cuh"
@@ -274,7 +274,8 @@ template <int N> static bool is_packed(const geometry<N> &g, const tl_operand *c
         data[i] = list[i]->data;
         if (g.stride[i][0] != 1) return false;
     }
-    return (p_dtype == TL_F32 || p_dtype == TL_BF16) && (g_dtype == TL_F32 || g_dtype == TL_BF16) &&
+    const tl_dtype narrow = p_dtype == TL_F16 ? TL_F16 : TL_BF16; /* of gradients that are not f32 */
+    return (p_dtype == TL_F32 || p_dtype == narrow) && (g_dtype == TL_F32 || g_dtype == narrow) &&
            geometry_packs<N>(g, element_bytes, data);
 }
 
@@ -285,16 +286,22 @@ static void list_add(parameter_list *list, const parameter &t, int64_t numel) {
     list->n_chunks += (numel / PACK + BLOCK - 1) / BLOCK;
 }
 
+/* G: of gradients that are not f32. */
+template <class P, class G, class STEP>
+static void packs_start(const parameter_list &list, tl_dtype g_dtype, const update &u, const STEP &step,
+                        cudaStream_t stream) {
+    const unsigned blocks = blocks_for(list.n_chunks, 1);
+    if (g_dtype == TL_F32) update_packs<P, float, STEP><<<blocks, BLOCK, 0, stream>>>(list, u, step);
+    else update_packs<P, G, STEP><<<blocks, BLOCK, 0, stream>>>(list, u, step);
+}
+
 /* The list is empty afterwards. */
 template <class STEP>
 static void list_run(parameter_list *list, tl_dtype g_dtype, const update &u, const STEP &step, cudaStream_t stream) {
     if (list->n > 0) {
-        const unsigned blocks = blocks_for(list->n_chunks, 1);
-        if (u.p_dtype == TL_F32 && g_dtype == TL_F32)
-            update_packs<float, float, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
-        else if (u.p_dtype == TL_F32) update_packs<float, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
-        else if (g_dtype == TL_F32) update_packs<bf16, float, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
-        else update_packs<bf16, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+        if (u.p_dtype == TL_F32) packs_start<float, bf16>(*list, g_dtype, u, step, stream);
+        else if (u.p_dtype == TL_BF16) packs_start<bf16, bf16>(*list, g_dtype, u, step, stream);
+        else packs_start<f16, f16>(*list, g_dtype, u, step, stream);
     }
     list->n = 0;
     list->n_chunks = 0;
@@ -310,6 +317,7 @@ static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step
     u.state_dtype = n > 0 ? args->in[2].dtype : TL_F32; /* of all states of the call */
     const cudaStream_t stream = stream_of(args);
     const int n_operands = n + 2 + attr->has_master;
+    const bool is_slow = u.is_stochastic && u.p_dtype == TL_F16; /* packs have no rounding for that */
     uint64_t index = attr->generator.index;
     tl_dtype listed = TL_F32; /* of the gradients in the list */
     parameter_list packs;
@@ -326,7 +334,7 @@ static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step
         if (g.numel == 0) continue;
         if (u.p_dtype == TL_F64)
             update_any<double, F64><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, t, g_dtype, u, step_f64);
-        else if (!is_packed<n + 3>(g, list))
+        else if (is_slow || !is_packed<n + 3>(g, list))
             update_any<float, F32><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, t, g_dtype, u, step);
         else {
             if (packs.n == LIST || g_dtype != listed) list_run(&packs, listed, u, step, stream);
