@@ -19,11 +19,15 @@ static char path[] = "/tmp/tally_machine_XXXXXX";
 
 /* 100 GFLOP/s of f32, 10 GB/s of memory (40 from caches), an add and a product measured at some sizes. */
 static struct machine_sample samples[] = {
-    {"add", TL_F32, false, 1e3, 12e3, 6e3, 2e-6, 0},        {"add", TL_F32, false, 1e6, 12e6, 6e6, 2.4e-3, 0},
-    {"matmul", TL_F32, false, 2e9, 12e6, 6e6, 25e-3, 0},    {"matmul", TL_F32, true, 2e9, 12e6, 6e6, 40e-3, 0},
-    {"matmul", TL_F32, false, 16e9, 48e6, 24e6, 200e-3, 0}, {"matmul", TL_BF16, false, 2e9, 6e6, 3e6, 20e-3, 0},
-    {"attention", TL_F32, false, 1e8, 1e6, 25e4, 1e-3, 64}, {"attention", TL_F32, false, 1e8, 1e6, 25e4, 4e-3, 16},
-    {"attention", TL_F32, false, 1e8, 1e6, 25e4, 6e-3, 20},
+    {"add", TL_F32, false, 1e3, 12e3, 6e3, 2e-6, 0, 0},
+    {"add", TL_F32, false, 1e6, 12e6, 6e6, 2.4e-3, 0, 0},
+    {"matmul", TL_F32, false, 2e9, 12e6, 6e6, 25e-3, 0, 0},
+    {"matmul", TL_F32, true, 2e9, 12e6, 6e6, 40e-3, 0, 0},
+    {"matmul", TL_F32, false, 16e9, 48e6, 24e6, 200e-3, 0, 0},
+    {"matmul", TL_BF16, false, 2e9, 6e6, 3e6, 20e-3, 0, 0},
+    {"attention", TL_F32, false, 1e8, 1e6, 25e4, 1e-3, 64, 0},
+    {"attention", TL_F32, false, 1e8, 1e6, 25e4, 4e-3, 16, 0},
+    {"attention", TL_F32, false, 1e8, 1e6, 25e4, 6e-3, 20, 0},
 };
 static struct machine_product products[] = {{TL_F32, 64, 64, 64, 50e9}, {TL_F32, 512, 512, 512, 90e9}};
 static struct machine_stream streams[] = {{32768, 20e9, 20e9, 40e9, 30e9}, {1 << 30, 8e9, 7e9, 10e9, 9e9}};
@@ -116,8 +120,8 @@ static void the_size_of_heads_decides_between_equal_counts(void **state) {
  * no widths, as a CPU's, widths do not matter. */
 static void widths_decide_where_they_were_measured(void **state) {
     (void)state;
-    struct machine_sample own[] = {{"matmul", TL_F32, false, 2e9, 12e6, 6e6, 25e-3, 8},
-                                   {"matmul", TL_F32, false, 2e9, 12e6, 6e6, 100e-3, 4}};
+    struct machine_sample own[] = {{"matmul", TL_F32, false, 2e9, 12e6, 6e6, 25e-3, 8, 0},
+                                   {"matmul", TL_F32, false, 2e9, 12e6, 6e6, 100e-3, 4, 0}};
     struct machine p = machine();
     struct ledger_row r = row("matmul", TL_FORWARD, TL_F32, 1, 2e9, 12e6);
     const struct predict_shape even = {.channels = 2048, .ff = 5504}, odd = {.channels = 2048, .ff = 5500};
@@ -127,6 +131,24 @@ static void widths_decide_where_they_were_measured(void **state) {
     struct predict_machine m = predict_machine_of(&p);
     expect_near(predict_row(&m, &even, &r) / 25e-3, 1, 5e-3);
     expect_near(predict_row(&m, &odd, &r) / 100e-3, 1, 5e-3);
+}
+
+/* Equal counts of two attentions on a GPU, whose tiles have 64 rows: 128 queries fill theirs, 132 leave most of the last
+ * one empty and take longer. On a CPU lengths do not matter. */
+static void empty_tiles_take_time_on_a_gpu(void **state) {
+    (void)state;
+    struct machine_sample own[] = {{"attention", TL_BF16, false, 2e9, 12e6, 3e6, 1e-3, 64, 128},
+                                   {"attention", TL_BF16, false, 2e9, 12e6, 3e6, 2e-3, 64, 132}};
+    struct machine p = machine();
+    struct ledger_row r = row("attention", TL_FORWARD, TL_BF16, 1, 2e9, 12e6);
+    const struct predict_shape full = {.head_size = 64, .seq = 128}, rest = {.head_size = 64, .seq = 132};
+    r.bytes_read = (count)9e6, r.bytes_written = (count)3e6;
+    p.samples = own, p.n_samples = 2;
+    struct predict_machine m = predict_machine_of(&p);
+    expect_near(predict_row(&m, &full, &r), predict_row(&m, &rest, &r), 0);
+    p.host_call_s = 3e-6;
+    expect_near(predict_row(&m, &full, &r) / 1e-3, 1, 5e-3);
+    expect_near(predict_row(&m, &rest, &r) / 2e-3, 1, 5e-3);
 }
 
 /* An asynchronous device: a step takes the device's time, or the host's time to launch it. */
@@ -146,8 +168,8 @@ static void a_step_takes_as_long_as_asking_for_it(void **state) {
 /* The smallest op takes as long as a launch, however little it moves; a large one as long as before. */
 static void a_small_op_takes_a_launch(void **state) {
     (void)state;
-    struct machine_sample own[] = {{"add", TL_F32, false, 1e2, 12e2, 4e2, 3e-6, 0},
-                                   {"add", TL_F32, false, 1e8, 12e8, 4e8, 120e-3, 0}};
+    struct machine_sample own[] = {{"add", TL_F32, false, 1e2, 12e2, 4e2, 3e-6, 0, 0},
+                                   {"add", TL_F32, false, 1e8, 12e8, 4e8, 120e-3, 0, 0}};
     struct machine p = machine();
     p.samples = own, p.n_samples = 2, p.host_call_s = 3e-6;
     struct predict_machine m = predict_machine_of(&p);
@@ -160,8 +182,8 @@ static void a_small_op_takes_a_launch(void **state) {
 /* f16 is predicted from bf16 where it has no samples of its own, and by its own where it has. */
 static void sixteen_bits_lend_each_other_samples(void **state) {
     (void)state;
-    struct machine_sample own[] = {{"gelu", TL_BF16, false, 1e7, 4e6, 2e6, 2e-3, 0},
-                                   {"gelu", TL_F16, false, 1e7, 4e6, 2e6, 6e-3, 0}};
+    struct machine_sample own[] = {{"gelu", TL_BF16, false, 1e7, 4e6, 2e6, 2e-3, 0, 0},
+                                   {"gelu", TL_F16, false, 1e7, 4e6, 2e6, 6e-3, 0, 0}};
     struct machine p = machine();
     struct ledger_row r = row("gelu", TL_FORWARD, TL_F16, 1, 1e7, 4e6);
     p.samples = own, p.n_samples = 1;
@@ -196,7 +218,7 @@ static void nothing_is_shorter_than_the_bound(void **state) {
     expect_near(predict_rows(&m, &nothing_known, &compute, 1).bound_s, 20e-3, 1e-12);
     expect_near(predict_rows(&m, &nothing_known, &memory, 1).bound_s, 12e6 / 40e9, 1e-12);
     /* a profile that claims more than the peak does not bring a step below it */
-    struct machine_sample fast = {"matmul", TL_F32, false, 2e9, 12e6, 6e6, 1e-3, 0};
+    struct machine_sample fast = {"matmul", TL_F32, false, 2e9, 12e6, 6e6, 1e-3, 0, 0};
     p.samples = &fast;
     p.n_samples = 1;
     expect_near(predict_rows(&m, &nothing_known, &compute, 1).seconds, 20e-3, 1e-12);
@@ -405,6 +427,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_was_measured_is_predicted_as_it_was),
         TEST(between_two_sizes_lies_what_lies_between),
+        TEST(empty_tiles_take_time_on_a_gpu),
         TEST(a_step_takes_as_long_as_asking_for_it),
         TEST(a_small_op_takes_a_launch),
         TEST(sixteen_bits_lend_each_other_samples),

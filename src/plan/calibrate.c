@@ -242,7 +242,7 @@ static const struct calibrate_range small = {
 };
 static const struct calibrate_range large = {
     .head_sizes = (const int64_t[]){16, 24, 32, 48, 64, 64, 64, 80, 96, 128, 128, 0},
-    .heads = (const int64_t[]){2, 3, 4, 5, 6, 8, 10, 12, 16, 17, 20, 25, 32, 40, 0},
+    .heads = (const int64_t[]){2, 3, 4, 5, 6, 7, 9, 10, 12, 15, 16, 20, 25, 32, 40, 0},
     .lengths =
         (const int64_t[]){8, 16, 31, 64, 100, 128, 200, 256, 333, 512, 700, 1000, 1024, 1500, 2048, 3000, 4096, 0},
     .tokens = (const int64_t[]){16, 64, 128, 256, 512, 512, 1024, 1024, 2048, 2048, 4096, 4096, 8192, 8192, 16384,
@@ -330,18 +330,12 @@ __attribute__((noinline)) static struct settings settings_of(const struct calibr
 /* Rows of equal op, dtype, direction and size are one sample: the mean, weighted by calls. */
 static bool sample_add(struct machine *p, const struct ledger_row *row, const struct predict_shape *shape,
                        double *weights, size_t most) {
-    struct machine_sample s = {.dtype = (tl_dtype)row->key.dtype, .is_backward = row->key.phase == TL_BACKWARD};
-    double calls = (double)row->calls;
-    text_copy(s.op, sizeof s.op, row->key.op);
-    s.flops = (double)row->flops / calls;
-    s.bytes = ((double)row->bytes_read + (double)row->bytes_written + (double)row->transfer_bytes) / calls;
-    s.written = (double)row->bytes_written / calls;
-    s.inner = predict_inner(shape, s.op);
-    s.seconds = row->time_s / calls;
+    const struct machine_sample s = predict_sample(row, shape);
+    const double calls = (double)row->calls;
     for (int i = 0; i < p->n_samples; i++) {
         struct machine_sample *k = &p->samples[i];
         if (strcmp(k->op, s.op) || k->dtype != s.dtype || k->is_backward != s.is_backward || k->flops != s.flops ||
-            k->bytes != s.bytes || k->written != s.written || k->inner != s.inner)
+            k->bytes != s.bytes || k->written != s.written || k->inner != s.inner || k->length != s.length)
             continue;
         k->seconds = (k->seconds * weights[i] + s.seconds * calls) / (weights[i] + calls);
         weights[i] += calls;

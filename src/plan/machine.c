@@ -125,10 +125,10 @@ json_t *machine_json(const struct machine *p) {
     }
     for (int i = 0; i < p->n_samples; i++) {
         const struct machine_sample *s = &p->samples[i];
-        json_array_append_new(samples, json_pack("{s:s, s:s, s:b, s:f, s:f, s:f, s:f, s:f}", "op", s->op, "dtype",
+        json_array_append_new(samples, json_pack("{s:s, s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f}", "op", s->op, "dtype",
                                                  tl_dtype_name(s->dtype), "backward", (int)s->is_backward, "flops",
                                                  s->flops, "bytes", s->bytes, "written", s->written, "inner", s->inner,
-                                                 "seconds", s->seconds));
+                                                 "length", s->length, "seconds", s->seconds));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "schema",
                      "tally.machine/2", "device", p->device, "machine", p->machine, "isa", p->isa, "date", p->date,
@@ -238,6 +238,7 @@ static void lists_read(struct reader *r, const json_t *root, struct machine *p) 
         s->bytes = real_at(r, o, "bytes", 0);
         s->written = real_at(r, o, "written", 0);
         s->inner = real_at(r, o, "inner", 0);
+        if (json_object_get(o, "length")) s->length = real_at(r, o, "length", 0); /* older profiles have none */
         s->seconds = real_at(r, o, "seconds", 0);
     }
 }

@@ -15,6 +15,7 @@ struct machine_sample {
     bool is_backward;
     double flops, bytes, written, seconds; /* written: of the bytes */
     double inner;                          /* innermost size of the model it was measured in: predict_inner */
+    double length;                         /* of a sequence, for attention; 0: not known */
 };
 
 /* A square product, or a copy: the rate at one size. */

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "tensor/dtype.h"
 #include "step/trainer.h"
 #include "nn/architecture.h"
@@ -65,8 +66,8 @@ double predict_roof(const struct predict_machine *m, const struct ledger_row *ro
  *
  * The slowness of an op, y = log(seconds / (roof + launch)), where a launch is what any call takes, is a smooth
  * function of a few coordinates x: size, FLOPs per byte, share that is written (for a product these three give m, k
- * and n), the innermost loop, forward or backward, whether vectors divide that loop, and which of the two 16-bit
- * dtypes it is. Ordinary kriging between the nearest samples (x_i, y_i):
+ * and n), the innermost loop, forward or backward, whether vectors divide that loop, which of the two 16-bit dtypes it
+ * is, and how much of its tiles attention leaves empty. Ordinary kriging between the nearest samples (x_i, y_i):
  *
  *     c(d) = (1 + d) exp(-d)     C = c(|x_i - x_k|) + nugget     w = C^-1 c(|x_i - x|)
  *     mean = 1' C^-1 y / 1' C^-1 1                               y(x) = mean + w' (y - mean)
@@ -74,7 +75,8 @@ double predict_roof(const struct predict_machine *m, const struct ledger_row *ro
  * It passes through samples up to the noise of a timing, bends between them, and far from all of them tends to their
  * mean. */
 /* FEWEST: an op of which there are fewer samples is taken for the product that it contains. */
-enum { N_AXES = 7, NEAREST = 24, VECTOR = 8, FEWEST = 4 };
+enum { SIZE, INTENSITY, WRITTEN, INNER, BACKWARD, ODD, HALF, REST_OF_128, REST_OF_64, N_AXES };
+enum { NEAREST = 24, VECTOR = 8, FEWEST = 4 };
 static const double nugget = 1e-4, beyond = 0.05; /* noise of 1 %; how far y may leave the range of the samples */
 struct near {
     double at[N_AXES], distance, slowness;
@@ -110,20 +112,46 @@ double predict_inner(const struct predict_shape *shape, const char *op) {
     return !strncmp(op, "linear_cross_entropy", 20) ? shape->channels : 0;
 }
 
-/* Weights by how fast slowness changes along each axis, found by predicting some 150 steps from 120 others. */
-static void place_of(double *at, double flops, double bytes, double written, double inner, bool is_backward,
-                     tl_dtype dtype) {
-    double read = fmax(bytes - written, 0);
-    at[0] = 0.06 * log(bytes + 1);
-    at[1] = 0.33 * log((flops + 1) / (bytes + 1));
-    at[2] = 0.33 * log((written + 1) / (read + 1));
-    at[3] = inner > 0 ? 0.43 * log(inner) : NAN;
-    at[4] = is_backward ? 0.15 : 0;
-    at[5] = inner > 0 ? (fmod(inner, VECTOR) != 0 ? 0.43 : 0) : NAN;
-    at[6] = dtype == TL_F16 ? 1 : 0;
+/* Ops whose slowness changes alike. */
+enum kind { PRODUCT, ATTENTION, HEAD, OTHER, N_KINDS };
+static enum kind kind_of(const char *op) {
+    if (!strncmp(op, "attention", 9)) return ATTENTION;
+    if (!strncmp(op, "linear_cross_entropy", 20)) return HEAD;
+    return predict_is_product(op) ? PRODUCT : OTHER;
 }
 
-/* If the innermost loop of one of the two is not known, it does not count. */
+/* Weights of the axes by how fast slowness changes along each. On a cpu they are the same for all ops, and were found
+ * by predicting some 150 steps from 120 others; on a GPU, by predicting each of 209 steps from the others. */
+static const double cpu_weights[N_AXES] = {0.06, 0.33, 0.33, 0.43, 0.15, 0.43, 1, 0, 0};
+static const double gpu_weights[N_KINDS][N_AXES] = {
+    [PRODUCT] = {0.06, 0.33, 0.33, 0.43, 0.15, 0.43, 1, 0, 0},
+    [ATTENTION] = {0.27, 0.2, 0.4, 0.5, 0.15, 0.3, 0.5, 0.17, 0.32},
+    [HEAD] = {0.02, 0.16, 0.16, 0.3, 0.15, 0.43, 1, 0, 0},
+    [OTHER] = {0.02, 0.06, 0.37, 0.1, 0.075, 0.43, 0.12, 0, 0},
+};
+/* Only a device that works on its own has a time to launch an op. */
+static const double *weights_of(const struct machine *p, const char *op) {
+    return p->host_call_s > 0 ? gpu_weights[kind_of(op)] : cpu_weights;
+}
+
+/* log of the rows that tiles of `tile` compute over those that there are. */
+static double tile_rest(double length, double tile) { return log(ceil(length / tile) * tile / length); }
+
+static void place_of(double *at, const double *weights, const struct machine_sample *s) {
+    const bool has_inner = s->inner > 0, has_length = s->length > 0;
+    at[SIZE] = log(s->bytes + 1);
+    at[INTENSITY] = log((s->flops + 1) / (s->bytes + 1));
+    at[WRITTEN] = log((s->written + 1) / (fmax(s->bytes - s->written, 0) + 1));
+    at[INNER] = has_inner ? log(s->inner) : NAN;
+    at[BACKWARD] = s->is_backward;
+    at[ODD] = has_inner ? fmod(s->inner, VECTOR) != 0 : NAN;
+    at[HALF] = s->dtype == TL_F16;
+    at[REST_OF_128] = has_length ? tile_rest(s->length, 128) : NAN;
+    at[REST_OF_64] = has_length ? tile_rest(s->length, 64) : NAN;
+    for (int i = 0; i < N_AXES; i++) at[i] *= weights[i];
+}
+
+/* What is not known of one of the two does not count. */
 static double distance_of(const double *a, const double *b) {
     double sum = 0;
     for (int i = 0; i < N_AXES; i++)
@@ -189,20 +217,36 @@ static double least_s(const struct predict_machine *m, int dtype, double flops, 
 /* Kernels for the two are the same but for a conversion. */
 static bool are_alike(tl_dtype a, tl_dtype b) { return (a == TL_F16 && b == TL_BF16) || (a == TL_BF16 && b == TL_F16); }
 
+struct machine_sample predict_sample(const struct ledger_row *row, const struct predict_shape *shape) {
+    const double calls = (double)row->calls;
+    struct machine_sample s = {.dtype = (tl_dtype)row->key.dtype, .is_backward = row->key.phase == TL_BACKWARD};
+    text_copy(s.op, sizeof s.op, row->key.op);
+    s.flops = (double)row->flops / calls;
+    s.bytes = bytes_of(row) / calls;
+    s.written = (double)row->bytes_written / calls;
+    s.seconds = row->time_s / calls;
+    s.inner = predict_inner(shape, s.op);
+    s.length = kind_of(s.op) == ATTENTION ? shape->seq : 0;
+    return s;
+}
+
 /* Samples of `op`; or, if that is NULL, of every op, those of this dtype first, which gives the usual efficiency
  * here. */
-static int nearest_find(const struct predict_machine *m, const struct ledger_row *row, const double *at, const char *op,
+static int nearest_find(const struct predict_machine *m, const struct machine_sample *row, const char *op,
                         struct near *near) {
     const struct machine *p = m->profile;
+    const double *weights = weights_of(p, row->op);
+    double at[N_AXES];
     int n = 0;
+    place_of(at, weights, row);
     for (int i = 0; i < p->n_samples; i++) {
         const struct machine_sample *s = &p->samples[i];
-        bool is_dtype = s->dtype == (tl_dtype)row->key.dtype;
-        if (op && (!(is_dtype || are_alike(s->dtype, (tl_dtype)row->key.dtype)) || strcmp(s->op, op))) continue;
+        bool is_dtype = s->dtype == row->dtype;
+        if (op && (!(is_dtype || are_alike(s->dtype, row->dtype)) || strcmp(s->op, op))) continue;
         double least = least_s(m, (int)s->dtype, s->flops, s->bytes);
         if (!(least > 0 && s->seconds > 0)) continue;
         struct near one = {.slowness = log(s->seconds / least)};
-        place_of(one.at, s->flops, s->bytes, s->written, s->inner, s->is_backward, s->dtype);
+        place_of(one.at, weights, s);
         one.distance = distance_of(one.at, at) + (op || is_dtype ? 0 : 2);
         near_add(near, &n, &one);
     }
@@ -212,14 +256,12 @@ static int nearest_find(const struct predict_machine *m, const struct ledger_row
 static double slowness_find(const struct predict_machine *m, const struct predict_shape *shape,
                             const struct ledger_row *row, bool *is_sampled) {
     struct near near[NEAREST];
-    double at[N_AXES], calls = (double)row->calls;
-    place_of(at, (double)row->flops / calls, bytes_of(row) / calls, (double)row->bytes_written / calls,
-             predict_inner(shape, row->key.op), row->key.phase == TL_BACKWARD, (tl_dtype)row->key.dtype);
-    int n = nearest_find(m, row, at, row->key.op, near);
+    const struct machine_sample one = predict_sample(row, shape);
+    int n = nearest_find(m, &one, one.op, near);
     const char *like = product_like(row->key.op);
-    if (n < FEWEST && like != row->key.op) n = nearest_find(m, row, at, like, near);
+    if (n < FEWEST && like != row->key.op) n = nearest_find(m, &one, like, near);
     *is_sampled = n > 0;
-    if (!n) n = nearest_find(m, row, at, NULL, near);
+    if (!n) n = nearest_find(m, &one, NULL, near);
     return n ? slowness_between(near, n) : 0;
 }
 

@@ -8,7 +8,8 @@
  * The efficiency of an op at a size is interpolated between the nearest sizes at which the profile has measured it
  * (kriging: predict.c). Besides FLOPs and bytes it depends on the length of the innermost loop, which follows from
  * the model: the size of heads in attention, for example; and on a GPU on the power of two that divides the widths of
- * products, whose fast kernels need rows of 16 bytes. Without a profile there is no prediction, only the lower bound
+ * products, whose fast kernels need rows of 16 bytes, and in attention on what tiles of 64 and 128 queries compute
+ * beyond the last one. Without a profile there is no prediction, only the lower bound
  * of any step:
  *
  *     bound    = max(sum over dtypes of FLOPs / peak, bytes that must move / fastest memory)
@@ -38,6 +39,8 @@ struct predict_shape {
 struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq);
 /* The size besides FLOPs and bytes that decides how fast an op is. 0: there is none, or it is not known. */
 double predict_inner(const struct predict_shape *shape, const char *op);
+/* One call of a row, with its share of the row's time. */
+struct machine_sample predict_sample(const struct ledger_row *row, const struct predict_shape *shape);
 
 struct prediction {
     double seconds;   /* NAN: there is no profile */

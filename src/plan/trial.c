@@ -146,6 +146,7 @@ bool trial_run(const struct settings *given, int n_steps, struct trial *trial) {
         return error_set(TL_ERROR_USE, "a trial of %d steps (need 1 to %d)", n_steps, MOST_STEPS);
     s.steps = MOST_WARM + 5 * MOST_STEPS;
     s.warmup = 1;
+    s.lr = 1e-5; /* a model that diverges costs more: logits that overflow are computed again, and fp16 skips steps */
     s.sample_tokens = 0;
     bool ok = trial_in(&s, n_steps, trial);
     if (!ok) trial_free(trial);
