@@ -58,8 +58,8 @@ void interrupt_catch_run(const char *words) {
     catch_unless_ignored(caught, 5, SA_RESTART);
 }
 
-/* After a Ctrl-C the program is about to end and says so: the handler stays, so that more of the same request do not cut
- * that off. */
+/* After a Ctrl-C the program is about to end and says so: the handler stays, so that more of the same request do not
+ * cut that off. */
 void interrupt_release(void) {
     if (!is_interrupted) signal(SIGINT, SIG_DFL);
 }

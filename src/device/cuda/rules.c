@@ -127,13 +127,12 @@ static uint64_t attention_grad_workspace(const tl_call *c, const struct target *
     const tl_tensor *q = c->input[1], *k = c->input[2];
     struct attention_sizes s;
     const uint64_t rows = (uint64_t)(q->shape[0] * q->shape[1] * q->shape[2]);
-    const bool by_cudnn = is_done_by_cudnn(q, k, a, target, &s);
-    if (attention_fits_hopper(&s, dtype_info(q->dtype)->bits == 16, a, target->capability))
+    const bool by_cudnn = is_done_by_cudnn(q, k, a, target, &s), is_16_bit = dtype_info(q->dtype)->bits == 16;
+    if (attention_fits_hopper(&s, is_16_bit, a, target->capability))
         return attention_hopper_bytes(&s) + (a->gives_sums ? attention_sums_bytes(&s) : 0);
-    if (attention_pads_backward(&s, dtype_info(q->dtype)->bits == 16, a, target->capability))
-        return attention_padded_backward_bytes(&s);
+    if (attention_pads_backward(&s, is_16_bit, a, target->capability)) return attention_padded_backward_bytes(&s);
     const uint64_t delta = round_up(rows * sum_bytes(q->dtype), target->align_bytes);
-    if (!by_cudnn) return delta;
+    if (!by_cudnn || attention_goes_wide(&s, is_16_bit, a, target->capability)) return delta;
     return delta + attention_scratch_bytes(&s, a->is_fast) + attention_lengths_bytes(s.S, s.B) + ATTENTION_PLAN_BYTES;
 }
 

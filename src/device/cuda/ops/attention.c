@@ -1,12 +1,13 @@
 /* attention.c: attention and its gradient, by cuDNN if it can, otherwise by Tally's own kernels.
  *
  * Who does what. Forward of up to 8 queries of 16 bits, as in decoding: attention_few.cu. The gradient on compute
- * capability 9.0: attention_hopper.cu. cuDNN: forward, and backward elsewhere or of wider heads: bf16 and f16, heads
- * of a multiple of 8, rows aligned to 16 bytes, causal only with T = S. device/cuda/shared/attention_rule.h has both
- * rules. What cuDNN's graphs lack, on 9.0: forward, attention_hopper_forward.cu; the gradient of heads of 129 to 256,
- * attention_hopper_wide.cu. Heads that are no multiple of 8 are copied to padded rows for these (attention_pad.cu), if
- * the call is long enough. Everything else is ours: other calls of 16-bit operands with heads of up to 256 on tensor
- * cores (attention_tiles.cu), the rest (f32, f64, wider heads, up to 16 queries and keys, cards before 8.0) without.
+ * capability 9.0: attention_hopper.cu, and for heads of 129 to 256 attention_hopper_wide.cu. cuDNN: forward, and
+ * backward elsewhere or, if it need not be deterministic, of wide heads: bf16 and f16, heads of a multiple of 8, rows
+ * aligned to 16 bytes, causal only with T = S. device/cuda/shared/attention_rule.h has all rules. What cuDNN's graphs
+ * lack, forward on 9.0: attention_hopper_forward.cu. Heads that are no multiple of 8 are copied to padded rows for
+ * these (attention_pad.cu), if the call is long enough. Everything else is ours: other calls of 16-bit operands with
+ * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, up to 16 queries and keys,
+ * cards before 8.0) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -514,10 +515,11 @@ static bool call_fits_hopper_forward(const struct attention_call *call, const tl
 }
 
 /* The gradient of heads of 129 to 256. */
-static bool call_fits_wide(const struct attention_call *call, const tl_kernel_args *args) {
+static bool call_goes_wide(const struct attention_call *call, const tl_kernel_args *args) {
     const struct attention_sizes sizes = sizes_of(call);
     const int capability = cuda_state_of(args->stream)->capability;
-    return attention_fits_wide(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr, capability) &&
+    return !is_small(call) &&
+           attention_goes_wide(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr, capability) &&
            attention_tiles_fit(call, capability) && attention_hopper_runs(args) && rows_fit_hopper_backward(call);
 }
 
@@ -663,7 +665,8 @@ bool cuda_attention(const tl_kernel_args *args) {
 static bool backward_elsewhere(const tl_kernel_args *args, const struct attention_call *call) {
     bool is_done = false;
     const bool has_any = call->B > 0 && call->T > 0 && call->S > 0 && call->H > 0 && call->D > 0;
-    if (has_any && !try_cudnn(args, call, true, &is_done)) return false;
+    const bool goes_wide = has_any && call_goes_wide(call, args);
+    if (has_any && !goes_wide && !try_cudnn(args, call, true, &is_done)) return false;
     if (is_done) return true;
     if (call_pads(call, args, true)) return backward_padded(args, call);
     const size_t need = attention_own_workspace(call);
@@ -672,8 +675,7 @@ static bool backward_elsewhere(const tl_kernel_args *args, const struct attentio
                  args->workspace_bytes);
         return false;
     }
-    if (!is_small(call) && call_fits_wide(call, args))
-        return attention_own_delta(args, call) && attention_wide_backward(args, call);
+    if (goes_wide) return attention_own_delta(args, call) && attention_wide_backward(args, call);
     if (!is_small(call) && attention_tiles_fit(call, cuda_state_of(args->stream)->capability))
         return attention_own_delta(args, call) && attention_tiles_backward(args, call);
     return attention_own_backward(args, call);

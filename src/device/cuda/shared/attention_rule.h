@@ -207,13 +207,20 @@ static inline bool attention_fits_hopper_forward(const struct attention_sizes *s
 
 /* ---- The backward of heads of 129 to 256 on Hopper (ops/attention_hopper_wide.cu) ---- */
 
-/* Two passes that need delta and nothing else. cuDNN goes first where it can. */
+/* Two passes that need delta and nothing else. */
 static inline bool attention_fits_wide(const struct attention_sizes *s, bool is_16_bit, const struct attr_attention *a,
                                        int capability) {
     const bool fits_kind = is_16_bit && !(a->soft_cap > 0) && a->scale > 0;
     const bool fits_lengths = s->T > 0 && s->S > 0 && s->T <= 1 << 24 && s->S <= 1 << 24;
     const bool fits_heads = s->B > 0 && s->B * s->H <= 65535 && s->D % 8 == 0 && s->D > 128 && s->D <= 256;
     return capability / 10 == 9 && fits_kind && fits_lengths && fits_heads;
+}
+
+/* Where cuDNN can compute it as well, its form that is not deterministic is faster, and its deterministic one is not. */
+static inline bool attention_goes_wide(const struct attention_sizes *s, bool is_16_bit, const struct attr_attention *a,
+                                       int capability) {
+    return attention_fits_wide(s, is_16_bit, a, capability) &&
+           !(a->is_fast && attention_fits_cudnn(s, is_16_bit, a, capability));
 }
 
 /* ---- Heads that are no multiple of 8, on Hopper (ops/attention_pad.cu) ---- */
