@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "device/cuda/shared/attention_rule.h"
 #include "device/cuda/shared/blocks_rule.h"
+#include "device/cuda/shared/embedding_rule.h"
 #include "device/cuda/shared/head_rule.h"
 #include "device/cuda/shared/limits.h"
 #include "device/cuda/shared/linalg_rule.h"
@@ -182,6 +183,17 @@ static bool sums(const tl_call *c, const struct target *target) {
     }
 }
 
+/* Room to group rows by id, V + 1 + N int32, or for the sums of parts of a table of few rows. */
+static uint64_t embedding_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const bool is_acc = c->op->id == OP_ID_embedding_acc;
+    const tl_tensor *g = c->input[is_acc], *ids = c->input[is_acc + 1];
+    const int64_t V = is_acc ? c->input[0]->shape[0] : ((const struct attr_embedding *)c->attr)->n_rows;
+    const uint64_t groups = (uint64_t)(V + 1 + ids->numel) * sizeof(int32_t),
+                   table = table_bytes(ids->numel, V, g->shape[1], g->dtype == TL_F64);
+    return groups > table ? groups : table;
+}
+
 /* ---- Sorting and scans ---- */
 
 static uint64_t sort_workspace(const tl_call *c, const struct target *target) {
@@ -300,6 +312,8 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_add_rms_norm_grad] = norm_workspace,
     [OP_ID_attention] = attention_workspace,
     [OP_ID_attention_grad] = attention_grad_workspace,
+    [OP_ID_embedding_grad] = embedding_workspace,
+    [OP_ID_embedding_acc] = embedding_workspace,
     [OP_ID_cumsum] = scan_workspace,
     [OP_ID_cumprod] = scan_workspace,
     [OP_ID_sort] = sort_workspace,

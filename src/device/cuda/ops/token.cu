@@ -4,6 +4,7 @@
  * sync reports it. Waiting for the device after each lookup would cost more than the lookup.
  */
 #include "device/cuda/ops/sort.cuh"
+#include "device/cuda/shared/embedding_rule.h"
 #include "device/cuda/shared/line_pack.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
 
@@ -276,6 +277,188 @@ static void add_groups_launch(const tl_kernel_args *args, const T *g, const tl_o
         <<<grid, dim3(32, 8), 0, stream>>>(g, ids->data, ids->dtype, n, V, n_columns, starts, rows, out, is_added);
 }
 
+/* ---- embedding_grad of a table of few rows -----------------------------------------------------------------
+ *
+ * Many rows of g for each id, and for some of them, as in text, a good part of all. A block has a strip of columns and
+ * a part of g, TABLE_CHUNK rows at a time. It sorts the rows of a chunk by id, which keeps their order, and cuts them
+ * into pieces of TABLE_PIECE: every piece takes as long, whatever the ids are. The sum of what a piece has of an id
+ * goes to a slot of shared memory,
+ *
+ *     slot = piece + id
+ *
+ * which no other piece and id have, since the next sum is of the next piece, of a higher id, or both. The slots of an
+ * id follow each other, and are added in order; then chunks, then parts.
+ */
+enum { TABLE_THREADS = 512, TABLE_WARPS = TABLE_THREADS / 32, TABLE_PIECE = 16 };
+enum { TABLE_EACH = TABLE_CHUNK / TABLE_THREADS };
+static_assert(TABLE_FEW <= TABLE_THREADS, "a thread for each id");
+static const uint16_t NO_ID = UINT16_MAX;
+
+/* A chunk's rows by id: `row` has their numbers in the chunk, those of id v from begin[v] to begin[v + 1]. */
+struct table_groups {
+    uint16_t id[TABLE_CHUNK], row[TABLE_CHUNK], begin[TABLE_FEW + 1];
+};
+
+/* A warp has neighbouring rows. counts: shared memory for V numbers of each warp, which become where the warp's rows of
+ * an id begin. */
+__device__ inline void table_group(table_groups &groups, uint16_t *counts, const void *ids, tl_dtype dtype,
+                                   int64_t first, int n, int V, struct cuda_fault *fault) {
+    __shared__ int64_t room[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint16_t *const own = counts + warp * V;
+    int rank[TABLE_EACH];
+    for (int i = threadIdx.x; i < TABLE_WARPS * V; i += TABLE_THREADS) counts[i] = 0;
+    __syncthreads();
+    int64_t of_row[TABLE_EACH];
+#pragma unroll
+    for (int e = 0; e < TABLE_EACH; e++) {
+        const int i = (warp * TABLE_EACH + e) * 32 + lane;
+        of_row[e] = i < n ? id_at(ids, dtype, first + i) : -1;
+        if (i < n && (of_row[e] < 0 || of_row[e] >= V)) fault_raise(fault, FAULT_EMBEDDING_GRAD, of_row[e], V);
+    }
+#pragma unroll
+    for (int e = 0; e < TABLE_EACH; e++) {
+        const bool is_good = of_row[e] >= 0 && of_row[e] < V;
+        const int id = is_good ? (int)of_row[e] : (int)NO_ID;
+        const unsigned meets = __match_any_sync(0xFFFFFFFFu, id);
+        groups.id[(warp * TABLE_EACH + e) * 32 + lane] = (uint16_t)id;
+        rank[e] = (is_good ? own[id] : 0) + __popc(meets & ((1u << lane) - 1));
+        __syncwarp();
+        if (is_good && __ffs((int)meets) - 1 == lane) own[id] += (uint16_t)__popc(meets);
+        __syncwarp();
+    }
+    __syncthreads();
+    int64_t count = 0, all;
+    for (int w = 0; w < TABLE_WARPS && threadIdx.x < V; w++) {
+        const int more = counts[w * V + threadIdx.x];
+        counts[w * V + threadIdx.x] = (uint16_t)count;
+        count += more;
+    }
+    const int64_t until = block_scan(count, sum_of(), room, &all);
+    if (threadIdx.x < V) groups.begin[threadIdx.x] = (uint16_t)(until - count);
+    if (threadIdx.x == 0) groups.begin[V] = (uint16_t)all;
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < TABLE_EACH; e++) {
+        const int i = (warp * TABLE_EACH + e) * 32 + lane, id = groups.id[i];
+        if (id != NO_ID) groups.row[groups.begin[id] + own[id] + rank[e]] = (uint16_t)i;
+    }
+    __syncthreads();
+}
+
+/* The sums of a piece, U columns of them for a thread. g: row 0 of the chunk, at these columns. */
+template <class T, int U>
+__device__ inline void table_piece(const table_groups &groups, const T *g, int64_t n_columns, int piece, int n,
+                                   float *slots) {
+    enum { AHEAD = U > 1 ? 4 : 8 };
+    float sum[U];
+    int id = -1;
+    for (int i = piece * TABLE_PIECE, end = min(n, i + TABLE_PIECE); i < end; i += AHEAD) {
+        unit<T, U> x[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (i + k < end) x[k] = unit_load<U>(g + groups.row[i + k] * n_columns, 0);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (i + k >= end) break;
+            const int next = groups.id[groups.row[i + k]];
+            if (next != id) {
+                for (int j = 0; j < U && id >= 0; j++) slots[(piece + id) * TABLE_STRIP + j] = sum[j];
+                for (int j = 0; j < U; j++) sum[j] = 0;
+                id = next;
+            }
+            for (int j = 0; j < U; j++) sum[j] += value_of<float>(x[k].v[j]);
+        }
+    }
+    for (int j = 0; j < U && id >= 0; j++) slots[(piece + id) * TABLE_STRIP + j] = sum[j];
+}
+
+/* -0 + x = x for every x: the sum of an id that a chunk does not have. */
+static const float NO_SUM = -0.0f;
+
+/* grid: strips, parts. parts: a table for each part; or NULL, and the only chunk's sums go to out. */
+template <class T, int U>
+__global__ void __launch_bounds__(TABLE_THREADS, 2)
+    table_sums(const T *g, const void *ids, tl_dtype dtype, int64_t n_rows, int V, int64_t n_columns, float *parts,
+               T *out, bool is_added, struct cuda_fault *fault) {
+    enum { LANES = TABLE_STRIP / U };
+    __shared__ table_groups groups;
+    extern __shared__ double table_room[];
+    float *const slots = (float *)table_room;
+    const int64_t n_chunks = (n_rows + TABLE_CHUNK - 1) / TABLE_CHUNK, first_column = blockIdx.x * (int64_t)TABLE_STRIP;
+    const int64_t begin = n_chunks * blockIdx.y / gridDim.y, end = n_chunks * (blockIdx.y + 1) / gridDim.y;
+    const int own_column = threadIdx.x % LANES * U, n_own = (int)min((int64_t)TABLE_STRIP, n_columns - first_column);
+    for (int64_t chunk = begin; chunk < end; chunk++) {
+        const int64_t first = chunk * TABLE_CHUNK;
+        table_group(groups, (uint16_t *)table_room, ids, dtype, first, (int)min((int64_t)TABLE_CHUNK, n_rows - first),
+                    V, fault);
+        const int n = groups.begin[V];
+        for (int piece = threadIdx.x / LANES; piece * TABLE_PIECE < n; piece += TABLE_THREADS / LANES)
+            if (own_column < n_own)
+                table_piece<T, U>(groups, g + first * n_columns + first_column + own_column, n_columns, piece, n,
+                                  slots + own_column);
+        __syncthreads();
+        for (int i = threadIdx.x; i < V * TABLE_STRIP; i += TABLE_THREADS) {
+            const int id = i / TABLE_STRIP, column = i % TABLE_STRIP, from = groups.begin[id],
+                      to = groups.begin[id + 1];
+            if (column >= n_own) continue;
+            const int64_t at = id * n_columns + first_column + column;
+            float sum = parts && chunk > begin ? parts[blockIdx.y * (V * n_columns) + at]
+                        : !parts && is_added   ? value_of<float>(out[at])
+                                               : NO_SUM;
+            if (!parts && is_added && from == to) continue;
+            for (int slot = from / TABLE_PIECE + id; from < to && slot <= (to - 1) / TABLE_PIECE + id; slot++)
+                sum += slots[slot * TABLE_STRIP + column];
+            if (parts) parts[blockIdx.y * (V * n_columns) + at] = sum;
+            else out[at] = conversion<T>::from(from < to ? sum : 0.0f);
+        }
+        __syncthreads();
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(BLOCK) table_add(const float *parts, int n_parts, int64_t n, T *out, bool is_added) {
+    enum { AHEAD = 8 };
+    FOR_EACH(i, n) {
+        float sum = is_added ? value_of<float>(out[i]) : 0.0f;
+        for (int p = 0; p < n_parts; p += AHEAD) {
+            float x[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (p + k < n_parts) x[k] = parts[(p + k) * n + i];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (p + k < n_parts) sum += x[k];
+        }
+        out[i] = conversion<T>::from(sum);
+    }
+}
+
+/* True: all is done. False: too many rows of the table, or too little shared memory for them. */
+template <class T, int U>
+static bool table_launch(const tl_kernel_args *args, const tl_operand *g_rows, int V, int64_t n_columns,
+                         bool is_added) {
+    const tl_operand *ids = g_rows + 1;
+    const int64_t n = operand_numel(ids), n_parts = table_parts(n, n_columns);
+    const size_t of_slots = (size_t)(TABLE_CHUNK / TABLE_PIECE + V) * TABLE_STRIP * sizeof(float),
+                 of_counts = (size_t)(TABLE_WARPS * V) * sizeof(uint16_t),
+                 bytes = of_slots > of_counts ? of_slots : of_counts;
+    float *const parts = table_bytes(n, V, n_columns, false) ? (float *)args->workspace : nullptr;
+    T *const out = (T *)args->out[0].data;
+    if (cudaFuncSetAttribute(table_sums<T, U>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) !=
+        cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    const dim3 grid((unsigned)table_strips(n_columns), (unsigned)n_parts);
+    table_sums<T, U><<<grid, TABLE_THREADS, bytes, stream_of(args)>>>(
+        (const T *)g_rows->data, ids->data, ids->dtype, n, V, n_columns, parts, out, is_added, fault_of(args));
+    if (parts)
+        table_add<T><<<blocks_for(V * n_columns), BLOCK, 0, stream_of(args)>>>(parts, (int)n_parts, V * n_columns, out,
+                                                                               is_added);
+    return true;
+}
+
 template <class T>
 static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *g_rows, int64_t V, int64_t n_columns,
                                   bool is_added) {
@@ -285,6 +468,15 @@ static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *
     const T *g = (const T *)g_rows->data;
     void *const out = args->out[0].data;
     int *starts = (int *)args->workspace, *rows = starts + V + 1;
+    const void *const addresses[] = {g, out};
+    const bool by_packs = sizeof(T) < 8 && rows_are_packs(n_columns, 2, addresses);
+    if constexpr (sizeof(T) < 8)
+        if (n > 0 && V <= TABLE_FEW &&
+            (by_packs ? table_launch<T, PACK>(args, g_rows, (int)V, n_columns, is_added)
+                      : table_launch<T, 1>(args, g_rows, (int)V, n_columns, is_added)))
+            return true;
+    if (!cuda_check(cudaMemsetAsync(starts, 0, (size_t)(V + 1) * sizeof *starts, stream), args->op, args->error))
+        return false;
     if (!is_added &&
         !cuda_check(cudaMemsetAsync(out, 0, (size_t)(V * n_columns) * sizeof(T), stream), args->op, args->error))
         return false;
@@ -295,9 +487,8 @@ static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *
     if (n > FEW_ROWS)
         group_order<<<min(sets_of((int)n), (int)ORDER_BLOCKS), 1024, 0, stream>>>(ids->data, ids->dtype, n, V, starts,
                                                                                   rows);
-    const void *const addresses[] = {g, args->out[0].data};
     if constexpr (sizeof(T) < 8)
-        if (rows_are_packs(n_columns, 2, addresses)) {
+        if (by_packs) {
             add_groups_launch<T, PACK>(args, g, ids, n, V, n_columns, starts, rows, is_added);
             return true;
         }
@@ -544,15 +735,14 @@ static bool add_rows(const tl_kernel_args *args, const tl_operand *g, bool is_ad
     if (out->dtype != g->dtype) return cuda_refuse_dtype(args, out->dtype);
     const int64_t V = out->shape[0], n = operand_numel(g + 1), n_columns = out->shape[1];
     if (V == 0 || n_columns == 0) return true;
-    const size_t need = (size_t)(V + 1 + n) * sizeof(int32_t);
+    const size_t of_groups = (size_t)(V + 1 + n) * sizeof(int32_t),
+                 of_table = (size_t)table_bytes(n, V, n_columns, out->dtype == TL_F64),
+                 need = of_groups > of_table ? of_groups : of_table;
     if (args->workspace_bytes < need || n > INT32_MAX) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s of %lld rows needs %zu bytes of workspace, has %zu", args->op,
                  (long long)n, need, args->workspace_bytes);
         return false;
     }
-    if (!cuda_check(cudaMemsetAsync(args->workspace, 0, (size_t)(V + 1) * sizeof(int32_t), stream_of(args)), args->op,
-                    args->error))
-        return false;
     switch (g->dtype) {
     case TL_F64:
         return embedding_grad_launch<double>(args, g, V, n_columns, is_added);
