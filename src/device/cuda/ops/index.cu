@@ -292,20 +292,33 @@ template <class W> __global__ void __launch_bounds__(WRITE_BLOCK) write_by_block
 }
 
 /* Sums of floats, in shared memory: x is read, and the result written, once. A block has a part of a line's places. It
- * looks at all slots of the line, a tile of LINE_EACH for each thread at a time, and those in its part are added in
- * rounds: of slots with the same owner cell, and those that share a place have the same, the first goes first. A cell
- * holds the number of the round, counted down, above the slot's number in the tile, so that no cell is ever emptied. */
+ * looks at all slots of the line, a tile of some for each thread at a time, and those in its part are added in rounds:
+ * of slots with the same owner cell, and those that share a place have the same, the first goes first. A cell holds the
+ * number of the round, counted down, above the slot's number in the tile, so that no cell is ever emptied. Where a line
+ * has several parts, most slots are none of the block's: tiles are larger, and only the values of its own are read. */
 struct line_sums {
     geometry<4> rest; /* out, x, index, source */
     void *out;
     const void *x, *index, *source;
+    tl_dtype index_dtype;
     int64_t out_step, x_step, index_step, source_step; /* along the line */
     int64_t size, n;                                   /* places, slots */
-    int64_t part;                                      /* places of a block */
-    int n_parts, cell_bits;
+    bool wraps;                                        /* negative ids count from the end */
+    int fault_code;
     struct cuda_fault *fault;
+    int64_t part; /* places of a block */
+    int n_parts, cell_bits;
 };
-enum { LINE_THREADS = 512, LINE_EACH = 4, SLOT_BITS = 11, FIRST_ROUND = (1 << 20) - 1 };
+enum {
+    LINE_THREADS = 512,
+    LINE_EACH = 4,
+    PART_THREADS = 384,
+    PART_EACH = 8,
+    SLOT_BITS = 12,
+    FIRST_ROUND = (1 << 19) - 1
+};
+static_assert(PART_EACH * PART_THREADS <= 1 << SLOT_BITS && LINE_EACH * LINE_THREADS <= 1 << SLOT_BITS,
+              "the number of a slot in its tile");
 
 /* A cell for each place, or, of more places, one by hash. */
 __device__ inline int cell_of(int place, const line_sums &w) {
@@ -317,30 +330,34 @@ __device__ inline int turn_of(int round, int e) {
     return round << SLOT_BITS | (e * (int)blockDim.x + (int)threadIdx.x);
 }
 
-/* LINE_EACH slots of a line from `base` on, as they are in memory. What they are is asked for when the slots before
- * them have been added, so that nobody waits for memory. */
-template <class T, class I> struct line_slots {
-    I id[LINE_EACH];
-    T value[LINE_EACH];
+/* EACH slots of a line from `base` on, as they are in memory. */
+template <class T, class I, int EACH> struct line_slots {
+    I id[EACH];
+    T value[EACH];
     static __device__ int64_t number(int64_t base, int e) { return base + e * (int)blockDim.x + threadIdx.x; }
-    __device__ void fetch(const line_sums &w, const int64_t (&rest)[4], int64_t base) {
+    __device__ void fetch_ids(const line_sums &w, const int64_t (&rest)[4], int64_t base) {
 #pragma unroll
-        for (int e = 0; e < LINE_EACH; e++) {
-            const int64_t j = number(base, e);
-            if (j < w.n) id[e] = ((const I *)w.index)[rest[2] + j * w.index_step];
-            if (j < w.n) value[e] = ((const T *)w.source)[rest[3] + j * w.source_step];
-        }
+        for (int e = 0; e < EACH; e++)
+            if (number(base, e) < w.n) id[e] = ((const I *)w.index)[rest[2] + number(base, e) * w.index_step];
+    }
+    /* wanted: bit e for each of them. */
+    __device__ void fetch_values(const line_sums &w, const int64_t (&rest)[4], int64_t base, unsigned wanted) {
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            if (number(base, e) < w.n && (wanted >> e & 1))
+                value[e] = ((const T *)w.source)[rest[3] + number(base, e) * w.source_step];
     }
     /* Their places in the part that begins at `first`, and which of them have one: bit e of the result. */
     __device__ unsigned places(const line_sums &w, int64_t base, int64_t first, int64_t size,
-                               int (&place)[LINE_EACH]) const {
+                               int (&place)[EACH]) const {
         unsigned waits = 0;
 #pragma unroll
-        for (int e = 0; e < LINE_EACH; e++) {
+        for (int e = 0; e < EACH; e++) {
             if (number(base, e) >= w.n) continue;
-            if (id[e] < 0 || id[e] >= w.size) fault_raise(w.fault, FAULT_SCATTER, id[e], w.size);
-            place[e] = (int)(id[e] - first);
-            if (id[e] >= first && id[e] - first < size) waits |= 1u << e;
+            const int64_t in_line = id[e] < 0 && w.wraps ? id[e] + w.size : id[e];
+            if (in_line < 0 || in_line >= w.size) fault_raise(w.fault, w.fault_code, id[e], w.size);
+            place[e] = (int)(in_line - first);
+            if (in_line >= first && in_line - first < size) waits |= 1u << e;
         }
         return waits;
     }
@@ -360,44 +377,77 @@ template <class T, class C> __device__ inline void line_begin(C *line, const T *
     }
 }
 
-template <class T, class I> __global__ void __launch_bounds__(LINE_THREADS, 2) add_in_lines(line_sums w) {
+/* A tile's slots, added in rounds. `round`: the same in all threads. */
+template <class T, class C, int EACH>
+__device__ inline void line_add(const line_sums &w, C *line, int *cell, int &round, unsigned waits,
+                                const int (&place)[EACH], const T (&value)[EACH]) {
+    do {
+        if (round-- == 0) {
+            __syncthreads();
+            for (int k = threadIdx.x; k < 1 << w.cell_bits; k += blockDim.x) cell[k] = INT32_MAX;
+            __syncthreads();
+            round = FIRST_ROUND;
+        }
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            if (waits >> e & 1) atomicMin(cell + cell_of(place[e], w), turn_of(round, e));
+        __syncthreads();
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            if ((waits >> e & 1) && cell[cell_of(place[e], w)] == turn_of(round, e)) {
+                line[place[e]] += value_of<C>(value[e]);
+                waits &= ~(1u << e);
+            }
+    } while (__syncthreads_or(waits != 0));
+}
+
+/* All slots of a line, each of them the block's: what they are is asked for when the slots before them have not been
+ * added yet, so that nobody waits for memory. */
+template <class T, class I, class C>
+__device__ inline void line_add_all(const line_sums &w, const int64_t (&rest)[4], C *line, int *cell, int &round) {
+    line_slots<T, I, LINE_EACH> next;
+    next.fetch_ids(w, rest, 0);
+    next.fetch_values(w, rest, 0, ~0u);
+    line_begin(line, (const T *)w.x + rest[1], w.x_step, (int)w.size);
+    for (int64_t base = 0; base < w.n; base += LINE_EACH * blockDim.x) {
+        const line_slots<T, I, LINE_EACH> slots = next;
+        int place[LINE_EACH];
+        const unsigned waits = slots.places(w, base, 0, w.size, place);
+        next.fetch_ids(w, rest, base + LINE_EACH * blockDim.x);
+        next.fetch_values(w, rest, base + LINE_EACH * blockDim.x, ~0u);
+        line_add(w, line, cell, round, waits, place, slots.value);
+    }
+}
+
+/* Those of a part. What the next ones are is asked for meanwhile, too. */
+template <class T, class I, class C>
+__device__ inline void line_add_part(const line_sums &w, const int64_t (&rest)[4], int64_t first, int64_t size, C *line,
+                                     int *cell, int &round) {
+    line_slots<T, I, PART_EACH> slots;
+    slots.fetch_ids(w, rest, 0);
+    line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size);
+    for (int64_t base = 0; base < w.n; base += PART_EACH * blockDim.x) {
+        int place[PART_EACH];
+        const unsigned waits = slots.places(w, base, first, size, place);
+        slots.fetch_values(w, rest, base, waits);
+        slots.fetch_ids(w, rest, base + PART_EACH * blockDim.x);
+        line_add(w, line, cell, round, waits, place, slots.value);
+    }
+}
+
+template <class T, class I, bool PARTS>
+__global__ void __launch_bounds__(PARTS ? PART_THREADS : LINE_THREADS, 2) add_in_lines(line_sums w) {
     typedef typename compute_type<T>::type C;
     extern __shared__ double line_room[];
     C *const line = (C *)line_room;
     int *const cell = (int *)(line + w.part);
-    const int n_cells = 1 << w.cell_bits;
     int round = 0;
     for (int64_t i = blockIdx.x; i < w.rest.numel * w.n_parts; i += gridDim.x) {
         int64_t rest[4];
         offsets_of(w.rest, i / w.n_parts, rest);
-        const int64_t first = i % w.n_parts * w.part, size = min(w.part, w.size - first);
-        line_slots<T, I> next;
-        next.fetch(w, rest, 0);
-        line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size);
-        for (int64_t base = 0; base < w.n; base += LINE_EACH * blockDim.x) {
-            const line_slots<T, I> slots = next;
-            int place[LINE_EACH];
-            unsigned waits = slots.places(w, base, first, size, place);
-            next.fetch(w, rest, base + LINE_EACH * blockDim.x);
-            do {
-                if (round-- == 0) { /* the same in all threads */
-                    __syncthreads();
-                    for (int k = threadIdx.x; k < n_cells; k += blockDim.x) cell[k] = INT32_MAX;
-                    __syncthreads();
-                    round = FIRST_ROUND;
-                }
-#pragma unroll
-                for (int e = 0; e < LINE_EACH; e++)
-                    if (waits >> e & 1) atomicMin(cell + cell_of(place[e], w), turn_of(round, e));
-                __syncthreads();
-#pragma unroll
-                for (int e = 0; e < LINE_EACH; e++)
-                    if ((waits >> e & 1) && cell[cell_of(place[e], w)] == turn_of(round, e)) {
-                        line[place[e]] += value_of<C>(slots.value[e]);
-                        waits &= ~(1u << e);
-                    }
-            } while (__syncthreads_or(waits != 0));
-        }
+        const int64_t first = i % w.n_parts * w.part, size = max(min(w.part, w.size - first), (int64_t)0);
+        if constexpr (PARTS) line_add_part<T, I>(w, rest, first, size, line, cell, round);
+        else line_add_all<T, I>(w, rest, line, cell, round);
 #pragma unroll 4
         for (int64_t k = threadIdx.x; k < size; k += blockDim.x)
             ((T *)w.out)[rest[0] + (first + k) * w.out_step] = conversion<T>::from(line[k]);
@@ -552,92 +602,111 @@ static writing writing_of(const tl_kernel_args *args, const tl_operand *table, c
     return w;
 }
 
-/* The sums of a block, the blocks of a line, and cells: 96 KiB at most, so that a multiprocessor has two blocks. Every
- * part looks at all slots of its line: there are no more than memory asks for, unless multiprocessors would idle. */
-enum { PART_BYTES = 80 << 10, LEAST_PART = 2048, MOST_LINE_PARTS = 8, CELL_BITS = 12 };
-enum { FEWEST_LINES = 32, SHORT_LINES = 1 << 14 };
+/* The sums of a block and its cells: 96 KiB at most, so that a multiprocessor has two blocks. Every part looks at all
+ * slots of its line: there are no more than memory asks for, unless multiprocessors would idle. */
+enum { PART_BYTES = 80 << 10, LEAST_PART = 128, MOST_LINE_PARTS = 8, LINE_BLOCKS = 264, CELL_BITS = 12 };
+enum { SHORT_LINES = 1 << 14 };
 static int64_t line_parts(int64_t n_lines, int64_t size, int element_bytes) {
-    const int64_t most = PART_BYTES / element_bytes;
-    int64_t parts = (size + most - 1) / most;
-    while (parts < MOST_LINE_PARTS && n_lines * (parts + 1) <= ENOUGH_BLOCKS && size / parts > LEAST_PART) parts++;
-    return parts;
+    const int64_t most = PART_BYTES / element_bytes, enough = LINE_BLOCKS / n_lines, needed = (size + most - 1) / most;
+    const int64_t wanted = enough < size / LEAST_PART ? enough : size / LEAST_PART;
+    return wanted > needed ? wanted : needed;
 }
 
-template <class T, class I> static bool lines_launch(const tl_kernel_args *args, const line_sums &w) {
+template <class T, class I, bool PARTS> static bool lines_launch(const tl_kernel_args *args, const line_sums &w) {
+    const int each = PARTS ? PART_EACH : LINE_EACH, most = PARTS ? PART_THREADS : LINE_THREADS;
     const size_t bytes = (size_t)w.part * sizeof(typename compute_type<T>::type) + (sizeof(int) << w.cell_bits);
-    if (bytes > 48 << 10 && cudaFuncSetAttribute(add_in_lines<T, I>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    if (bytes > 48 << 10 && cudaFuncSetAttribute(add_in_lines<T, I, PARTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                  (int)bytes) != cudaSuccess) {
         cudaGetLastError();
         return false;
     }
-    const int64_t wanted = ((w.n > w.part ? w.n : w.part) + LINE_EACH - 1) / LINE_EACH;
-    const int threads = wanted < LINE_THREADS ? (int)((wanted + 31) / 32 * 32) : (int)LINE_THREADS;
-    add_in_lines<T, I><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
+    const int64_t wanted = ((w.n > w.part ? w.n : w.part) + each - 1) / each;
+    const int threads = wanted < most ? (int)((wanted + 31) / 32 * 32) : most;
+    add_in_lines<T, I, PARTS><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
     return true;
 }
 
-/* True: all is done. False: the lines are too long, too short or too few for it, or the GPU has too little shared
- * memory; the others have the same result. Short lines of 16 bits, if they are copied anyway, are better off here where
- * launches count, not work. */
-template <class T> static bool try_add_in_lines(const tl_kernel_args *args, int axis) {
-    const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2], *out = &args->out[0];
-    const int64_t size = x->shape[axis], n = index->shape[axis], n_lines = operand_numel(index) / n;
-    if (size == 0) return false;
-    const int64_t n_parts = line_parts(n_lines, size, (int)sizeof(typename compute_type<T>::type));
-    if (n_parts > MOST_LINE_PARTS) return false;
-    const bool is_welcome = sizeof(T) == 2 && n_lines <= SHORT_LINES && x->data != out->data;
-    if (n <= SHORT_LINE ? !is_welcome : n_lines < FEWEST_LINES) return false;
-    const tl_operand *const all[4] = {out, x, index, source};
-    int64_t shape[TL_MAX_RANK], stride[4][TL_MAX_RANK];
-    tl_operand slim[4] = {*out, *x, *index, *source};
-    for (int k = 0; k < 4; k++) {
-        int rank = 0;
-        for (int i = 0; i < index->rank; i++) {
-            if (i == axis) continue;
-            if (x->shape[i] != index->shape[i]) return false; /* lines without slots are copied, too */
-            shape[rank] = index->shape[i];
-            stride[k][rank++] = all[k]->stride[i];
-        }
-        slim[k].rank = rank;
-        slim[k].shape = shape;
-        slim[k].stride = stride[k];
-    }
-    const tl_operand *const list[4] = {&slim[0], &slim[1], &slim[2], &slim[3]};
-    line_sums w = {geometry_of<4>(list),
-                   out->data,
-                   x->data,
-                   index->data,
-                   source->data,
-                   out->stride[axis],
-                   x->stride[axis],
-                   index->stride[axis],
-                   source->stride[axis],
-                   size,
-                   n,
-                   (size + n_parts - 1) / n_parts,
-                   (int)n_parts,
-                   0,
-                   fault_of(args)};
+/* True: all is done. False: the lines are too long or too short for it, lie side by side, have few slots beside places
+ * that may stay as they are, or the GPU has too little shared memory; the others have the same result. Short lines of 16
+ * bits, if they are copied anyway, are better off here where launches count, not work. */
+template <class T> static bool try_add_in_lines(const tl_kernel_args *args, line_sums w) {
+    const bool is_wide = sizeof(T) == 2, in_place = w.x == w.out;
+    const int64_t n_lines = w.rest.numel;
+    if (w.size == 0 || w.n == 0 || n_lines == 0) return false;
+    if (w.n <= SHORT_LINE && !(is_wide && n_lines <= SHORT_LINES && !in_place)) return false;
+    if (in_place && !is_wide && w.n < w.size / 4) return false;
+    const int last = w.rest.rank - 1;
+    if (w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32) return false;
+    const int64_t n_parts = line_parts(n_lines, w.size, (int)sizeof(typename compute_type<T>::type));
+    if (n_parts > MOST_LINE_PARTS && n_lines * n_parts > LINE_BLOCKS) return false;
+    w.n_parts = (int)n_parts;
+    w.part = (w.size + n_parts - 1) / n_parts;
     w.part += w.part % 2; /* cells lie behind whole words of any size */
     while (w.cell_bits < CELL_BITS && (int64_t)1 << w.cell_bits < w.part) w.cell_bits++;
-    const int last = w.rest.rank - 1;
-    if (w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32) return false; /* rows */
-    return index->dtype == TL_I64 ? lines_launch<T, int64_t>(args, w) : lines_launch<T, int32_t>(args, w);
+    if (w.index_dtype == TL_I64)
+        return n_parts > 1 ? lines_launch<T, int64_t, true>(args, w) : lines_launch<T, int64_t, false>(args, w);
+    return n_parts > 1 ? lines_launch<T, int32_t, true>(args, w) : lines_launch<T, int32_t, false>(args, w);
 }
 
-static bool add_in_lines_of(const tl_kernel_args *args, int axis) {
+static bool add_in_lines_of(const tl_kernel_args *args, const line_sums &w) {
     switch (args->out[0].dtype) {
     case TL_F64:
-        return try_add_in_lines<double>(args, axis);
+        return try_add_in_lines<double>(args, w);
     case TL_F32:
-        return try_add_in_lines<float>(args, axis);
+        return try_add_in_lines<float>(args, w);
     case TL_BF16:
-        return try_add_in_lines<bf16>(args, axis);
+        return try_add_in_lines<bf16>(args, w);
     case TL_F16:
-        return try_add_in_lines<f16>(args, axis);
+        return try_add_in_lines<f16>(args, w);
     default:
         return false;
     }
+}
+
+/* Several operands walked together along some axes, with the strides of each. */
+template <int N> static geometry<N> walk_of(int rank, const int64_t *shape, const int64_t (&stride)[N][TL_MAX_RANK]) {
+    tl_operand each[N] = {};
+    const tl_operand *list[N];
+    for (int k = 0; k < N; k++) {
+        each[k].rank = rank;
+        each[k].shape = shape;
+        each[k].stride = stride[k];
+        list[k] = &each[k];
+    }
+    return geometry_of<N>(list);
+}
+
+/* The lines of scatter_add. False: some have no slots, and are only copied. */
+static bool scatter_lines(const tl_kernel_args *args, int axis, line_sums *w) {
+    const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2], *out = &args->out[0];
+    const tl_operand *const all[4] = {out, x, index, source};
+    int64_t shape[TL_MAX_RANK], stride[4][TL_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < index->rank; i++) {
+        if (i == axis) continue;
+        if (x->shape[i] != index->shape[i]) return false;
+        for (int k = 0; k < 4; k++) stride[k][rank] = all[k]->stride[i];
+        shape[rank++] = index->shape[i];
+    }
+    *w = {walk_of<4>(rank, shape, stride),
+          out->data,
+          x->data,
+          index->data,
+          source->data,
+          index->dtype,
+          out->stride[axis],
+          x->stride[axis],
+          index->stride[axis],
+          source->stride[axis],
+          x->shape[axis],
+          index->shape[axis],
+          false,
+          FAULT_SCATTER,
+          fault_of(args),
+          0,
+          0,
+          0};
+    return true;
 }
 
 /* What scatter writes into a table: the output, or its wide copy. */
@@ -689,7 +758,9 @@ static bool scatter(const tl_kernel_args *args, bool adds) {
     const int axis = ((const struct attr_gather *)args->attr)->axis;
     const bool is_empty = operand_numel(index) == 0;
     if (!operands_known(args) || !ids_known(args, index)) return false;
-    if (adds && !is_empty && (add_in_lines_of(args, axis) || try_add_short_lines(args))) return true;
+    line_sums lines;
+    if (adds && !is_empty && scatter_lines(args, axis, &lines) && add_in_lines_of(args, lines)) return true;
+    if (adds && !is_empty && try_add_short_lines(args)) return true;
     table t;
     if (!table_begin(&t, args, adds, args->workspace)) return false;
     if (!is_empty) write_all(args, scatter_writing(args, &t.operand), &t.operand, adds);
@@ -1040,6 +1111,54 @@ static bool try_put_few(const tl_kernel_args *args, int n_index, const int64_t *
     }
 }
 
+/* The lines along the axis of one index, which all have the same places. False: several indices, or places or slots of
+ * several strides. */
+static bool index_lines(const tl_kernel_args *args, int n_index, const int64_t *index_shape, line_sums *w) {
+    const struct attr_index *attr = (const struct attr_index *)args->attr;
+    const tl_operand *x = &args->in[0], *slots = &args->in[1], *index = &args->in[2], *out = &args->out[0];
+    if (attr->n != 1) return false;
+    result_axes of_out, of_x;
+    result_axes_of(&of_out, attr, out, n_index, index_shape);
+    result_axes_of(&of_x, attr, x, n_index, index_shape);
+    int64_t shape[TL_MAX_RANK], stride[4][TL_MAX_RANK], along[2][TL_MAX_RANK];
+    int rank = 0, next = 0;
+    for (int i = 0; i < of_out.rank; i++) {
+        const int64_t step = broadcast_stride(slots, i, of_out.rank);
+        if (of_out.is_index[i]) {
+            along[0][next] = index->stride[next];
+            along[1][next++] = step;
+            continue;
+        }
+        stride[0][rank] = of_out.table[i];
+        stride[1][rank] = of_x.table[i];
+        stride[2][rank] = 0;
+        stride[3][rank] = step;
+        shape[rank++] = of_out.shape[i];
+    }
+    const geometry<2> walk = walk_of<2>(n_index, index_shape, along);
+    const int axis = attr->axes[0];
+    if (walk.rank > 1) return false;
+    *w = {walk_of<4>(rank, shape, stride),
+          out->data,
+          x->data,
+          index->data,
+          slots->data,
+          index->dtype,
+          out->stride[axis],
+          x->stride[axis],
+          walk.stride[0][0],
+          walk.stride[1][0],
+          out->shape[axis],
+          walk.numel,
+          attr->wraps,
+          FAULT_INDEX_PUT,
+          fault_of(args),
+          0,
+          0,
+          0};
+    return true;
+}
+
 static bool index_put(const tl_kernel_args *args) {
     const struct attr_index *attr = (const struct attr_index *)args->attr;
     int64_t shape[TL_MAX_RANK], n = 1, *offset = (int64_t *)args->workspace;
@@ -1047,7 +1166,9 @@ static bool index_put(const tl_kernel_args *args) {
     const int rank = indices_shape(args->in + 2, attr->n, shape);
     for (int i = 0; i < rank; i++) n *= shape[i];
     if (attr->n == 1 && !ids_known(args, &args->in[2])) return false;
+    line_sums lines;
     if (try_put_few(args, rank, shape, n)) return true;
+    if (attr->accumulates && index_lines(args, rank, shape, &lines) && add_in_lines_of(args, lines)) return true;
     table t;
     if (!table_begin(&t, args, attr->accumulates, offset + n) ||
         !find_places(args, args->in + 2, &t.operand, rank, shape, offset, FAULT_INDEX_PUT))
