@@ -28,21 +28,6 @@ static const int64_t NOWHERE = INT64_MIN; /* an offset that no table has */
 
 /* ---- Readers -------------------------------------------------------------------------------------------- */
 
-/* Operands: out, index, the table with the index's sizes and stride 0 along the axis. T only gives the element size. */
-template <class T>
-__global__ void __launch_bounds__(BLOCK)
-    gather_any(geometry<3> g, T *out, const void *index, tl_dtype index_dtype, const T *table, int64_t axis_stride,
-               int64_t size, struct cuda_fault *fault) {
-    FOR_EACH(i, g.numel) {
-        int64_t at[3];
-        offsets_of(g, i, at);
-        const int64_t id = id_at(index, index_dtype, at[1]);
-        const bool is_good = id >= 0 && id < size;
-        if (!is_good) fault_raise(fault, FAULT_GATHER, id, size);
-        out[at[0]] = is_good ? table[at[2] + id * axis_stride] : T(0);
-    }
-}
-
 /* Where one index leads. */
 struct axis_ids {
     const void *index;
@@ -59,15 +44,92 @@ __device__ inline int64_t place_of_id(const axis_ids &a, int64_t at) {
     return NOWHERE;
 }
 
-/* Operands: out, table, and the one index or, of several, their offsets. */
+enum { FETCH_AHEAD = 4 };
+
+/* Operands: out, table, and the one index or, of several, their offsets. T only gives the element size. */
 template <class T, bool ONE>
 __global__ void __launch_bounds__(BLOCK)
     fetch_any(geometry<3> g, T *out, const T *table, axis_ids ids, const int64_t *offset) {
-    FOR_EACH(i, g.numel) {
-        int64_t at[3];
-        offsets_of(g, i, at);
-        const int64_t place = ONE ? place_of_id(ids, at[2]) : offset[at[2]];
-        out[at[0]] = place == NOWHERE ? T(0) : table[at[1] + place];
+    const int64_t step = (int64_t)gridDim.x * (BLOCK * FETCH_AHEAD);
+    for (int64_t first = blockIdx.x * (int64_t)(BLOCK * FETCH_AHEAD) + threadIdx.x; first < g.numel; first += step) {
+        int64_t at[FETCH_AHEAD][3], place[FETCH_AHEAD];
+        T x[FETCH_AHEAD];
+#pragma unroll
+        for (int k = 0; k < FETCH_AHEAD; k++) {
+            place[k] = NOWHERE;
+            if (first + k * BLOCK >= g.numel) continue;
+            offsets_of(g, first + k * BLOCK, at[k]);
+            place[k] = ONE ? place_of_id(ids, at[k][2]) : offset[at[k][2]];
+        }
+#pragma unroll
+        for (int k = 0; k < FETCH_AHEAD; k++) x[k] = place[k] == NOWHERE ? T(0) : table[at[k][1] + place[k]];
+#pragma unroll
+        for (int k = 0; k < FETCH_AHEAD; k++)
+            if (first + k * BLOCK < g.numel) out[at[k][0]] = x[k];
+    }
+}
+
+/* line = x, with X_AHEAD elements of each thread under way at once. */
+template <class T, class C> __device__ inline void line_begin(C *line, const T *x, int64_t step, int n) {
+    enum { X_AHEAD = 8 };
+    for (int i = threadIdx.x; i < n; i += X_AHEAD * blockDim.x) {
+        T v[X_AHEAD];
+#pragma unroll
+        for (int k = 0; k < X_AHEAD; k++)
+            if (i + k * (int)blockDim.x < n) v[k] = x[(i + k * (int)blockDim.x) * step];
+#pragma unroll
+        for (int k = 0; k < X_AHEAD; k++)
+            if (i + k * (int)blockDim.x < n) line[i + k * (int)blockDim.x] = value_of<C>(v[k]);
+    }
+}
+
+/* Dense lines of the table, from which many elements are fetched: a block copies one to shared memory, which has banks
+ * for single elements where the caches read 32 bytes, and fetches a part of the slots from there. */
+struct line_fetch {
+    geometry<3> rest; /* out, table, index */
+    void *out;
+    const void *table;
+    axis_ids ids;
+    int64_t out_step, table_step, index_step; /* along the line */
+    int64_t n, part;                          /* slots of a line, and of a block */
+    int n_parts;
+};
+enum { LINE_FETCH_THREADS = 1024, IDS_AHEAD = 8 };
+
+template <class T, class I> __global__ void __launch_bounds__(LINE_FETCH_THREADS) fetch_in_lines(line_fetch w) {
+    extern __shared__ double line_room[];
+    T *const line = (T *)line_room;
+    const int threads = blockDim.x;
+    for (int64_t i = blockIdx.x; i < w.rest.numel * w.n_parts; i += gridDim.x) {
+        int64_t rest[3];
+        offsets_of(w.rest, i / w.n_parts, rest);
+        const int64_t first = i % w.n_parts * w.part + threadIdx.x, end = min(w.n, (i % w.n_parts + 1) * w.part);
+        T *const out = (T *)w.out + rest[0];
+        const I *const index = (const I *)w.ids.index + rest[2];
+        I id[IDS_AHEAD];
+#pragma unroll
+        for (int k = 0; k < IDS_AHEAD; k++)
+            if (first + k * threads < end) id[k] = index[(first + k * threads) * w.index_step];
+        line_begin(line, (const T *)w.table + rest[1], w.table_step, (int)w.ids.size);
+        __syncthreads();
+        for (int64_t j = first; j < end; j += IDS_AHEAD * threads) {
+            T x[IDS_AHEAD];
+#pragma unroll
+            for (int k = 0; k < IDS_AHEAD; k++) {
+                if (j + k * threads >= end) continue;
+                const int64_t in_line = id[k] < 0 && w.ids.wraps ? id[k] + w.ids.size : id[k];
+                const bool is_good = in_line >= 0 && in_line < w.ids.size;
+                if (!is_good) fault_raise(w.ids.fault, w.ids.fault_code, id[k], w.ids.size);
+                x[k] = is_good ? line[in_line] : T(0);
+            }
+#pragma unroll
+            for (int k = 0; k < IDS_AHEAD; k++)
+                if (j + (IDS_AHEAD + k) * threads < end) id[k] = index[(j + (IDS_AHEAD + k) * threads) * w.index_step];
+#pragma unroll
+            for (int k = 0; k < IDS_AHEAD; k++)
+                if (j + k * threads < end) out[(j + k * threads) * w.out_step] = x[k];
+        }
+        __syncthreads();
     }
 }
 
@@ -87,23 +149,81 @@ __global__ void __launch_bounds__(BLOCK)
         break;                    \
     }
 
+/* Several operands walked together along some axes, with the strides of each. */
+template <int N> static geometry<N> walk_of(int rank, const int64_t *shape, const int64_t (&stride)[N][TL_MAX_RANK]) {
+    tl_operand each[N] = {};
+    const tl_operand *list[N];
+    for (int k = 0; k < N; k++) {
+        each[k].rank = rank;
+        each[k].shape = shape;
+        each[k].stride = stride[k];
+        list[k] = &each[k];
+    }
+    return geometry_of<N>(list);
+}
+
+/* Lines worth copying: so many elements in all, slots of a line and bytes of it; a slot alone reads SECTOR bytes. */
+enum { FETCH_LEAST = 1 << 18, FETCH_SLOTS = 256, FETCH_LEAST_BYTES = 1 << 10, FETCH_BYTES = 216 << 10, SECTOR = 32 };
+enum { FETCH_BLOCKS = 528 };
+
+template <class T, class I> static bool fetch_in_lines_launch(const tl_kernel_args *args, const line_fetch &w) {
+    const size_t bytes = (size_t)w.ids.size * sizeof(T);
+    if (bytes > 48 << 10 && cudaFuncSetAttribute(fetch_in_lines<T, I>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 (int)bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    const int64_t wanted = (w.part + IDS_AHEAD - 1) / IDS_AHEAD;
+    const int most = bytes > 100 << 10 ? (int)LINE_FETCH_THREADS : (int)LINE_FETCH_THREADS / 2;
+    const int threads = wanted < most ? (int)((wanted + 31) / 32 * 32) : most;
+    fetch_in_lines<T, I><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
+    return true;
+}
+
+/* True: all is done. False: short or long lines, few slots of a line or in all, or too little shared memory. */
+template <class T> static bool try_fetch_in_lines(const tl_kernel_args *args, line_fetch w) {
+    const int64_t bytes = w.ids.size * (int64_t)sizeof(T), n_lines = w.rest.numel;
+    if (w.table_step != 1 || w.ids.size > FETCH_BYTES || bytes > FETCH_BYTES || bytes < FETCH_LEAST_BYTES) return false;
+    if (w.n < FETCH_SLOTS || w.n < bytes / SECTOR || n_lines < FETCH_LEAST / w.n) return false;
+    w.n_parts = 1;
+    while (n_lines * w.n_parts < FETCH_BLOCKS && w.n / (2 * w.n_parts) >= w.ids.size / 2) w.n_parts *= 2;
+    w.part = (w.n + w.n_parts - 1) / w.n_parts;
+    return w.ids.dtype == TL_I64 ? fetch_in_lines_launch<T, int64_t>(args, w)
+                                 : fetch_in_lines_launch<T, int32_t>(args, w);
+}
+
+/* lines: or NULL. */
+template <class T>
+static void fetch_launch(const tl_kernel_args *args, const geometry<3> &g, const axis_ids &ids, const int64_t *offset,
+                         const line_fetch *lines) {
+    T *const out = (T *)args->out[0].data;
+    const T *const table = (const T *)args->in[0].data;
+    const unsigned blocks = blocks_for(g.numel, BLOCK * FETCH_AHEAD);
+    if (lines && try_fetch_in_lines<T>(args, *lines)) return;
+    if (offset) fetch_any<T, false><<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, table, ids, offset);
+    else fetch_any<T, true><<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, table, ids, offset);
+}
+
 extern "C" bool cuda_gather(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0], *index = &args->in[1], *out = &args->out[0];
     const int axis = ((const struct attr_gather *)args->attr)->axis;
     if (!operands_known(args) || !ids_known(args, index)) return false;
     if (operand_numel(index) == 0) return true;
-    int64_t stride[TL_MAX_RANK];
-    for (int i = 0; i < x->rank; i++) stride[i] = i == axis ? 0 : x->stride[i];
-    tl_operand table = *x;
-    table.shape = index->shape;
-    table.stride = stride;
-    const tl_operand *const list[3] = {out, index, &table};
-    const geometry<3> g = geometry_of<3>(list);
-    const unsigned blocks = blocks_for(g.numel);
-#define GATHER(T)                                                                                             \
-    gather_any<T><<<blocks, BLOCK, 0, stream_of(args)>>>(g, (T *)out->data, index->data, index->dtype,        \
-                                                         (const T *)x->data, x->stride[axis], x->shape[axis], \
-                                                         fault_of(args))
+    int64_t shape[TL_MAX_RANK], all[3][TL_MAX_RANK], rest[3][TL_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < x->rank; i++) {
+        const int64_t stride[3] = {out->stride[i], i == axis ? 0 : x->stride[i], index->stride[i]};
+        for (int k = 0; k < 3; k++) all[k][i] = rest[k][rank] = stride[k];
+        shape[rank] = index->shape[i];
+        rank += i != axis;
+    }
+    const axis_ids ids = {index->data, index->dtype, x->stride[axis], x->shape[axis],
+                          false,       FAULT_GATHER, fault_of(args)};
+    const line_fetch lines = {
+        walk_of<3>(rank, shape, rest), out->data,          x->data, ids, out->stride[axis], x->stride[axis],
+        index->stride[axis],           index->shape[axis], 0,       0};
+    const geometry<3> g = walk_of<3>(x->rank, index->shape, all);
+#define GATHER(T) fetch_launch<T>(args, g, ids, nullptr, &lines)
     BY_BYTES(x->dtype, GATHER)
 #undef GATHER
     return true;
@@ -363,20 +483,6 @@ template <class T, class I, int EACH> struct line_slots {
     }
 };
 
-/* line = x, with X_AHEAD elements of each thread under way at once. */
-template <class T, class C> __device__ inline void line_begin(C *line, const T *x, int64_t step, int n) {
-    enum { X_AHEAD = 8 };
-    for (int i = threadIdx.x; i < n; i += X_AHEAD * blockDim.x) {
-        T v[X_AHEAD];
-#pragma unroll
-        for (int k = 0; k < X_AHEAD; k++)
-            if (i + k * (int)blockDim.x < n) v[k] = x[(i + k * (int)blockDim.x) * step];
-#pragma unroll
-        for (int k = 0; k < X_AHEAD; k++)
-            if (i + k * (int)blockDim.x < n) line[i + k * (int)blockDim.x] = value_of<C>(v[k]);
-    }
-}
-
 /* A tile's slots, added in rounds. `round`: the same in all threads. */
 template <class T, class C, int EACH>
 __device__ inline void line_add(const line_sums &w, C *line, int *cell, int &round, unsigned waits,
@@ -627,8 +733,8 @@ template <class T, class I, bool PARTS> static bool lines_launch(const tl_kernel
 }
 
 /* True: all is done. False: the lines are too long or too short for it, lie side by side, have few slots beside places
- * that may stay as they are, or the GPU has too little shared memory; the others have the same result. Short lines of 16
- * bits, if they are copied anyway, are better off here where launches count, not work. */
+ * that may stay as they are, or the GPU has too little shared memory; the others have the same result. Short lines of
+ * 16 bits, if they are copied anyway, are better off here where launches count, not work. */
 template <class T> static bool try_add_in_lines(const tl_kernel_args *args, line_sums w) {
     const bool is_wide = sizeof(T) == 2, in_place = w.x == w.out;
     const int64_t n_lines = w.rest.numel;
@@ -661,19 +767,6 @@ static bool add_in_lines_of(const tl_kernel_args *args, const line_sums &w) {
     default:
         return false;
     }
-}
-
-/* Several operands walked together along some axes, with the strides of each. */
-template <int N> static geometry<N> walk_of(int rank, const int64_t *shape, const int64_t (&stride)[N][TL_MAX_RANK]) {
-    tl_operand each[N] = {};
-    const tl_operand *list[N];
-    for (int k = 0; k < N; k++) {
-        each[k].rank = rank;
-        each[k].shape = shape;
-        each[k].stride = stride[k];
-        list[k] = &each[k];
-    }
-    return geometry_of<N>(list);
 }
 
 /* The lines of scatter_add. False: some have no slots, and are only copied. */
@@ -852,6 +945,38 @@ static void result_axes_of(result_axes *r, const struct attr_index *attr, const 
     }
 }
 
+/* The lines along the axis of one index. False: places or slots of several strides. */
+static bool index_fetch_lines(const tl_kernel_args *args, const result_axes *r, const axis_ids &ids, line_fetch *w) {
+    const tl_operand *x = &args->in[0], *index = &args->in[1], *out = &args->out[0];
+    int64_t shape[TL_MAX_RANK], rest[3][TL_MAX_RANK], along[2][TL_MAX_RANK];
+    int rank = 0, next = 0;
+    for (int i = 0; i < r->rank; i++) {
+        if (r->is_index[i]) {
+            along[0][next] = out->stride[i];
+            along[1][next] = index->stride[next];
+            next++;
+            continue;
+        }
+        rest[0][rank] = out->stride[i];
+        rest[1][rank] = r->table[i];
+        rest[2][rank] = 0;
+        shape[rank++] = r->shape[i];
+    }
+    const geometry<2> walk = walk_of<2>(next, index->shape, along);
+    if (walk.rank > 1) return false;
+    *w = {walk_of<3>(rank, shape, rest),
+          out->data,
+          x->data,
+          ids,
+          walk.stride[0][0],
+          ids.stride,
+          walk.stride[1][0],
+          walk.numel,
+          0,
+          0};
+    return true;
+}
+
 static bool index_fetch(const tl_kernel_args *args) {
     const struct attr_index *attr = (const struct attr_index *)args->attr;
     const tl_operand *x = &args->in[0], *out = &args->out[0];
@@ -874,11 +999,9 @@ static bool index_fetch(const tl_kernel_args *args) {
     const tl_operand *const list[3] = {out, &table, &places};
     const geometry<3> g = geometry_of<3>(list);
     const axis_ids ids = axis_ids_of(args, &args->in[1], x, 0, FAULT_INDEX);
-    const unsigned blocks = blocks_for(g.numel);
-    const cudaStream_t stream = stream_of(args);
-#define FETCH(T)                                                                                                      \
-    if (is_one) fetch_any<T, true><<<blocks, BLOCK, 0, stream>>>(g, (T *)out->data, (const T *)x->data, ids, offset); \
-    else fetch_any<T, false><<<blocks, BLOCK, 0, stream>>>(g, (T *)out->data, (const T *)x->data, ids, offset)
+    line_fetch lines;
+    const bool has_lines = is_one && index_fetch_lines(args, &r, ids, &lines);
+#define FETCH(T) fetch_launch<T>(args, g, ids, is_one ? nullptr : offset, has_lines ? &lines : nullptr)
     BY_BYTES(x->dtype, FETCH)
 #undef FETCH
     return true;
@@ -911,16 +1034,16 @@ static void writing_axes(writing *w, const result_axes *r, const tl_operand *slo
 
 /* Few slots of one index: a thread for each element of the table looks for those whose place it is, in order. One
  * launch, and no f32 copy. The walk has out, x, the slots (0 along the axis), and the place along the axis. */
-enum { FEW_SLOTS = 64, FEW_LOOKS = 1 << 26 };
+enum { FEW_SLOTS = 512, FEW_LOOKS = 1 << 26 };
 
 /* Where each slot goes, and where it is, by all threads of a block. */
 __device__ inline void few_load(const geometry<2> &slots_at, const axis_ids &ids, int64_t (&place)[FEW_SLOTS],
                                 int64_t (&slot)[FEW_SLOTS]) {
-    if (threadIdx.x < slots_at.numel) {
+    for (int j = threadIdx.x; j < slots_at.numel; j += blockDim.x) {
         int64_t at[2];
-        offsets_of(slots_at, threadIdx.x, at);
-        slot[threadIdx.x] = at[0];
-        place[threadIdx.x] = place_of_id(ids, at[1]);
+        offsets_of(slots_at, j, at);
+        slot[j] = at[0];
+        place[j] = place_of_id(ids, at[1]);
     }
     __syncthreads();
 }
@@ -992,22 +1115,43 @@ template <class T> __device__ inline void row_copy(T *to, const T *from, int64_t
     });
 }
 
-/* The same for x and the sum of the slots in `found`, in order; slots: where the row's element 0 would be. */
+/* Bit j % 32 of word j / 32: the row gets slot j. */
+struct few_found {
+    uint32_t bits[FEW_SLOTS / 32];
+};
+
+/* A warp lists which of n slots have this place. The last of them; -1: none. */
+__device__ inline int few_find(few_found &found, const int64_t (&place)[FEW_SLOTS], int n, int64_t wanted) {
+    const int lane = threadIdx.x % 32;
+    int last = -1;
+    __syncwarp(); /* lanes may still be reading those of the part before */
+    for (int first = 0; first < n; first += 32) {
+        const unsigned bits = __ballot_sync(0xFFFFFFFFu, first + lane < n && place[first + lane] == wanted);
+        if (lane == 0) found.bits[first / 32] = bits;
+        if (bits) last = first + 31 - __clz((int)bits);
+    }
+    __syncwarp();
+    return last;
+}
+
+/* The same for x and the sum of the slots that were found, up to the last, in order; slots: where the row's element 0
+ * would be. */
 template <class T>
-__device__ inline void row_add(T *to, const T *x, const T *slots, const int64_t (&slot)[FEW_SLOTS], uint64_t found,
-                               int64_t n, int64_t part) {
+__device__ inline void row_add(T *to, const T *x, const T *slots, const int64_t (&slot)[FEW_SLOTS],
+                               const few_found &found, int last, int64_t n, int64_t part) {
     typedef typename compute_type<T>::type C;
     row_part_each<T>(n, part, [&](int64_t i, int count) {
         C sum[ROW_AHEAD];
 #pragma unroll
         for (int k = 0; k < ROW_AHEAD; k++)
             if (k < count) sum[k] = value_of<C>(x[i + 32 * k]);
-        for (uint64_t left = found; left; left &= left - 1) {
-            const T *const from = slots + slot[__ffsll((long long)left) - 1];
+        for (int first = 0; first <= last; first += 32)
+            for (unsigned left = found.bits[first / 32]; left; left &= left - 1) {
+                const T *const from = slots + slot[first + __ffs((int)left) - 1];
 #pragma unroll
-            for (int k = 0; k < ROW_AHEAD; k++)
-                if (k < count) sum[k] += value_of<C>(from[i + 32 * k]);
-        }
+                for (int k = 0; k < ROW_AHEAD; k++)
+                    if (k < count) sum[k] += value_of<C>(from[i + 32 * k]);
+            }
 #pragma unroll
         for (int k = 0; k < ROW_AHEAD; k++)
             if (k < count) to[i + 32 * k] = conversion<T>::from(sum[k]);
@@ -1018,8 +1162,9 @@ template <class T, bool ADDS>
 __global__ void __launch_bounds__(BLOCK)
     put_few_rows(geometry<4> g, int n_parts, T *out, const T *x, const T *slots, axis_ids ids, geometry<2> slots_at) {
     __shared__ int64_t place[FEW_SLOTS], slot[FEW_SLOTS];
-    static_assert(FEW_SLOTS == 64, "a bit for each slot");
-    const int n = (int)slots_at.numel, lane = threadIdx.x % 32;
+    __shared__ few_found of_warp[BLOCK / 32];
+    few_found &found = of_warp[threadIdx.x / 32];
+    const int n = (int)slots_at.numel;
     const int64_t row = g.size[g.rank - 1], n_items = g.numel / row * n_parts;
     few_load(slots_at, ids, place, slot);
     for (int64_t item = blockIdx.x * (int64_t)(BLOCK / 32) + threadIdx.x / 32; item < n_items;
@@ -1027,15 +1172,13 @@ __global__ void __launch_bounds__(BLOCK)
         const int64_t part = item % n_parts;
         int64_t at[4];
         offsets_of(g, item / n_parts * row, at);
-        const unsigned low = __ballot_sync(0xFFFFFFFFu, lane < n && place[lane] == at[3]),
-                       high = __ballot_sync(0xFFFFFFFFu, lane + 32 < n && place[lane + 32] == at[3]);
-        const uint64_t found = (uint64_t)high << 32 | low;
-        if (!found) {
+        const int last = few_find(found, place, n, at[3]);
+        if (last < 0) {
             if (x != out) row_copy(out + at[0], x + at[1], row, part);
         } else if constexpr (ADDS) {
-            row_add(out + at[0], x + at[1], slots + at[2], slot, found, row, part);
+            row_add(out + at[0], x + at[1], slots + at[2], slot, found, last, row, part);
         } else {
-            row_copy(out + at[0], slots + at[2] + slot[63 - __clzll((long long)found)], row, part);
+            row_copy(out + at[0], slots + at[2] + slot[last], row, part);
         }
     }
 }
@@ -1047,20 +1190,25 @@ static bool few_has_rows(const geometry<4> &g) {
            g.stride[3][last] == 0;
 }
 
+/* Parts of a row, which may begin inside a pack. */
+template <class T> static int64_t few_row_parts(int64_t row) {
+    return (row + line_pack<T>::N - 1 + row_part<T>::NUMEL - 1) / row_part<T>::NUMEL;
+}
+
+/* False: too many elements of the table, or parts of its rows, to look at the slots for each. */
 template <class T, bool ADDS>
 static bool put_few_launch(const tl_kernel_args *args, const geometry<4> &g, const geometry<2> &slots_at) {
     axis_ids ids = axis_ids_of(args, &args->in[2], &args->out[0], 0, FAULT_INDEX_PUT);
     ids.stride = 1;
     T *const out = (T *)args->out[0].data;
     const T *const x = (const T *)args->in[0].data, *const slots = (const T *)args->in[1].data;
-    if (few_has_rows(g)) {
-        const int64_t row = g.size[g.rank - 1], most = row + line_pack<T>::N - 1; /* a row may begin inside a pack */
-        const int64_t n_parts = (most + row_part<T>::NUMEL - 1) / row_part<T>::NUMEL;
-        put_few_rows<T, ADDS><<<blocks_for(g.numel / row * n_parts, BLOCK / 32), BLOCK, 0, stream_of(args)>>>(
-            g, (int)n_parts, out, x, slots, ids, slots_at);
-    } else {
-        put_few<T, ADDS><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, out, x, slots, ids, slots_at);
-    }
+    const bool has_rows = few_has_rows(g);
+    const int64_t row = g.size[g.rank - 1], n_parts = few_row_parts<T>(row), n_items = g.numel / row * n_parts;
+    if ((has_rows ? n_items : g.numel) > FEW_LOOKS / slots_at.numel) return false;
+    if (has_rows)
+        put_few_rows<T, ADDS><<<blocks_for(n_items, BLOCK / 32), BLOCK, 0, stream_of(args)>>>(g, (int)n_parts, out, x,
+                                                                                              slots, ids, slots_at);
+    else put_few<T, ADDS><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, out, x, slots, ids, slots_at);
     return true;
 }
 
@@ -1090,12 +1238,10 @@ static bool try_put_few(const tl_kernel_args *args, int n_index, const int64_t *
     const tl_operand *const list[4] = {out, x, &walks[0], &walks[1]}, *const both[2] = {&places[0], &places[1]};
     const geometry<4> g = geometry_of<4>(list);
     const geometry<2> slots_at = geometry_of<2>(both);
-    if (!few_has_rows(g) && numel > FEW_LOOKS / n) return false;
     if (!attr->accumulates) {
-#define PUT_FEW(T) put_few_launch<T, false>(args, g, slots_at)
+#define PUT_FEW(T) return put_few_launch<T, false>(args, g, slots_at)
         BY_BYTES(out->dtype, PUT_FEW)
 #undef PUT_FEW
-        return true;
     }
     switch (out->dtype) {
     case TL_F64:
