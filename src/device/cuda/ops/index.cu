@@ -2,7 +2,7 @@
  *
  * Elements move between a *table* (the tensor that is indexed) and *slots* (the elements fetched from it or written
  * to it). An index outside its axis is recorded as a fault (state.h) and its element skipped: readers write zeros,
- * writers nothing.
+ * writers nothing. Where many elements are fetched from a line, it goes through shared memory (fetch_in_lines).
  *
  * Order. Two slots share a place in the table only if they agree in all axes without an index, the *rest*. Writers
  * are therefore split along the rest, and further by places: which of `n_parts` a slot belongs to depends on its
@@ -241,8 +241,10 @@ struct writing {
     int n_parts;      /* a power of two */
     bool is_scatter;
     int64_t table_step, slots_step, index_step, size; /* scatter: along the axis */
-    const int64_t *offset;                            /* index_put: in the table, for each of n */
-    geometry<1> slots_at;                             /* and in the slots */
+    const int64_t *offset;                            /* index_put: in the table, for each of n; or NULL, */
+    axis_ids ids;                                     /* and the one index of rows */
+    geometry<1> index_at;
+    geometry<1> slots_at; /* and in the slots */
     struct cuda_fault *fault;
 };
 
@@ -308,6 +310,13 @@ template <class W> __global__ void __launch_bounds__(BLOCK) write_by_thread(writ
     }
 }
 
+__device__ inline int64_t row_place(const writing &w, int64_t j) {
+    if (w.offset) return w.offset[j];
+    int64_t at[1];
+    offsets_of(w.index_at, j, at);
+    return place_of_id(w.ids, at[0]);
+}
+
 /* The same where all elements of the rest have the same places: a warp looks at 32 of them at a time. */
 template <class W> __global__ void __launch_bounds__(BLOCK) write_rows(writing w, W way) {
     const int64_t n_threads = (w.rest.numel + 31) / 32 * 32;
@@ -315,7 +324,7 @@ template <class W> __global__ void __launch_bounds__(BLOCK) write_rows(writing w
         int64_t rest[3] = {0, 0, 0};
         if (i < w.rest.numel) offsets_of(w.rest, i, rest);
         for (int64_t base = 0; base < w.n; base += 32) {
-            const int64_t j = base + threadIdx.x % 32, own = j < w.n ? w.offset[j] : NOWHERE;
+            const int64_t j = base + threadIdx.x % 32, own = j < w.n ? row_place(w, j) : NOWHERE;
             const bool is_mine = own != NOWHERE && scattered(own, w.n_parts) == blockIdx.y;
             for (unsigned found = __ballot_sync(0xFFFFFFFFu, is_mine); found; found &= found - 1) {
                 const int lane = __ffs((int)found) - 1;
@@ -414,8 +423,7 @@ template <class W> __global__ void __launch_bounds__(WRITE_BLOCK) write_by_block
 /* Sums of floats, in shared memory: x is read, and the result written, once. A block has a part of a line's places. It
  * looks at all slots of the line, a tile of some for each thread at a time, and those in its part are added in rounds:
  * of slots with the same owner cell, and those that share a place have the same, the first goes first. A cell holds the
- * number of the round, counted down, above the slot's number in the tile, so that no cell is ever emptied. Where a line
- * has several parts, most slots are none of the block's: tiles are larger, and only the values of its own are read. */
+ * number of the round, counted down, above the slot's number in the tile, so that no cell is ever emptied. */
 struct line_sums {
     geometry<4> rest; /* out, x, index, source */
     void *out;
@@ -432,10 +440,10 @@ struct line_sums {
 enum {
     LINE_THREADS = 512,
     LINE_EACH = 4,
-    PART_THREADS = 384,
+    PART_THREADS = 768,
     PART_EACH = 8,
-    SLOT_BITS = 12,
-    FIRST_ROUND = (1 << 19) - 1
+    SLOT_BITS = 13,
+    FIRST_ROUND = (1 << 18) - 1
 };
 static_assert(PART_EACH * PART_THREADS <= 1 << SLOT_BITS && LINE_EACH * LINE_THREADS <= 1 << SLOT_BITS,
               "the number of a slot in its tile");
@@ -507,28 +515,29 @@ __device__ inline void line_add(const line_sums &w, C *line, int *cell, int &rou
     } while (__syncthreads_or(waits != 0));
 }
 
-/* All slots of a line, each of them the block's: what they are is asked for when the slots before them have not been
- * added yet, so that nobody waits for memory. */
+/* The slots of a line for a block with the places from `first` on. What they are is asked for when the slots before
+ * them have not been added yet, so that nobody waits for memory. */
 template <class T, class I, class C>
-__device__ inline void line_add_all(const line_sums &w, const int64_t (&rest)[4], C *line, int *cell, int &round) {
+__device__ inline void line_add_slots(const line_sums &w, const int64_t (&rest)[4], int64_t first, int64_t size,
+                                      C *line, int *cell, int &round) {
     line_slots<T, I, LINE_EACH> next;
     next.fetch_ids(w, rest, 0);
     next.fetch_values(w, rest, 0, ~0u);
-    line_begin(line, (const T *)w.x + rest[1], w.x_step, (int)w.size);
+    line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size);
     for (int64_t base = 0; base < w.n; base += LINE_EACH * blockDim.x) {
         const line_slots<T, I, LINE_EACH> slots = next;
         int place[LINE_EACH];
-        const unsigned waits = slots.places(w, base, 0, w.size, place);
+        const unsigned waits = slots.places(w, base, first, size, place);
         next.fetch_ids(w, rest, base + LINE_EACH * blockDim.x);
         next.fetch_values(w, rest, base + LINE_EACH * blockDim.x, ~0u);
         line_add(w, line, cell, round, waits, place, slots.value);
     }
 }
 
-/* Those of a part. What the next ones are is asked for meanwhile, too. */
+/* The same where few of them are the block's: it reads no other values, and has larger tiles. */
 template <class T, class I, class C>
-__device__ inline void line_add_part(const line_sums &w, const int64_t (&rest)[4], int64_t first, int64_t size, C *line,
-                                     int *cell, int &round) {
+__device__ inline void line_add_own(const line_sums &w, const int64_t (&rest)[4], int64_t first, int64_t size, C *line,
+                                    int *cell, int &round) {
     line_slots<T, I, PART_EACH> slots;
     slots.fetch_ids(w, rest, 0);
     line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size);
@@ -541,8 +550,9 @@ __device__ inline void line_add_part(const line_sums &w, const int64_t (&rest)[4
     }
 }
 
+/* PARTS: so many parts that few slots are a block's. */
 template <class T, class I, bool PARTS>
-__global__ void __launch_bounds__(PARTS ? PART_THREADS : LINE_THREADS, 2) add_in_lines(line_sums w) {
+__global__ void __launch_bounds__(PARTS ? PART_THREADS : LINE_THREADS, PARTS ? 1 : 2) add_in_lines(line_sums w) {
     typedef typename compute_type<T>::type C;
     extern __shared__ double line_room[];
     C *const line = (C *)line_room;
@@ -552,8 +562,8 @@ __global__ void __launch_bounds__(PARTS ? PART_THREADS : LINE_THREADS, 2) add_in
         int64_t rest[4];
         offsets_of(w.rest, i / w.n_parts, rest);
         const int64_t first = i % w.n_parts * w.part, size = max(min(w.part, w.size - first), (int64_t)0);
-        if constexpr (PARTS) line_add_part<T, I>(w, rest, first, size, line, cell, round);
-        else line_add_all<T, I>(w, rest, line, cell, round);
+        if constexpr (PARTS) line_add_own<T, I>(w, rest, first, size, line, cell, round);
+        else line_add_slots<T, I>(w, rest, first, size, line, cell, round);
 #pragma unroll 4
         for (int64_t k = threadIdx.x; k < size; k += blockDim.x)
             ((T *)w.out)[rest[0] + (first + k) * w.out_step] = conversion<T>::from(line[k]);
@@ -709,9 +719,9 @@ static writing writing_of(const tl_kernel_args *args, const tl_operand *table, c
 }
 
 /* The sums of a block and its cells: 96 KiB at most, so that a multiprocessor has two blocks. Every part looks at all
- * slots of its line: there are no more than memory asks for, unless multiprocessors would idle. */
-enum { PART_BYTES = 80 << 10, LEAST_PART = 128, MOST_LINE_PARTS = 8, LINE_BLOCKS = 264, CELL_BITS = 12 };
-enum { SHORT_LINES = 1 << 14 };
+ * slots of its line: there are no more than memory asks for, unless multiprocessors would idle (LINE_BLOCKS). */
+enum { PART_BYTES = 80 << 10, LEAST_PART = 128, MOST_LINE_PARTS = 8, LINE_BLOCKS = 132, CELL_BITS = 12 };
+enum { SHORT_LINES = 1 << 14, FEW_PARTS = 3 };
 static int64_t line_parts(int64_t n_lines, int64_t size, int element_bytes) {
     const int64_t most = PART_BYTES / element_bytes, enough = LINE_BLOCKS / n_lines, needed = (size + most - 1) / most;
     const int64_t wanted = enough < size / LEAST_PART ? enough : size / LEAST_PART;
@@ -750,8 +760,8 @@ template <class T> static bool try_add_in_lines(const tl_kernel_args *args, line
     w.part += w.part % 2; /* cells lie behind whole words of any size */
     while (w.cell_bits < CELL_BITS && (int64_t)1 << w.cell_bits < w.part) w.cell_bits++;
     if (w.index_dtype == TL_I64)
-        return n_parts > 1 ? lines_launch<T, int64_t, true>(args, w) : lines_launch<T, int64_t, false>(args, w);
-    return n_parts > 1 ? lines_launch<T, int32_t, true>(args, w) : lines_launch<T, int32_t, false>(args, w);
+        return n_parts > FEW_PARTS ? lines_launch<T, int64_t, true>(args, w) : lines_launch<T, int64_t, false>(args, w);
+    return n_parts > FEW_PARTS ? lines_launch<T, int32_t, true>(args, w) : lines_launch<T, int32_t, false>(args, w);
 }
 
 static bool add_in_lines_of(const tl_kernel_args *args, const line_sums &w) {
@@ -1316,15 +1326,20 @@ static bool index_put(const tl_kernel_args *args) {
     if (try_put_few(args, rank, shape, n)) return true;
     if (attr->accumulates && index_lines(args, rank, shape, &lines) && add_in_lines_of(args, lines)) return true;
     table t;
-    if (!table_begin(&t, args, attr->accumulates, offset + n) ||
-        !find_places(args, args->in + 2, &t.operand, rank, shape, offset, FAULT_INDEX_PUT))
-        return false;
+    if (!table_begin(&t, args, attr->accumulates, offset + n)) return false;
     if (n > 0 && operand_numel(&args->out[0]) > 0) {
         writing w = writing_of(args, &t.operand, &args->in[1]);
         result_axes r;
         result_axes_of(&r, attr, &t.operand, rank, shape);
         writing_axes(&w, &r, &args->in[1]);
-        w.offset = offset;
+        if (attr->n == 1 && is_of_rows(w) && !(attr->accumulates && !dtype_is_float(t.operand.dtype))) {
+            const tl_operand *const list[1] = {&args->in[2]};
+            w.ids = axis_ids_of(args, &args->in[2], &t.operand, 0, FAULT_INDEX_PUT);
+            w.index_at = geometry_of<1>(list);
+        } else {
+            if (!find_places(args, args->in + 2, &t.operand, rank, shape, offset, FAULT_INDEX_PUT)) return false;
+            w.offset = offset;
+        }
         write_all(args, w, &t.operand, attr->accumulates);
     }
     return table_end(&t, args);
