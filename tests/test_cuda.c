@@ -473,6 +473,25 @@ static void write_many(struct both *both, tl_device *device, tl_tensor *id) {
     tl_tensor *rows = tl_normal(TL_SHAPE(900, 333), 0, 1, TL_BF16, device);
     tl_tensor *numbers = tl_integers(TL_SHAPE(900), 0, 40, TL_I64, device);
     give(both, tl_index_add(tl_zeros(TL_SHAPE(40, 333), TL_BF16, device), 0, numbers, rows, 1), "index_add of rows");
+    tl_tensor *few = tl_slice(numbers, 0, 0, 300, 1), *first = tl_slice(rows, 0, 0, 300, 1);
+    give(both, tl_index_add(tl_zeros(TL_SHAPE(40, 333), TL_BF16, device), 0, few, first, 1), "index_add of 300 rows");
+    give(both, tl_index_put(rows, (int[]){0}, &few, 1, first, false), "index_put of 300 rows");
+    give(both, tl_index_put(rows, (int[]){0}, &numbers, 1, rows, false), "index_put of 900 rows");
+}
+
+/* Lines of thousands: in parts, with an index of their own or one for all. */
+static void index_lines(struct both *both, tl_device *device) {
+    tl_tensor *x = tl_normal(TL_SHAPE(3, 20001), 0, 1, TL_F32, device);
+    tl_tensor *places = tl_integers(TL_SHAPE(3, 20001), 0, 20001, TL_I64, device);
+    give(both, tl_scatter_add(x, 1, places, x), "scatter_add of three long lines");
+    give(both, tl_scatter_add_(tl_clone(x), 1, places, x), "the same in place");
+    tl_tensor *lines = tl_normal(TL_SHAPE(300, 3001), 0, 1, TL_BF16, device);
+    tl_tensor *columns = tl_integers(TL_SHAPE(1500), 0, 3001, TL_I32, device);
+    tl_tensor *chosen = tl_index_select(lines, 1, columns);
+    give(both, chosen, "index_select of columns");
+    give(both, tl_index_add(lines, 1, columns, chosen, 1), "index_add of columns");
+    give(both, tl_gather(x, 1, places), "gather of long lines");
+    give(both, tl_gather(lines, 1, tl_expand(columns, TL_SHAPE(300, 1500))), "gather of many lines");
 }
 
 static void order_everything(struct both *both, tl_device *device) {
@@ -520,6 +539,7 @@ static void order_everything(struct both *both, tl_device *device) {
 static void orders_are_those_of_the_cpu(void **state) {
     (void)state;
     on_both(order_everything);
+    on_both(index_lines);
 }
 
 /* The loss in chunks, with rows left out, against the CPU; sums have different orders. */

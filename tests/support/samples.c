@@ -1836,6 +1836,8 @@ const struct sample samples_embedding[] = {
     {"a table of one", GRAD, .binary = tl_embedding, .in = {F(1, 3), IDS32(1, 4)}},
     {"strided ids and table", GRAD, .binary = tl_embedding, .in = {IN(FLOAT, PERMUTED, 5, 3), {.kind = IN_INDEX, .layout = LAY_SLICED, DIMS(2, 3), .limit = 5}}},
     {"large", LARGE | GRAD, .binary = tl_embedding, .in = {F(101, 64), IDS(101, 700)}},
+    {"many ids of few rows", LARGE | GRAD, .binary = tl_embedding, .in = {F(37, 40), IDS(37, 5000)}},
+    {"many ids of few odd rows", LARGE | GRAD, .binary = tl_embedding, .in = {F(5, 11), IDS(5, 4100)}},
     {"float ids", 0, .binary = tl_embedding, .in = {F(5, 3), F(2)}, .error = "ids must be i64 or i32"},
     {"id outside", CPU_ONLY, .unary = embedding_outside, .in = {F(5, 3)}, .error = "id 7 is outside [0, 5)"},
     END};
