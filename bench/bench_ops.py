@@ -725,7 +725,7 @@ REASONS = [
     (r"sort.*|topk.*|unique|multinomial.*",
      "moves each element many times; small: 1.8 us for a line of 128, which is sorted by four digits"),
     (r"uniform_?|normal_?|integers|bernoulli_|trunc_normal_|dropout",
-     "makes its random numbers by ten rounds of Philox, the same on every device"),
+     "makes its random numbers by ten rounds of Philox, dropout by seven, the same on every device"),
     (r"scatter.*|gather bwd",
      "goes where its indices say, after a copy of the table (16 MB) or a look at all indices (32 MB)"),
     (r"index pairs", "finds the places of all pairs first, on one thread: two thirds of the time of the medium one"),

@@ -316,9 +316,10 @@ TL_API tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int
 
 /* ---- Random numbers ---------------------------------------------------------------------------------------------- */
 
-/* The generator is counter-based (Philox 4x32-10). A value depends on (seed, stream, index) alone, so all devices and
- * thread counts give the same bits. The index counts 32-bit words: a call takes one word per element, two for f64 and
- * for integers, rounded up to a multiple of four. Each thread has its own generator. */
+/* The generator is counter-based (Philox 4x32-10; dropout: 4x32-7). A value depends on (seed, stream, index) alone, so
+ * all devices and thread counts give the same bits. The index counts 32-bit words: a call takes one word per element,
+ * two for f64 and for integers, half a word for dropout, rounded up to a multiple of four. Each thread has its own
+ * generator. */
 typedef struct tl_generator {
     uint64_t seed, stream, index;
 } tl_generator;
@@ -914,7 +915,8 @@ TL_API tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *
 
 /* Rows of weight (V,C) by ids (...): (...,C). ids i64 or i32, each in [0, V). */
 TL_API tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids);
-/* Zeroes each element with probability p and scales the rest by 1/(1-p). */
+/* Zeroes each element with probability p and scales the rest by 1/(1-p). Each is decided by 16 bits: the share that is
+ * kept is 1-p to the nearest multiple of 2^-16. */
 TL_API tl_tensor *tl_dropout(tl_tensor *x, double p);
 TL_API tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up); /* silu(gate) * up */
 
@@ -961,8 +963,8 @@ typedef struct tl_attention_options {
                       * numbers */
     double dropout;  /* 0: none. Otherwise each weight becomes 0 with this probability after the softmax, and the others
                       * are divided by 1 - dropout. The mask is not stored: backward computes it again. It is what
-                      * tl_bernoulli(B, H, T, S rounded up to a multiple of 4) with 1 - dropout draws, and moves the
-                      * generator as far. The same on every device */
+                      * tl_dropout keeps of ones (B, H, T, S rounded up to a multiple of 8), and moves the generator as
+                      * far. The same on every device */
     tl_tensor *first_key; /* NULL, or i64 or i32 that broadcasts to (B,T): query t of row b sees no key before
                            * first_key[b][t]. For rows that hold several documents: the place where the query's document
                            * begins. Along T it must not decrease; the cpu checks this. It hides what a bool mask

@@ -999,11 +999,11 @@ static tl_tensor *weights_of(const struct attention_case *c, tl_tensor *scores, 
 
 /* What dropout makes of weights (b,k,g,t,s), with the mask that a call behind attention_draws has. */
 static tl_tensor *dropped(const struct attention_case *c, tl_tensor *mask, tl_tensor *weights) {
-    return c->dropout > 0 ? tl_scale(tl_mul(weights, mask), 1 / (1 - c->dropout)) : weights;
+    return c->dropout > 0 ? tl_mul(weights, mask) : weights;
 }
 static tl_tensor *mask_drawn(const struct attention_case *c) {
-    tl_tensor *rows = tl_bernoulli(TL_SHAPE(c->B, c->H, c->T, (c->S + 3) / 4 * 4), 1 - c->dropout, cpu);
-    tl_tensor *mask = tl_cast(tl_slice(rows, 3, 0, c->S, 1), TL_F64);
+    tl_tensor *ones = tl_ones(TL_SHAPE(c->B, c->H, c->T, (c->S + 7) / 8 * 8), TL_F64, cpu);
+    tl_tensor *mask = tl_slice(tl_dropout(ones, c->dropout), 3, 0, c->S, 1);
     return tl_reshape(mask, TL_SHAPE(c->B, c->H_kv, c->H / c->H_kv, c->T, c->S));
 }
 

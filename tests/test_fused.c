@@ -168,7 +168,7 @@ static tl_tensor *dropout_fused(tl_tensor **in) {
     return tl_attention(in[0], in[1], in[2], &o, NULL);
 }
 
-/* softmax, times the mask that tl_bernoulli draws and 1/(1 - p), times v. */
+/* softmax, times what tl_dropout leaves of ones, times v. */
 static tl_tensor *dropout_composite(tl_tensor **in) {
     const struct dropout_case *c = &dropped;
     tl_tensor *k = tl_repeat_interleave(in[1], 2, c->H / c->H_kv), *v = tl_repeat_interleave(in[2], 2, c->H / c->H_kv);
@@ -180,15 +180,14 @@ static tl_tensor *dropout_composite(tl_tensor **in) {
         scores = tl_where_scalar(seen, scores, tl_scalar_float(-INFINITY));
     }
     tl_seed(DROPOUT_SEED);
-    tl_tensor *keep = tl_bernoulli(TL_SHAPE(c->B, c->H, c->T, (c->S + 3) / 4 * 4), 1 - c->p, cpu);
-    tl_tensor *mask = tl_scale(tl_cast(tl_slice(keep, 3, 0, c->S, 1), tl_dtype_of(q)), 1 / (1 - c->p));
-    tl_tensor *weights = tl_mul(tl_softmax(scores, 3), mask);
+    tl_tensor *ones = tl_ones(TL_SHAPE(c->B, c->H, c->T, (c->S + 7) / 8 * 8), tl_dtype_of(q), cpu);
+    tl_tensor *weights = tl_mul(tl_softmax(scores, 3), tl_slice(tl_dropout(ones, c->p), 3, 0, c->S, 1));
     return tl_transpose(tl_matmul(weights, tl_transpose(v, 1, 2)), 1, 2);
 }
 
 /* Values and gradients, and the same place of the generator. Several blocks of queries and keys, rows of the mask that
  * end inside a Philox block, heads of several parts. */
-static void attention_drops_what_bernoulli_draws(void **state) {
+static void attention_drops_what_dropout_of_ones_drops(void **state) {
     (void)state;
     static const struct dropout_case cases[] = {
         {2, 7, 7, 2, 2, 4, true, false, 0.25},       {1, 150, 150, 2, 1, 16, true, false, 0.1},
@@ -756,7 +755,7 @@ static int stop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(fused_ops_equal_their_composites),
-        TEST(attention_drops_what_bernoulli_draws),
+        TEST(attention_drops_what_dropout_of_ones_drops),
         TEST(attention_drops_the_share_it_is_told),
         TEST(first_keys_hide_what_a_mask_would),
         TEST(blocks_before_the_first_key_are_not_read),

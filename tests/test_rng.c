@@ -28,25 +28,34 @@ static void assert_at_most(const char *what, double got, double limit) {
 
 /* ---- Philox ------------------------------------------------------------------------------------------ */
 
-/* The known answers that Random123 ships for philox4x32, 10 rounds. */
+/* The known answers that Random123 ships for philox4x32, 10 and 7 rounds. */
 static void philox_gives_the_published_words(void **state) {
     (void)state;
     static const struct {
         struct rng_block counter;
         struct rng_philox_key key;
-        uint32_t want[4];
+        uint32_t want[4], want_of_seven[4];
     } cases[] = {
-        {{{0, 0, 0, 0}}, {{0, 0}}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{{0, 0, 0, 0}},
+         {{0, 0}},
+         {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+         {0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}},
         {{{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}},
          {{0xffffffff, 0xffffffff}},
-         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+         {0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}},
         {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
          {{0xa4093822, 0x299f31d0}},
-         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1},
+         {0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        const struct rng_block got = rng_philox(cases[c].counter, cases[c].key);
-        for (int w = 0; w < 4; w++) assert_int_equal(got.word[w], cases[c].want[w]);
+        const struct rng_block got = rng_philox(cases[c].counter, cases[c].key, RNG_PHILOX_ROUNDS);
+        const struct rng_block got_of_seven = rng_philox(cases[c].counter, cases[c].key, RNG_MASK_ROUNDS);
+        for (int w = 0; w < 4; w++) {
+            assert_int_equal(got.word[w], cases[c].want[w]);
+            assert_int_equal(got_of_seven.word[w], cases[c].want_of_seven[w]);
+        }
     }
 }
 
@@ -56,6 +65,19 @@ static void block_counter_holds_number_then_stream_and_key_holds_seed(void **sta
     const struct rng_block got = rng_block_at(digits_of_pi, UINT64_C(0x85a308d3243f6a88));
     assert_int_equal(got.word[0], 0xd16cfe09);
     assert_int_equal(got.word[3], 0x24126ea1);
+    const struct rng_block of_mask = rng_mask_block_at(digits_of_pi, UINT64_C(0x85a308d3243f6a88));
+    assert_int_equal(of_mask.word[0], 0x4dfccaba);
+    assert_int_equal(of_mask.word[3], 0xb6b5242a);
+}
+
+/* Element i of a mask: half i % 2, low half first, of word i / 2 % 4 of block i / 8. */
+static void masks_draw_sixteen_bits_of_a_block_of_eight(void **state) {
+    (void)state;
+    const uint64_t number = UINT64_C(0x123456789ABCDEF);
+    const struct rng_block block = rng_mask_block_at(key, number);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(rng_mask_draw_at(key, 8 * number + (uint64_t)i),
+                         i % 2 ? block.word[i / 2] >> 16 : block.word[i / 2] & 0xffff);
 }
 
 /* ---- Fills ------------------------------------------------------------------------------------------- */
@@ -84,6 +106,8 @@ static void fills_equal_the_element_functions(void **state) {
     for (int i = 0; i < N; i++) assert_near("normal f64", f64[i], rng_normal_f64_at(key, first + (uint64_t)i), 0);
     rng_fill_bernoulli(u8, N, key, first, 0.3);
     for (int i = 0; i < N; i++) assert_int_equal(u8[i], u32[i] < 0.3 * 0x1p32);
+    rng_fill_mask(u8, N, key, first, 0.3);
+    for (int i = 0; i < N; i++) assert_int_equal(u8[i], rng_mask_draw_at(key, first + (uint64_t)i) < 0.7 * 0x1p16);
     rng_fill_integers(i64, N, key, first, -10, 1000);
     for (int i = 0; i < N; i++)
         assert_int_equal(i64[i], rng_integer(rng_wide_draw_at(key, first + (uint64_t)i), -10, 1000));
@@ -110,6 +134,9 @@ static void fill_writes_exactly_n_elements(void **state) {
         uint8_t out[16];
         memset(out, 0xAA, sizeof out);
         rng_fill_bernoulli(out, n, key, 2, 1.0);
+        for (int64_t i = 0; i < 16; i++) assert_int_equal(out[i], i < n ? 1 : 0xAA);
+        memset(out, 0xAA, sizeof out);
+        rng_fill_mask(out, n, key, 5, 0);
         for (int64_t i = 0; i < 16; i++) assert_int_equal(out[i], i < n ? 1 : 0xAA);
     }
 }
@@ -151,6 +178,8 @@ static void bits_are_the_same_everywhere(void **state) {
     assert_int_equal(checksum(out, MANY * sizeof(double)), 0x2CE44F18);
     rng_fill_integers((int64_t *)out, MANY, key, 0, INT64_MIN, INT64_MAX);
     assert_int_equal(checksum(out, MANY * sizeof(int64_t)), 0x9F309A1B);
+    rng_fill_mask((uint8_t *)out, MANY, key, 0, 0.1);
+    assert_int_equal(checksum(out, MANY), 0x74D0F733);
     free(out);
 }
 
@@ -323,6 +352,33 @@ static void bernoulli_has_its_probability_and_its_ends_are_certain(void **state)
     free(out);
 }
 
+/* To the nearest of 2^16 shares, and neither neighbours nor the elements of different blocks know of each other. */
+static void masks_keep_their_share_independently(void **state) {
+    (void)state;
+    static const struct {
+        double p;
+        uint32_t kept; /* of 2^16 */
+    } cases[] = {{0, 65536},   {1e-9, 65536}, {0x1p-17, 65536}, {0x1.8p-17, 65535}, {1e-3, 65470}, {0.1, 58982},
+                 {0.2, 52429}, {0.5, 32768},  {0.9, 6554},      {0.999, 66},        {1, 0}};
+    static const int lags[] = {1, 2, 3, 4, 7, 8, 9, 16, 1024};
+    uint8_t *out = malloc(N_SAMPLES);
+    assert_non_null(out);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        assert_int_equal(rng_mask_threshold(cases[c].p), cases[c].kept);
+        const double share = cases[c].kept / 0x1p16, variance = share * (1 - share);
+        int64_t n_kept = 0;
+        rng_fill_mask(out, N_SAMPLES, key, 0, cases[c].p);
+        for (int i = 0; i < N_SAMPLES; i++) n_kept += out[i];
+        assert_near("share of what is kept", (double)n_kept / N_SAMPLES, share, 5 * sqrt(variance / N_SAMPLES));
+        for (size_t l = 0; l < sizeof lags / sizeof *lags; l++) {
+            double together = 0;
+            for (int i = 0; i + lags[l] < N_SAMPLES; i++) together += (out[i] - share) * (out[i + lags[l]] - share);
+            assert_near("covariance", together / N_SAMPLES, 0, 5 * variance / sqrt(N_SAMPLES));
+        }
+    }
+    free(out);
+}
+
 static void integers_stay_in_range_and_reach_both_ends(void **state) {
     (void)state;
     enum { MANY = 1 << 16 };
@@ -352,6 +408,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_gives_the_published_words),
         cmocka_unit_test(block_counter_holds_number_then_stream_and_key_holds_seed),
+        cmocka_unit_test(masks_draw_sixteen_bits_of_a_block_of_eight),
         cmocka_unit_test(fills_equal_the_element_functions),
         cmocka_unit_test(values_do_not_depend_on_how_a_range_is_cut),
         cmocka_unit_test(fill_writes_exactly_n_elements),
@@ -364,6 +421,7 @@ int main(void) {
         cmocka_unit_test(normals_have_the_moments_of_a_normal),
         cmocka_unit_test(uniforms_fill_their_interval_evenly),
         cmocka_unit_test(bernoulli_has_its_probability_and_its_ends_are_certain),
+        cmocka_unit_test(masks_keep_their_share_independently),
         cmocka_unit_test(integers_stay_in_range_and_reach_both_ends),
         cmocka_unit_test(high_product_is_exact),
     };

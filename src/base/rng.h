@@ -26,6 +26,9 @@ void rng_fill_normal_f64(double *out, int64_t n, struct rng_key key, uint64_t fi
 /* 1 with probability p, else 0 (narrow layout). */
 void rng_fill_bernoulli(uint8_t *out, int64_t n, struct rng_key key, uint64_t first_index, double p);
 
+/* 1 where dropout of probability p keeps an element, else 0 (mask layout); p in [0, 1]. */
+void rng_fill_mask(uint8_t *out, int64_t n, struct rng_key key, uint64_t first_index, double p);
+
 /* Integers in [low, high) (wide layout); low < high. */
 void rng_fill_integers(int64_t *out, int64_t n, struct rng_key key, uint64_t first_index, int64_t low, int64_t high);
 

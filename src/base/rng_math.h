@@ -5,14 +5,17 @@
  * counter, and the lower half counts blocks of four 32-bit words. Any thread of any device can therefore compute any
  * element alone, and a tensor's values do not depend on who computed them.
  *
- * Layouts. Two, and each distribution names its own:
+ * Layouts. Three, and each distribution names its own:
  *   narrow: element i owns word i%4 of block i/4          (u32, uniform f32, bernoulli)
  *   wide:   element i owns words 2(i%2) and 2(i%2)+1 of block i/2, low word first, as one 64-bit draw
  *           (uniform f64, integers)
+ *   mask:   element i owns half i%2, low half first, of word i/2%4 of block i/8 (what dropout keeps)
+ * Blocks of masks are those of Philox 4x32-7: seven rounds pass BigCrush (table 2 there), ten have a margin. Attention
+ * draws a mask as large as its scores wherever it needs one, so there the arithmetic counts.
  * A normal needs two draws. Box-Muller turns a pair of draws into a pair of normals, so elements 2j and 2j+1 share
  * their two draws: the first is r cos, the second r sin. Pairs never straddle a block, so one element still needs
  * its own block only (f32: narrow layout; f64: wide layout). Different layouts over the same stream reuse the same
- * bits: give every tensor its own stream (or index range).
+ * bits (masks do not): give every tensor its own stream (or index range).
  *
  * Same bits everywhere. gcc, clang and nvcc differ in two ways only: whether a*b+c is contracted to a fused
  * multiply-add, and what the math library's log and cos return. The functions below are therefore Tally's own
@@ -49,6 +52,7 @@ struct rng_block {
 /* ---- Philox ------------------------------------------------------------------------------------------ */
 
 #define RNG_PHILOX_ROUNDS 10
+#define RNG_MASK_ROUNDS 7
 
 /* The key of one round. */
 struct rng_philox_key {
@@ -81,28 +85,40 @@ DEVICE_FN struct rng_block rng_philox_round(struct rng_block x, struct rng_philo
     return y;
 }
 
-/* Philox 4x32-10 as published. */
-DEVICE_FN struct rng_block rng_philox(struct rng_block counter, struct rng_philox_key key) {
-    for (int round = 0; round < RNG_PHILOX_ROUNDS; round++) {
+/* Philox 4x32 as published. */
+DEVICE_FN struct rng_block rng_philox(struct rng_block counter, struct rng_philox_key key, int n_rounds) {
+    for (int round = 0; round < n_rounds; round++) {
         counter = rng_philox_round(counter, key);
         key = rng_philox_next_key(key);
     }
     return counter;
 }
 
-/* Block `number` of the sequence. */
-DEVICE_FN struct rng_block rng_block_at(struct rng_key key, uint64_t number) {
+DEVICE_FN struct rng_block rng_counter(struct rng_key key, uint64_t number) {
     struct rng_block counter;
     counter.word[0] = (uint32_t)number;
     counter.word[1] = (uint32_t)(number >> 32);
     counter.word[2] = (uint32_t)key.stream;
     counter.word[3] = (uint32_t)(key.stream >> 32);
-    return rng_philox(counter, rng_philox_key_of(key.seed));
+    return counter;
+}
+
+/* Block `number` of the sequence, and of its masks. */
+DEVICE_FN struct rng_block rng_block_at(struct rng_key key, uint64_t number) {
+    return rng_philox(rng_counter(key, number), rng_philox_key_of(key.seed), RNG_PHILOX_ROUNDS);
+}
+DEVICE_FN struct rng_block rng_mask_block_at(struct rng_key key, uint64_t number) {
+    return rng_philox(rng_counter(key, number), rng_philox_key_of(key.seed), RNG_MASK_ROUNDS);
 }
 
 /* Draw `lane` (0 or 1) of a block in the wide layout. */
 DEVICE_FN uint64_t rng_wide_draw(struct rng_block block, int lane) {
     return (uint64_t)block.word[2 * lane + 1] << 32 | block.word[2 * lane];
+}
+
+/* Draw `lane` (0 .. 7) of a block in the mask's layout: 16 bits. */
+DEVICE_FN uint32_t rng_mask_draw(struct rng_block block, int lane) {
+    return block.word[lane / 2] >> 16 * (lane % 2) & 0xFFFFu;
 }
 
 /* ---- Helpers that keep the bits equal ---------------------------------------------------------------- */
@@ -380,6 +396,12 @@ DEVICE_FN uint64_t rng_threshold(double p) {
 
 DEVICE_FN bool rng_bernoulli(uint32_t draw, uint64_t threshold) { return draw < threshold; }
 
+/* The number of a mask's 16-bit draws that keep an element that dropout drops with probability p: (1 - p) 2^16 to
+ * nearest, so the probability is right to 2^-17, all at p = 0 and none at 1. */
+DEVICE_FN uint32_t rng_mask_threshold(double p) { return (uint32_t)fma(1.0 - p, 0x1p16, 0.5); }
+
+DEVICE_FN bool rng_mask_keeps(uint32_t draw, uint32_t threshold) { return draw < threshold; }
+
 /* Upper half of the 128-bit product; in 32-bit pieces, since there is no 128-bit type common to all
  * compilers. */
 DEVICE_FN uint64_t rng_multiply_high(uint64_t a, uint64_t b) {
@@ -406,6 +428,10 @@ DEVICE_FN uint32_t rng_draw_at(struct rng_key key, uint64_t index) {
 
 DEVICE_FN uint64_t rng_wide_draw_at(struct rng_key key, uint64_t index) {
     return rng_wide_draw(rng_block_at(key, index / 2), (int)(index % 2));
+}
+
+DEVICE_FN uint32_t rng_mask_draw_at(struct rng_key key, uint64_t index) {
+    return rng_mask_draw(rng_mask_block_at(key, index / 8), (int)(index % 8));
 }
 
 DEVICE_FN float rng_normal_f32_at(struct rng_key key, uint64_t index) {

@@ -210,9 +210,9 @@ static bool options_check(const tl_attention_options *o) {
 }
 
 /* Words that dropout of q and k takes; wraps where the count does, as the generator itself. */
-static int64_t dropout_words(const tl_tensor *q, const tl_tensor *k) {
+static int64_t words_of_mask(const tl_tensor *q, const tl_tensor *k) {
     const uint64_t rows = (uint64_t)q->shape[0] * (uint64_t)q->shape[2] * (uint64_t)q->shape[1];
-    return (int64_t)(rows * dropout_row_words(k->shape[1]));
+    return (int64_t)(rows * dropout_words(dropout_row_elements(k->shape[1])));
 }
 
 tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
@@ -231,7 +231,7 @@ tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_atten
     a.has_first_key = options->first_key != NULL;
     a.dropout = options->dropout;
     const bool has_words = a.dropout > 0 && q->rank == 4 && k && k->alive == TENSOR_ALIVE && k->rank == 4;
-    const int64_t n_words = has_words ? dropout_words(q, k) : 0; /* otherwise the call is refused below */
+    const int64_t n_words = has_words ? words_of_mask(q, k) : 0; /* otherwise the call is refused below */
     if (a.dropout > 0) a.generator = draw_part_begin(1, n_words);
     a.scale = options->scale != 0 ? options->scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
     q = autocast_narrow(q);

@@ -1,7 +1,8 @@
 /* draw.h: taking numbers from the thread's generator, for ops that need some; the upper end of uniform draws.
  *
- * The generator counts 32-bit words. A draw is one word (narrow) or a pair (wide), and every op starts a new Philox
- * block of four, so that no word is ever used twice. The generator moves only when the op has succeeded.
+ * The generator counts 32-bit words. A draw is one word (narrow), a pair (wide) or a half (dropout, which counts words
+ * itself: spec/dropout.h), and every op starts a new Philox block of four, so that no word is ever used twice. The
+ * generator moves only when the op has succeeded.
  */
 #ifndef OPS_DRAW_H
 #define OPS_DRAW_H
@@ -26,9 +27,9 @@ static inline void draw_end(tl_generator from, uint64_t words, int64_t n) {
 
 /* ---- Tensors whose first axis is divided among processes ----
  *
- * Part p of an axis that is cut into equal parts draws what its elements would draw in the whole: as long as a part
- * takes a multiple of four words, which is a block, each element gets the same number however many parts there are, and
- * the generator of every part moves past all of them. */
+ * Part p of an axis that is cut into equal parts draws what its elements would draw in the whole: as long as the
+ * draws of a part fill blocks of four words (eight elements of dropout), each element gets the same number however
+ * many parts there are, and the generator of every part moves past all of them. */
 
 static inline void draw_set_part(int part, int n_parts) {
     thread_state()->draw_part = (uint32_t)part;

@@ -6,6 +6,7 @@
 
 #include "ops/draw.h"
 #include "ops/ops.h"
+#include "spec/dropout.h"
 
 #define NORM_DTYPES "floats, all alike; statistics f32 (f64 for f64)"
 
@@ -159,7 +160,7 @@ static tl_tensor *norm_apply(const tl_op *op, tl_tensor **input, int n_inputs, d
     a.dropout = dropout;
     tl_call c;
     for (int i = 0; i < n_inputs; i++) input[i] = tl_contiguous(input[i]);
-    const int64_t n_words = dropout > 0 && input[1] ? input[1]->numel : 0;
+    const int64_t n_words = dropout > 0 && input[1] ? (int64_t)dropout_words((uint64_t)input[1]->numel) : 0;
     if (dropout > 0) a.generator = draw_part_begin(1, n_words);
     call_begin(&c, op, input, n_inputs, ATTR(a));
     tl_tensor *first = op_apply(&c);

@@ -5,6 +5,7 @@
 #include "base/rng_math.h"
 #include "ops/draw.h"
 #include "ops/ops.h"
+#include "spec/dropout.h"
 
 /* ---- Like another tensor ---- */
 
@@ -163,9 +164,10 @@ tl_tensor *tl_dropout(tl_tensor *x, double p) {
     struct attr_dropout a;
     memset(&a, 0, sizeof a);
     a.p = p;
-    a.generator = draw_part_begin(1, x->numel);
+    const int64_t n_words = (int64_t)dropout_words((uint64_t)x->numel);
+    a.generator = draw_part_begin(1, n_words);
     tl_tensor *out = op_apply1(&op_dropout, x, &a, sizeof a);
-    if (out) draw_part_end(1, x->numel);
+    if (out) draw_part_end(1, n_words);
     return out;
 }
 

@@ -347,9 +347,8 @@ struct attr_random_fill {
     double p_low, p_high, low, high;
 };
 
-/* dropout (x any, float) -> out: element i in row-major order is x / (1 - p) if word generator.index + i of (seed,
- * stream) is below the threshold of 1 - p, as `random` draws a bernoulli, and 0 otherwise; rounded once. The gradient
- * is the same op on g: nothing is saved. */
+/* dropout (x any, float) -> out: element i in row-major order is x / (1 - p) where spec/dropout.h keeps it, and 0
+ * otherwise; rounded once. The gradient is the same op on g: nothing is saved. */
 struct attr_dropout {
     double p;
     tl_generator generator;

@@ -289,11 +289,11 @@ def test_attention_dropout_keeps_the_mean():
 @pytest.mark.parametrize("times", [(4, 4), (3, 6), (6, 3)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_drops_what_dropout_would(times, causal):
-    """The mask is that of dropout on (B, H, T, S rounded up to 4) with the same seed; torch multiplies by it."""
+    """The mask is that of dropout on (B, H, T, S rounded up to 8) with the same seed; torch multiplies by it."""
     t_, s_ = times
     tally.manual_seed(7)
     n_seen = min(t_, s_) if causal else s_  # keys that no query sees are cut off
-    mask = tally.nn.functional.dropout(tally.ones(2, 4, t_, -(-n_seen // 4) * 4), 0.25)[..., :n_seen].numpy()
+    mask = tally.nn.functional.dropout(tally.ones(2, 4, t_, -(-n_seen // 8) * 8), 0.25)[..., :n_seen].numpy()
 
     def run(t, q, k, v):
         if t is tally:

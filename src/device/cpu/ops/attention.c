@@ -173,7 +173,7 @@ static void keep_row(uint8_t *keep, const struct attention *attention, int64_t b
                      int64_t n) {
     const tl_generator generator = attention->generator;
     const uint64_t at = dropout_row_at(generator, (b * attention->H + h) * attention->T + t, attention->S);
-    rng_fill_bernoulli(keep, n, dropout_key(generator), at + (uint64_t)s, 1 - attention->dropout);
+    rng_fill_mask(keep, n, dropout_key(generator), at + (uint64_t)s, attention->dropout);
 }
 
 /* exp(x) of a score minus the maximum, so x is about 0 or below. 0 where the result would be subnormal, and for -inf;

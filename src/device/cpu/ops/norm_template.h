@@ -26,7 +26,7 @@ static void NAME(drop)(const struct norm *norm, const tl_operand *to, int64_t at
                        REAL *buffer) {
     const REAL growth = (REAL)(1 / (1 - norm->dropout));
     uint8_t keep[BLOCK];
-    rng_fill_bernoulli(keep, n, dropout_key(norm->generator), norm->generator.index + (uint64_t)at, 1 - norm->dropout);
+    rng_fill_mask(keep, n, dropout_key(norm->generator), dropout_first(norm->generator) + (uint64_t)at, norm->dropout);
     REAL *dropped = NAME(block_place)(buffer, to->data, to->dtype, at);
     for (int64_t i = 0; i < n; i++) {
         dropped[i] = keep[i] ? x[i] * growth : 0;

@@ -13,6 +13,7 @@
 #include "device/cpu/shared/pairs.h"
 #include "device/cpu/shared/parallel.h"
 #include "spec/attr.h"
+#include "spec/dropout.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
 
@@ -86,27 +87,25 @@ struct dropout {
 
 static void dropout_range(void *context, int64_t first, int64_t last) {
     const struct dropout *d = context;
-    const uint64_t threshold = rng_threshold(1 - d->attr->p);
     const double growth = 1 / (1 - d->attr->p);
     const int64_t bytes = iterate_element_bytes(d->dtype);
     const int64_t to = d->walk.step[0] / bytes, from = d->walk.step[1] / bytes;
     const bool is_wide = d->dtype == TL_F64;
-    uint32_t words[CHUNK];
+    uint8_t keep[CHUNK];
     float narrow[CHUNK];
     double wide[CHUNK];
     struct iterate_run run;
     iterate_seek(&d->walk, &run, first, last);
     while (iterate_next(&d->walk, &run, CHUNK)) {
-        rng_fill_u32(words, run.length, key_of(d->attr->generator), d->attr->generator.index + (uint64_t)run.position);
+        rng_fill_mask(keep, run.length, dropout_key(d->attr->generator),
+                      dropout_first(d->attr->generator) + (uint64_t)run.position, d->attr->p);
         if (is_wide) {
             convert_to_f64(wide, run.data[1], d->dtype, from, run.length);
-            for (int64_t i = 0; i < run.length; i++)
-                wide[i] = rng_bernoulli(words[i], threshold) ? wide[i] * growth : 0;
+            for (int64_t i = 0; i < run.length; i++) wide[i] = keep[i] ? wide[i] * growth : 0;
             convert_from_f64(run.data[0], d->dtype, to, wide, run.length);
         } else {
             convert_to_f32(narrow, run.data[1], d->dtype, from, run.length);
-            for (int64_t i = 0; i < run.length; i++)
-                narrow[i] = rng_bernoulli(words[i], threshold) ? narrow[i] * (float)growth : 0;
+            for (int64_t i = 0; i < run.length; i++) narrow[i] = keep[i] ? narrow[i] * (float)growth : 0;
             convert_from_f32(run.data[0], d->dtype, to, narrow, run.length);
         }
     }

@@ -8,9 +8,8 @@
 #define CUDA_ATTENTION_CUH
 
 #include "device/cuda/ops/attention.h"
+#include "device/cuda/ops/dropout.cuh"
 #include "device/cuda/shared/common.cuh"
-
-#include "spec/dropout.h"
 
 #define ALL_LANES 0xffffffffu
 #define LOG2_E 1.4426950408889634f
@@ -72,80 +71,128 @@ __device__ inline float exp2_of(float x) {
 
 /* ---- Dropout ------------------------------------------------------------------------------------------ */
 
-/* The mask of a call: block number first + (row words + s) / 4 has keys s .. s + 3 of row (b H + h) T + t. Kernels get
- * it as a parameter, so that the keys of Philox's rounds are constants there. */
+/* The mask of a call: block number first + row row_blocks + s / 8 has keys s .. s + 7 of row (b H + h) T + t. Kernels
+ * get it as a parameter, so that the keys of Philox's rounds are constants there. Of the first round they are left the
+ * product with the block's number: the other one is of the stream alone. */
 struct tile_mask {
-    rng_philox_key round_key[RNG_PHILOX_ROUNDS];
-    uint64_t stream, first, row_blocks;
-    uint32_t threshold;
-    float growth; /* of what is kept */
-    bool drops;   /* anything at all */
+    rng_block begin;                               /* what the first round makes of the stream, with its key */
+    rng_philox_key round_key[RNG_MASK_ROUNDS - 1]; /* of the others */
+    uint64_t first, row_blocks;
+    uint32_t shift; /* dropout_shift */
+    float growth;   /* of what is kept */
+    bool drops;     /* anything at all */
+    bool is_most;   /* drops_most */
 };
 static inline tile_mask mask_of(const attention_call &a) {
-    const uint64_t threshold = rng_threshold(1 - a.dropout); /* 2^32: all are kept */
-    tile_mask m = {{},
-                   a.generator.stream,
-                   a.generator.index / 4,
-                   dropout_row_words(a.S) / 4,
-                   (uint32_t)threshold,
-                   (float)(1 / (1 - a.dropout)),
-                   a.dropout > 0 && threshold <= UINT32_MAX};
-    m.round_key[0] = rng_philox_key_of(a.generator.seed);
-    for (int round = 1; round < RNG_PHILOX_ROUNDS; round++)
-        m.round_key[round] = rng_philox_next_key(m.round_key[round - 1]);
+    const uint32_t threshold = rng_mask_threshold(a.dropout);
+    tile_mask m = {};
+    rng_philox_key key = rng_philox_key_of(a.generator.seed);
+    m.begin = rng_philox_round(rng_counter(dropout_key(a.generator), 0), key);
+    for (rng_philox_key &next : m.round_key) next = key = rng_philox_next_key(key);
+    m.first = dropout_first(a.generator) / 8, m.row_blocks = dropout_row_elements(a.S) / 8;
+    m.shift = dropout_shift(threshold), m.growth = (float)(1 / (1 - a.dropout));
+    m.drops = threshold < 0x10000u, m.is_most = drops_most(threshold);
     return m;
 }
 
-/* The four keys of a block: bit i, whether the i-th is kept. */
-__device__ inline unsigned keeps_four(const tile_mask &m, uint64_t block) {
-    rng_block x = {{(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)m.stream, (uint32_t)(m.stream >> 32)}};
+/* rng_mask_block_at. A round makes (hi(b x2) ^ x1 ^ k0, lo(b x2), hi(a x0) ^ x3 ^ k1, lo(a x0)) of x; in the first one
+ * x0 and x1 are the block's number, x2 and x3 the stream. */
+__device__ inline rng_block block_draw(const tile_mask &mask, uint64_t block) {
+    uint32_t low; /* written out, since the compiler multiplies 64 bits otherwise */
+    asm("cvt.u32.u64 %0, %1;" : "=r"(low) : "l"(block));
+    const rng_block number = {{low, (uint32_t)(block >> 32), 0, 0}};
+    rng_block x = rng_philox_round(number, {{mask.begin.word[0], mask.begin.word[2]}});
+    x.word[1] = mask.begin.word[1];
 #pragma unroll
-    for (int round = 0; round < RNG_PHILOX_ROUNDS; round++) x = rng_philox_round(x, m.round_key[round]);
-    unsigned bits = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) bits |= x.word[i] < m.threshold ? 1u << i : 0;
-    return bits;
+    for (int round = 1; round < RNG_MASK_ROUNDS; round++) x = rng_philox_round(x, mask.round_key[round - 1]);
+    return x;
 }
 
-/* Two neighbouring lanes share four keys of two queries, and draw one of the two each. The block that this lane draws
- * for a result (16 queries, 8 keys) that begins in row `first_row`, at key 0. */
-__device__ inline uint64_t keeps_row(const tile_mask &m, int64_t first_row) {
+/* A lane has its part of the mask as a word: of up to eight results (16 rows, 8 columns) side by side, bit n of byte i
+ * is set where element i of result n is dropped. */
+__device__ inline bool is_dropped(uint32_t dropped, int n, int i) { return dropped >> (8 * i + n) & 1; }
+
+/* Elements 2 i and 2 i + 1 of result n in one register, with zeros for those that are dropped. */
+__device__ inline uint32_t two_kept(uint32_t two, uint32_t dropped, int n, int i) {
+    return two & ~bytes_of(dropped << (7 - n), 0, i ? 0xBBAA : 0x9988);
+}
+
+/* Lanes draw whole blocks, each of them another one, and then share them: they exchange bits until all have what they
+ * need. In one step, the lanes whose numbers differ in one bit, `lane_bit`, exchange half of their words, so that this
+ * bit takes the place of a bit of the places in a word: of a byte's number (halves: the upper one, bytes: the lower
+ * one), or of the lowest bit of the places in a byte. */
+__device__ inline uint32_t halves_exchange(uint32_t x, int lane_bit) {
+    const uint32_t other = __shfl_xor_sync(ALL_LANES, x, lane_bit);
+    return bytes_of(x, other, lane_of() & lane_bit ? 0x3276 : 0x5410);
+}
+__device__ inline uint32_t bytes_exchange(uint32_t x, int lane_bit) {
+    const uint32_t other = __shfl_xor_sync(ALL_LANES, x, lane_bit);
+    return bytes_of(x, other, lane_of() & lane_bit ? 0x3715 : 0x6240);
+}
+__device__ inline uint32_t bits_exchange(uint32_t x, int lane_bit) {
+    const bool is_upper = lane_of() & lane_bit;
+    const uint32_t other = __shfl_xor_sync(ALL_LANES, x, lane_bit), own = is_upper ? 0xAAAAAAAAu : 0x55555555u;
+    return (x & own) | (__funnelshift_l(other, other, is_upper ? 31 : 1) & ~own);
+}
+
+/* Rows are queries. Four lanes have the same two rows, 8 apart, and 16 keys of them are four blocks: lane j of the four
+ * draws row j % 2, keys from 8 (j / 2) on. This is its block at key 0, of results whose first row is first_row. */
+__device__ inline uint64_t block_of_queries(const tile_mask &mask, int64_t first_row) {
     const int64_t row = first_row + lane_row() + lane_of() % 2 * 8;
-    return m.first + (uint64_t)row * m.row_blocks + (uint64_t)(lane_of() % 4 / 2);
+    return mask.first + (uint64_t)row * mask.row_blocks + (uint64_t)(lane_of() % 4 / 2);
 }
-
-/* From what each lane drew to what it has: of its four elements of such a result, bit i, whether element i is kept; of
- * up to eight results side by side, four bits each. */
-__device__ inline unsigned queries_share(unsigned own) {
-    const int is_odd = lane_of() % 2;
-    const unsigned other = __shfl_xor_sync(ALL_LANES, own, 1);
-    const unsigned above = is_odd ? other : own, below = is_odd ? own : other;
-    return (above >> 2 * is_odd & 0x33333333u) | (below >> 2 * is_odd & 0x33333333u) << 2;
-}
-/* The same of one result, at key s. */
-__device__ inline unsigned keeps_queries(const tile_mask &m, uint64_t row, int s) {
-    return m.drops ? queries_share(keeps_four(m, row + (uint64_t)(s / 4))) : 15;
-}
-
-/* Of a result (16 keys, 8 queries), four lanes share four keys, of two queries and 8 keys apart, and draw one of the
- * four each: this lane's block. */
-__device__ inline uint64_t keeps_column(const tile_mask &m, int64_t first_row, int s) {
-    const int turn = lane_row() % 4;
-    const int64_t row = first_row + lane_pair() + turn % 2;
-    return m.first + (uint64_t)row * m.row_blocks + (uint64_t)(s / 4 + turn / 2 * 2 + lane_row() / 4);
-}
-__device__ inline unsigned keys_share(unsigned own) {
-    const int turn = lane_row() % 4;
-    unsigned bits = 0;
+/* Of N keys from s0 on; none are drawn that are not in from .. to - 1, which any of the rows sees. AT_ONCE: blocks that
+ * are drawn side by side. */
+template <int N, int AT_ONCE, bool MOST>
+__device__ inline uint32_t queries_draw(const tile_mask &mask, uint64_t block, int s0, int from, int to) {
+    uint32_t drawn = 0; /* bit 2 k + key / 4 % 2 of byte key % 4, for keys from 16 k on */
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const unsigned of_i = __shfl_sync(ALL_LANES, own, (lane_of() & ~12) | i << 2);
-        bits |= (of_i >> turn & 0x11111111u) << i;
+    for (int k = N / 16 - AT_ONCE; k >= 0; k -= AT_ONCE) {
+        const int s = s0 + 16 * k;
+        drawn <<= 2 * AT_ONCE;
+        if (s >= to || s + 16 * AT_ONCE <= from) continue;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            drawn |= eight_dropped<MOST>(mask.shift, block_draw(mask, block + (unsigned)s / 8 + 2 * i), 0) << 2 * i;
     }
-    return bits;
+    /* a lane needs keys 2 j and 2 j + 1 of 8: bytes 2 (j % 2) and the next, bits j / 2 */
+    return bits_exchange(halves_exchange(drawn, 1), 2);
 }
-__device__ inline unsigned keeps_keys(const tile_mask &m, int64_t first_row, int s) {
-    return m.drops ? keys_share(keeps_four(m, keeps_column(m, first_row, s))) : 15;
+template <int N, int AT_ONCE>
+__device__ inline uint32_t dropped_queries(const tile_mask &mask, uint64_t block, int s0, int from, int to) {
+    if (!mask.drops) return 0;
+    return mask.is_most ? queries_draw<N, AT_ONCE, true>(mask, block, s0, from, to)
+                        : queries_draw<N, AT_ONCE, false>(mask, block, s0, from, to);
+}
+
+/* Rows are keys. Eight lanes have the same two queries of each result, and 16 keys of two results are eight blocks:
+ * lane j of the eight, in row j, draws query j % 2 of result j / 4, keys from 8 (j / 2 % 2) on. This is its block, of
+ * keys from s on, of results whose first query is in row first_row. */
+__device__ inline uint64_t block_of_keys(const tile_mask &mask, int64_t first_row, int s) {
+    const int j = lane_row();
+    const int64_t row = first_row + lane_pair() + j % 2 + j / 4 * 8;
+    return mask.first + (uint64_t)row * mask.row_blocks + (uint64_t)((unsigned)s / 8 + j / 2 % 2);
+}
+/* Of N queries. The first key is `ahead` of the first query, and a key is seen where it is least .. most ahead: none of
+ * 16 x 16 is drawn where no query sees a key. */
+template <int N, int AT_ONCE, bool MOST>
+__device__ inline uint32_t keys_draw(const tile_mask &mask, uint64_t block, int ahead, int least, int most) {
+    uint32_t drawn = 0; /* bit 2 k + key / 4 of byte key % 4, for queries from 16 k on */
+    ahead -= N - 16, block += (N - 16) * mask.row_blocks;
+#pragma unroll AT_ONCE
+    for (int k = 0; k < N / 16; k++, ahead += 16, block -= 16 * mask.row_blocks) {
+        drawn <<= 2;
+        if (ahead - 15 <= most && ahead + 15 >= least)
+            drawn = eight_dropped<MOST>(mask.shift, block_draw(mask, block), drawn);
+    }
+    /* a lane needs key j: byte j % 4, bits j / 4 */
+    return bits_exchange(halves_exchange(bytes_exchange(drawn, 4), 8), 16);
+}
+template <int N, int AT_ONCE>
+__device__ inline uint32_t dropped_keys(const tile_mask &mask, uint64_t block, int ahead, int least, int most) {
+    if (!mask.drops) return 0;
+    return mask.is_most ? keys_draw<N, AT_ONCE, true>(mask, block, ahead, least, most)
+                        : keys_draw<N, AT_ONCE, false>(mask, block, ahead, least, most);
 }
 
 #endif

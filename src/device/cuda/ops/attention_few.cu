@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(32 * warps_of<DP>()) few_parts(few_call c, til
     __syncthreads();
     own_rows<DP, HOLDS> q;
     q.take(memory, 0);
-    const uint64_t mask_row = keeps_row(mask, at.place);
+    const uint64_t mask_block = block_of_queries(mask, at.place);
     const few_rows rows = rows_of(a, at);
     float o[DP / 8][4] = {}, added[KEYS / 8][4] = {};
     row_softmax r = {{lowest<float>(), lowest<float>()}, {0, 0}};
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(32 * warps_of<DP>()) few_parts(few_call c, til
         multiply_rows<T, DP, KEYS>(p, q, keys_at(i));
         if (a.soft_cap > 0) scores_cap<KEYS>(p, a);
         scores_of(p, added, rows, s, score_scale(a));
-        weights_of<KEYS, DP>(p, r, o, mask, mask_row, s);
+        weights_of<KEYS, DP>(p, r, o, mask, mask_block, s);
         multiply_columns<T, DP, DP, KEYS>(o, p, keys_at(i) + TILE);
         __syncwarp(); /* before the tile is written again */
     }

@@ -355,37 +355,28 @@ __device__ inline void weights_hide(const lane_place &me, float (&p)[QUERIES / 2
             if (ahead < least || ahead > most || s >= n_keys) p[4 * n + i] = 0;
         }
 }
-/* Which of the lane's weights of (64 keys, QUERIES queries) dropout keeps: bit i of four for every 8 queries. */
-template <int QUERIES> struct kept_weights {
-    uint32_t bits[QUERIES / 64];
-    /* Of the warp's 16 keys from `key` on, and queries from `query` on, the first of them in row `row`. A key is seen
-     * where key - query is in least .. most; what no query sees is not drawn. */
+/* Which of the lane's weights of (64 keys, QUERIES queries) dropout drops, a word for 64 queries. */
+template <int QUERIES> struct dropped_weights {
+    uint32_t of[QUERIES / 64];
+    /* Of the warp's 16 keys from `key` on, and queries from `query` on, the first of them in row `row`. A key is
+     * seen where key - query is in least .. most. More than one block at once would take registers that the products
+     * need. */
     __device__ inline void draw(const tile_mask &mask, int64_t row, int key, int query, int least, int most) {
-        uint64_t block = keeps_column(mask, row, key);
-        int ahead = key - query;
+        const uint64_t block = block_of_keys(mask, row, key);
 #pragma unroll
-        for (int i = 0; i < QUERIES / 64; i++) {
-            unsigned own = 0;
-#pragma unroll 1 /* more at a time would take registers that the products need */
-            for (int n = 0; n < 8; n++, ahead -= 8, block += 8 * mask.row_blocks) {
-                own >>= 4;
-                if (ahead - 7 <= most && ahead + 15 >= least) own |= keeps_four(mask, block) << 28;
-            }
-            bits[i] = keys_share(own);
-        }
-    }
-    __device__ inline bool keeps(int element) const { return bits[element / 32] >> element % 32 & 1; }
-    /* A register of two neighbouring weights, with zeros for those that are dropped. */
-    __device__ inline uint32_t of_two(uint32_t two, int element) const {
-        return two & ((keeps(element) ? 0xffffu : 0u) | (keeps(element + 1) ? 0xffff0000u : 0u));
+        for (int i = 0; i < QUERIES / 64; i++)
+            of[i] = dropped_keys<64, 1>(mask, block + 64 * i * mask.row_blocks, key - query - 64 * i, least, most);
     }
 };
 
 /* dp = m dp. */
 template <int QUERIES>
-__device__ inline void gradients_drop(float (&dp)[QUERIES / 2], const kept_weights<QUERIES> &kept, float growth) {
+__device__ inline void gradients_drop(float (&dp)[QUERIES / 2], const dropped_weights<QUERIES> &dropped, float growth) {
 #pragma unroll
-    for (int i = 0; i < QUERIES / 2; i++) dp[i] = kept.keeps(i) ? growth * dp[i] : 0;
+    for (int n = 0; n < QUERIES / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            dp[4 * n + i] = is_dropped(dropped.of[n / 8], n % 8, i) ? 0 : growth * dp[4 * n + i];
 }
 
 /* ds = p (dp - delta), in the place of dp. */
@@ -469,13 +460,13 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             }
             products_commit();
             barrier_wait(&shared.rows_full[at.slot], at.phase);
-            kept_weights<QUERIES> kept;
+            dropped_weights<QUERIES> dropped;
             if (drops) {
                 const int64_t head = shared.key[kv.slot].b * a.H + shared.key[kv.slot].h;
                 const int query = shared.query[at.slot].tile * QUERIES, offset = (int)(a.S - a.T);
-                kept.draw(c.mask, head * a.T + query,
-                          shared.key[kv.slot].tile * KEYS + CONSUMER * 64 + me.lane / 32 * 16, query,
-                          offset - (int)a.left, offset + (int)a.right);
+                dropped.draw(c.mask, head * a.T + query,
+                             shared.key[kv.slot].tile * KEYS + CONSUMER * 64 + me.lane / 32 * 16, query,
+                             offset - (int)a.left, offset + (int)a.right);
             }
             products_wait<1>();
             registers_fence(s);
@@ -495,7 +486,8 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
                 for (int k = 0; k < QUERIES / 16; k++)
 #pragma unroll
                     for (int i = 0; i < 4; i++)
-                        kept16[k][i] = drops ? kept.of_two(p16[k][i], 8 * k + 2 * i) : p16[k][i];
+                        kept16[k][i] =
+                            drops ? two_kept(p16[k][i], dropped.of[k / 4], k % 4 * 2 + i / 2, i % 2) : p16[k][i];
             }
             registers_fence(dv);
             products_begin();
@@ -505,7 +497,7 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             products_commit();
             products_wait<1>();
             registers_fence(dp);
-            if (drops) gradients_drop<QUERIES>(dp, kept, c.mask.growth);
+            if (drops) gradients_drop<QUERIES>(dp, dropped, c.mask.growth);
             scores_of<T, QUERIES>(me, dp, p16, shared.delta[at.slot]);
             uint32_t ds16[QUERIES / 16][4];
             operand_of<T>(ds16, dp);

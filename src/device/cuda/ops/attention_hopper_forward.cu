@@ -137,25 +137,6 @@ __device__ inline void weights_of(const lane_place &me, float (&s)[KEYS / 2], fo
     }
 }
 
-/* Which of the lane's weights of KEYS keys from s0 on dropout keeps: bit i of four for every 8 keys. What no row of the
- * warp sees, keys before `from` and from `to` on, is not drawn. */
-template <int KEYS>
-__device__ inline void kept_draw(uint32_t (&kept)[KEYS / 64], const tile_mask &mask, uint64_t row, int s0, int from,
-                                 int to) {
-#pragma unroll
-    for (int j = 0; j < KEYS / 64; j++) {
-        unsigned own = 0;
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            const int s = s0 + 64 * j + 16 * n;
-            if (s >= to || s + 16 <= from) continue;
-            const uint64_t block = row + (uint64_t)((unsigned)s / 4);
-            own |= (keeps_four(mask, block) | keeps_four(mask, block + 2) << 4) << 8 * n; /* two draws at a time */
-        }
-        kept[j] = queries_share(own);
-    }
-}
-
 template <class T, int DP, int KIND>
 __device__ inline void compute(forward_shared<DP, KIND> &shared, const attention_call &a, const tile_mask &mask,
                                const forward_block &at, int consumer) {
@@ -166,7 +147,7 @@ __device__ inline void compute(forward_shared<DP, KIND> &shared, const attention
     const int64_t head = at.b * a.H + at.h;
     const bool drops = KIND != PLAIN && mask.drops;
     const int warp_first = first + me.lane / 32 * 16;
-    const uint64_t mask_row = keeps_row(mask, head * a.T + warp_first);
+    const uint64_t mask_block = block_of_queries(mask, head * a.T + warp_first);
     const int drawn_from = (int)first_key(a, at.b, min((int64_t)warp_first, a.T - 1));
     const int drawn_to = (int)visible_keys(a, min((int64_t)warp_first + 15, a.T - 1));
     forward_rows r = rows_begin(a, at.b, first, me.row());
@@ -200,17 +181,21 @@ __device__ inline void compute(forward_shared<DP, KIND> &shared, const attention
                           k_rows + (part * KEYS * ROW_BYTES >> 4) + step, KIND == MASKED || k > 0);
         }
         products_commit();
-        uint32_t kept[KEYS / 64];
-        if (drops) kept_draw<KEYS>(kept, mask, mask_row, s0, drawn_from, drawn_to);
+        uint32_t dropped[KEYS / 64];
+#pragma unroll
+        for (int j = 0; drops && j < KEYS / 64; j++)
+            dropped[j] = dropped_queries<64, 2>(mask, mask_block, s0 + 64 * j, drawn_from, drawn_to);
         products_wait<0>();
         registers_fence(s);
         weights_of<KEYS>(me, s, r, s0, (float)a.scale * LOG2_E, shrink);
-        if (drops) {
-#pragma unroll
-            for (int n = 0; n < KEYS / 2; n++) s[n] = kept[n / 32] >> n % 32 & 1 ? s[n] : 0;
-        }
         uint32_t p16[KEYS / 16][4];
         operand_of<T>(p16, s);
+        if (drops) {
+#pragma unroll
+            for (int k = 0; k < KEYS / 16; k++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) p16[k][i] = two_kept(p16[k][i], dropped[k / 4], k % 4 * 2 + i / 2, i % 2);
+        }
 #pragma unroll
         for (int j = 0; j < PRODUCTS; j++)
 #pragma unroll

@@ -11,7 +11,7 @@
  * Keys. Both consumers have the same 64 keys, and walk the queries that see any of them, 64 at a time. Scores are
  * transposed (keys, queries): rounded, they are the register operands of dv and dk as they are.
  *
- *   consumer 0   s = k q^T, p, dv += (m p)^T g        gives p and what dropout keeps to
+ *   consumer 0   s = k q^T, p, dv += (m p)^T g        gives p and what dropout drops to
  *   consumer 1   dp = v g^T, ds, dk += ds^T q         through shared memory, thread to thread
  *
  * Queries. Each consumer has 64 of the block's queries, and walks 64 keys at a time.
@@ -50,7 +50,7 @@ template <int DP> struct __align__(1024) keys_shared {
     uint16_t k[shape::TILE_ELEMENTS], v[shape::TILE_ELEMENTS]; /* in the end, dv and dk are put in order here */
     uint16_t q[STAGES][shape::TILE_ELEMENTS], g[STAGES][shape::TILE_ELEMENTS];
     uint4 weights[GIVEN][TILE / 16][WARPGROUP]; /* p, by the threads' registers */
-    uint32_t kept[GIVEN][WARPGROUP];
+    uint32_t dropped[GIVEN][WARPGROUP];
     float lse[STAGES][TILE], delta[STAGES][TILE];
     uint64_t k_full, v_full, q_full[STAGES], g_full[STAGES], rows_full[STAGES], empty[STAGES];
     uint64_t given_full[GIVEN], given_empty[GIVEN];
@@ -253,13 +253,9 @@ __device__ inline void keys_weights(keys_shared<DP> &shared, const wide_call &c,
     for (int n = 0; n < at.n_all; n++, slot.next(), given.next()) {
         barrier_wait(&shared.q_full[slot.slot], slot.phase);
         scores_multiply<T, DP>(s, tile_operand(shared.k), TILE, tile_operand(shared.q[slot.slot]), a.mask != NULL);
-        uint32_t kept = 0xffffffffu;
-        if (c.mask.drops) {
-            const int64_t row = (at.b * a.H + walk.h) * a.T + walk.t;
-            kept = 0;
-#pragma unroll 1
-            for (int i = 0; i < TILE / 8; i++) kept |= keeps_keys(c.mask, row + 8 * i, first) << 4 * i;
-        }
+        const int64_t row = (at.b * a.H + walk.h) * a.T + walk.t;
+        const uint32_t dropped =
+            dropped_keys<TILE, 1>(c.mask, block_of_keys(c.mask, row, first), 0, INT32_MIN, INT32_MAX);
         barrier_wait(&shared.rows_full[slot.slot], slot.phase);
         products_wait<0>();
         registers_fence(s);
@@ -276,16 +272,13 @@ __device__ inline void keys_weights(keys_shared<DP> &shared, const wide_call &c,
 #pragma unroll
         for (int k = 0; k < TILE / 16; k++)
             shared.weights[given.slot][k][me.lane] = make_uint4(p[k][0], p[k][1], p[k][2], p[k][3]);
-        shared.kept[given.slot][me.lane] = kept;
+        shared.dropped[given.slot][me.lane] = dropped;
         warp_arrive(me, &shared.given_full[given.slot]);
         if (c.mask.drops) {
 #pragma unroll
             for (int k = 0; k < TILE / 16; k++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const uint32_t two = kept >> (8 * k + 2 * i) & 3;
-                    p[k][i] &= (two & 1 ? 0xffffu : 0u) | (two & 2 ? 0xffff0000u : 0u);
-                }
+                for (int i = 0; i < 4; i++) p[k][i] = two_kept(p[k][i], dropped, 2 * k + i / 2, i % 2);
         }
         barrier_wait(&shared.g_full[slot.slot], slot.phase);
         dv.template add<T>(p, shared.g[slot.slot]);
@@ -321,13 +314,13 @@ __device__ inline void keys_gradients(keys_shared<DP> &shared, const wide_call &
             const uint4 four = shared.weights[given.slot][k][me.lane];
             x[k][0] = four.x, x[k][1] = four.y, x[k][2] = four.z, x[k][3] = four.w;
         }
-        const uint32_t kept = shared.kept[given.slot][me.lane];
+        const uint32_t dropped = shared.dropped[given.slot][me.lane];
         warp_arrive(me, &shared.given_empty[given.slot]);
         products_wait<0>();
         registers_fence(dp);
         if (c.mask.drops) {
 #pragma unroll
-            for (int i = 0; i < TILE / 2; i++) dp[i] = kept >> i & 1 ? c.mask.growth * dp[i] : 0;
+            for (int i = 0; i < TILE / 2; i++) dp[i] = is_dropped(dropped, i / 4, i % 4) ? 0 : c.mask.growth * dp[i];
         }
 #pragma unroll
         for (int i = 0; i < TILE / 8; i++) {
@@ -439,13 +432,8 @@ __device__ inline void queries_compute(queries_shared<DP> &shared, const wide_ca
         scores_multiply<T, DP>(s, q_rows, 2 * TILE, tile_operand(shared.k[slot.slot]), a.mask != NULL);
         barrier_wait(&shared.v_full, j % 2);
         scores_multiply<T, DP>(dp, g_rows, 2 * TILE, tile_operand(shared.v), false);
-        uint32_t kept = 0xffffffffu;
-        if (c.mask.drops) {
-            const uint64_t row = keeps_row(c.mask, head * a.T + warp_first);
-            kept = 0;
-#pragma unroll 1
-            for (int i = 0; i < TILE / 8; i++) kept |= keeps_queries(c.mask, row, s0 + 8 * i) << 4 * i;
-        }
+        const uint64_t mask_block = block_of_queries(c.mask, head * a.T + warp_first);
+        const uint32_t dropped = dropped_queries<TILE, 1>(c.mask, mask_block, s0, 0, INT32_MAX);
         products_wait<1>();
         registers_fence(s);
 #pragma unroll
@@ -456,7 +444,7 @@ __device__ inline void queries_compute(queries_shared<DP> &shared, const wide_ca
         warp_arrive(me, &shared.v_empty);
         if (c.mask.drops) {
 #pragma unroll
-            for (int n = 0; n < TILE / 2; n++) dp[n] = kept >> n & 1 ? c.mask.growth * dp[n] : 0;
+            for (int n = 0; n < TILE / 2; n++) dp[n] = is_dropped(dropped, n / 4, n % 4) ? 0 : c.mask.growth * dp[n];
         }
 #pragma unroll
         for (int n = 0; n < TILE / 2; n++) dp[n] = s[n] * (dp[n] - delta[n / 2 % 2]);

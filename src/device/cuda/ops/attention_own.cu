@@ -17,7 +17,7 @@
  * First keys bound the walk: keys before a query's own are not visited, nor are queries that begin after a key.
  *
  * Dropout (DROPS) is a variant of each kernel. A lane draws one Philox block, and the warp shares what it says: of a
- * query's row 128 keys at a time, or of a key's column 32 queries at a time.
+ * query's row 256 keys at a time, or of a key's column 32 queries at a time.
  */
 #include "device/cuda/ops/attention.cuh"
 #include "device/cuda/shared/common.cuh"
@@ -101,26 +101,26 @@ __device__ inline C score_of(const attention_call &a, int64_t b, int64_t h, int6
 
 /* What dropout keeps, for the 32 lanes of a warp. Everything here is the same in all lanes but `bits`. */
 struct dropout_mask {
-    uint64_t threshold;
+    uint32_t threshold;
     unsigned bits;
     double growth; /* of what is kept */
 };
 
 __device__ inline dropout_mask dropout_begin(const attention_call &a) {
-    return {rng_threshold(1 - a.dropout), 0, 1 / (1 - a.dropout)};
+    return {rng_mask_threshold(a.dropout), 0, 1 / (1 - a.dropout)};
 }
 
 /* Whether query `row` = (b H + h) T + t keeps key s; asked for s in rising order, the first time with is_first. */
 __device__ inline bool dropout_keeps_key(dropout_mask &m, const attention_call &a, int64_t row, int64_t s,
                                          bool is_first) {
-    if (is_first || s % 128 == 0) {
-        const uint64_t at = dropout_row_at(a.generator, row, a.S) + (uint64_t)(s / 128 * 128 + threadIdx.x % 32 * 4);
-        const rng_block block = rng_block_at(dropout_key(a.generator), at / 4);
+    if (is_first || s % 256 == 0) {
+        const uint64_t at = dropout_row_at(a.generator, row, a.S) + (uint64_t)(s / 256 * 256 + threadIdx.x % 32 * 8);
+        const rng_block block = rng_mask_block_at(dropout_key(a.generator), at / 8);
         m.bits = 0;
 #pragma unroll
-        for (int j = 0; j < 4; j++) m.bits |= (unsigned)rng_bernoulli(block.word[j], m.threshold) << j;
+        for (int j = 0; j < 8; j++) m.bits |= (unsigned)rng_mask_keeps(rng_mask_draw(block, j), m.threshold) << j;
     }
-    return __shfl_sync(0xffffffffu, m.bits, (int)(s % 128 / 4)) >> s % 4 & 1;
+    return __shfl_sync(0xffffffffu, m.bits, (int)(s % 256 / 8)) >> s % 8 & 1;
 }
 
 /* The same of query t of a head whose rows begin at `first_row`; asked for t in rising order. */
@@ -128,10 +128,8 @@ __device__ inline bool dropout_keeps_query(dropout_mask &m, const attention_call
                                            int64_t s, bool is_first) {
     if (is_first || t % 32 == 0) {
         const uint64_t at = dropout_row_at(a.generator, first_row + t / 32 * 32 + threadIdx.x % 32, a.S) + (uint64_t)s;
-        const rng_block block = rng_block_at(dropout_key(a.generator), at / 4);
-        const unsigned word = s % 4 < 2 ? (s % 4 == 0 ? block.word[0] : block.word[1])
-                                        : (s % 4 == 2 ? block.word[2] : block.word[3]); /* all stay in registers */
-        m.bits = __ballot_sync(0xffffffffu, rng_bernoulli(word, m.threshold));
+        const rng_block block = rng_mask_block_at(dropout_key(a.generator), at / 8);
+        m.bits = __ballot_sync(0xffffffffu, rng_mask_keeps(mask_draw_of(block, (int)(s % 8)), m.threshold));
     }
     return m.bits >> t % 32 & 1;
 }

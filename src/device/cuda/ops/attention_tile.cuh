@@ -243,7 +243,7 @@ struct row_softmax {
 /* Turns scores into weights, brings the sums so far to the new maximum, and drops. */
 template <int N, int DP>
 __device__ inline void weights_of(float (&p)[N / 8][4], row_softmax &r, float (&o)[DP / 8][4], const tile_mask &mask,
-                                  uint64_t mask_row, int at) {
+                                  uint64_t mask_block, int at) {
     float top[2] = {r.top[0], r.top[1]}, shift[2];
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
@@ -259,16 +259,15 @@ __device__ inline void weights_of(float (&p)[N / 8][4], row_softmax &r, float (&
 #pragma unroll
         for (int j = 0; j < DP / 8; j++) o[j][2 * i] *= shrink, o[j][2 * i + 1] *= shrink;
     }
+    const uint32_t dropped = dropped_queries < N, N / 16 < 2 ? 1 : 2 > (mask, mask_block, at, 0, INT32_MAX);
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        const unsigned keeps = keeps_queries(mask, mask_row, at + 8 * j);
+    for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float weight = exp2_of(p[j][i] - shift[i / 2]);
             r.sum[i / 2] += weight;
-            p[j][i] = keeps >> i & 1 ? weight : 0;
+            p[j][i] = is_dropped(dropped, j, i) ? 0 : weight;
         }
-    }
 }
 
 #endif

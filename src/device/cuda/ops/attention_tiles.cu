@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_forward(attention_call a, 
     extern __shared__ __align__(16) uint16_t memory[];
     const tile_ring<DP, N> ring = {memory + (HOLDS ? 0 : OWN)};
     const query_block at = query_block_of(a, n);
-    const uint64_t mask_row = keeps_row(mask, at.head * a.T + at.first);
+    const uint64_t mask_block = block_of_queries(mask, at.head * a.T + at.first);
     const lane_sight own = sight_of_queries(a, at.b, at.first);
     own_rows<DP, HOLDS> q;
     tile_load<DP, TILE, TILE_THREADS>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(TILE_THREADS) tiles_forward(attention_call a, 
         if (a.soft_cap > 0) scores_cap<N>(p, a);
         scores_hide<N>(p, own, s, score_scale(a), s >= at.whole_from && s + N <= at.whole_to);
         if (a.mask) scores_mask<N>(p, added);
-        weights_of<N, DP>(p, r, o, mask, mask_row, s);
+        weights_of<N, DP>(p, r, o, mask, mask_block, s);
         multiply_columns<T, DP, DP, N>(o, p, ring.second(i));
         __syncthreads();
     }
@@ -259,18 +259,18 @@ __global__ void __launch_bounds__(TILE_THREADS)
         if (a.soft_cap > 0) scores_cap<N>(p, a);
         scores_hide<N>(p, own, t0, score_scale(a), t0 >= whole_from && t0 + N <= whole_to);
         if (a.mask) scores_mask<N>(p, added);
+        const uint32_t dropped =
+            dropped_keys<N, 2>(mask, block_of_keys(mask, row + t0, first), 0, INT32_MIN, INT32_MAX);
 #pragma unroll
-        for (int j = 0; j < N / 8; j++) {
-            const unsigned keeps = keeps_keys(mask, row + t0 + 8 * j, first);
+        for (int j = 0; j < N / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const float weight = weight_of(p[j][e], lse[j][e % 2]);
-                const float dp = keeps >> e & 1 ? mask.growth * ds[j][e] : 0;
+                const float dp = is_dropped(dropped, j, e) ? 0 : mask.growth * ds[j][e];
                 const float slope = share > 0 ? cap_slope(p[j][e], share) : 1;
-                p[j][e] = keeps >> e & 1 ? weight : 0;
+                p[j][e] = is_dropped(dropped, j, e) ? 0 : weight;
                 ds[j][e] = weight == 0 ? 0 : weight * (dp - own_delta[j][e % 2]) * slope;
             }
-        }
         multiply_columns<T, DP, COLUMNS, N>(dv, p, ring.second(i) + column);
         multiply_columns<T, DP, COLUMNS, N>(dk, ds, ring.first(i) + column);
         __syncthreads();
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(TILE_THREADS)
     query_block at = query_block_of(a, n);
     if (a.dmask) at.from = 0, at.to = (int)a.S; /* its zeros are written too */
     const int64_t row = at.head * a.T + at.first;
-    const uint64_t mask_row = keeps_row(mask, row);
+    const uint64_t mask_block = block_of_queries(mask, row);
     const lane_sight own = sight_of_queries(a, at.b, at.first);
     own_rows<DP, HOLDS> q, g;
     tile_load<DP, TILE, TILE_THREADS>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
@@ -334,17 +334,16 @@ __global__ void __launch_bounds__(TILE_THREADS)
         if (a.soft_cap > 0) scores_cap<N>(p, a);
         scores_hide<N>(p, own, s, score_scale(a), s >= at.whole_from && s + N <= at.whole_to);
         if (a.mask) scores_mask<N>(p, added);
+        const uint32_t dropped = dropped_queries<N, 1>(mask, mask_block, s, 0, INT32_MAX);
 #pragma unroll
-        for (int j = 0; j < N / 8; j++) {
-            const unsigned keeps = keeps_queries(mask, mask_row, s + 8 * j);
+        for (int j = 0; j < N / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const float dp = keeps >> e & 1 ? mask.growth * ds[j][e] : 0;
+                const float dp = is_dropped(dropped, j, e) ? 0 : mask.growth * ds[j][e];
                 const float weight = weight_of(p[j][e], lse[e / 2]);
                 const float slope = share > 0 ? cap_slope(p[j][e], share) : 1;
                 ds[j][e] = weight == 0 ? 0 : weight * (dp - own_delta[e / 2]) * slope;
             }
-        }
         if (a.dmask) mask_gradient<N>(a, ds, at.head, at.first, s);
         multiply_columns<T, DP, DP, N>(dq, ds, ring.first(i));
         __syncthreads();

@@ -10,9 +10,9 @@
  * type; another kernel adds them in a fixed order. They are summed where dx is computed, by threads that have the same
  * columns of every row. The sums of rows are behind those of the runs (norm_rule.h).
  *
- * Dropout of the residual, and of its gradient, draws the mask anew where it is applied (random.cuh).
+ * Dropout of the residual, and of its gradient, draws the mask anew where it is applied (dropout.cuh).
  */
-#include "device/cuda/ops/random.cuh"
+#include "device/cuda/ops/dropout.cuh"
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/fetch.cuh"
 #include "device/cuda/shared/limits.h"
@@ -44,7 +44,7 @@ __device__ inline unit<T, U> unit_dropped(const dropout_draws &d, int64_t i, con
     typename compute_type<T>::type v[U];
     unit<T, U> y;
     for (int j = 0; j < U; j++) v[j] = value_of<typename compute_type<T>::type>(x.v[j]);
-    drop_unit(d, kept_bits<U>(d, i), v);
+    drop_unit(d, dropped_bits<U>(d, i), v);
     for (int j = 0; j < U; j++) y.v[j] = conversion<T>::from(v[j]);
     return y;
 }
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
                 x[k].widen(v);
                 more[k].widen(b);
                 if (r.drop.growth > 0) {
-                    drop_unit(r.drop, kept_bits<PACK>(r.drop, at + (lane + k * THREADS) * PACK), b);
+                    drop_unit(r.drop, dropped_bits<PACK>(r.drop, at + (lane + k * THREADS) * PACK), b);
                     more[k].narrow(b);
                     more[k].widen(b);
                 }
@@ -367,10 +367,10 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
             if (!RMS) next_mean = r.mean[at + n_teams];
             next_rstd = r.rstd[at + n_teams];
         }
-        uint32_t kept[OWN]; /* drawn while the row is on its way */
+        uint32_t dropped[OWN]; /* drawn while the row is on its way */
 #pragma unroll
         for (int k = 0; DROPS && k < OWN; k++)
-            kept[k] = kept_bits<PACK>(r.drop, at * r.n + (me.lane + k * me.threads) * PACK);
+            dropped[k] = dropped_bits<PACK>(r.drop, at * r.n + (me.lane + k * me.threads) * PACK);
         copies_wait<STAGES - 1>();
         C sum_d = 0, sum_dh = 0, g[PACK], h[PACK];
 #pragma unroll
@@ -406,7 +406,7 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
             row_store(r.dx + at * r.n, me.lane + k * me.threads, dx);
             if (DROPS) {
                 dx.widen(g);
-                drop_unit(r.drop, kept[k], g);
+                drop_unit(r.drop, dropped[k], g);
                 dx.narrow(g);
                 row_store(r.dropped + at * r.n, me.lane + k * me.threads, dx);
             }

@@ -4,6 +4,7 @@
  * its draws, and a sample without replacement is the order of arrival of exponential times. Draws, logarithm and
  * running sums have the bits of the CPU's, so the results do too.
  */
+#include "device/cuda/ops/dropout.cuh"
 #include "device/cuda/ops/elementwise.cuh"
 #include "device/cuda/ops/random.cuh"
 #include "device/cuda/ops/sort.cuh"
@@ -52,7 +53,7 @@ template <class C> __global__ void __launch_bounds__(BLOCK) dropout_any(geometry
         int64_t at[2];
         offsets_of(g, i, at);
         C x[1] = {load_as<C>(o.data[1], at[1], o.dtype[1])};
-        drop_unit(d, kept_bits<1>(d, i), x);
+        drop_unit(d, dropped_bits<1>(d, i), x);
         store_as<C>(o.data[0], at[0], o.dtype[0], x[0]);
     }
 }
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(BLOCK) dropout_packs(geometry<2> g, operands<2
         pack<T> x = pack_load<T>(o.data[1], at[1], g.stride[1][g.rank - 1] == 0), y;
         float v[PACK];
         for (int j = 0; j < PACK; j++) v[j] = value_of<float>(x.v[j]);
-        drop_unit(d, kept_bits<PACK>(d, i * PACK), v);
+        drop_unit(d, dropped_bits<PACK>(d, i * PACK), v);
         for (int j = 0; j < PACK; j++) y.v[j] = conversion<T>::from(v[j]);
         *(pack<T> *)((T *)o.data[0] + at[0]) = y;
     }

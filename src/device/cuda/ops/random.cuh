@@ -1,4 +1,4 @@
-/* random.cuh: an element of a random tensor, and what dropout leaves of one.
+/* random.cuh: an element of a random tensor.
  *
  * Random numbers come from base/rng_math.h, the same functions that the CPU runs, so that an element has the same
  * bits on every device. That includes the last steps below (scale, shift, rounding): each is a plain IEEE operation
@@ -10,45 +10,6 @@
 #include "device/cuda/shared/common.cuh"
 
 #include "base/rng_math.h"
-
-/* ---- Dropout ---- */
-
-struct dropout_draws {
-    struct rng_key key;
-    uint64_t index, threshold; /* index: a multiple of four */
-    double growth;             /* of what is kept; 0: there is no dropout */
-};
-static inline dropout_draws dropout_draws_of(double p, tl_generator g) {
-    return {{g.seed, g.stream}, g.index, rng_threshold(1 - p), p > 0 ? 1 / (1 - p) : 0};
-}
-
-/* Which of elements i .. i + U - 1 are kept: a bit for each. i is a multiple of U: four at a time are a Philox
- * block. */
-template <int U> __device__ inline uint32_t kept_bits(const dropout_draws &d, int64_t i) {
-    const uint64_t at = d.index + (uint64_t)i;
-    uint32_t bits = 0;
-    if constexpr (U % 4 == 0) {
-#pragma unroll
-        for (int k = 0; k < U; k += 4) {
-            const rng_block block = rng_block_at(d.key, (at + (uint64_t)k) / 4);
-#pragma unroll
-            for (int j = 0; j < 4; j++) bits |= (uint32_t)rng_bernoulli(block.word[j], d.threshold) << (k + j);
-        }
-    } else {
-#pragma unroll
-        for (int j = 0; j < U; j++)
-            bits |= (uint32_t)rng_bernoulli(rng_draw_at(d.key, at + (uint64_t)j), d.threshold) << j;
-    }
-    return bits;
-}
-
-template <int U, class C> __device__ inline void drop_unit(const dropout_draws &d, uint32_t kept, C (&x)[U]) {
-    const C growth = (C)d.growth;
-#pragma unroll
-    for (int j = 0; j < U; j++) x[j] = kept >> j & 1 ? x[j] * growth : C(0);
-}
-
-/* ---- Random tensors ---- */
 
 /* The quantile is written for the lower half; see device/cpu/ops/random.c. */
 __device__ inline double random_quantile(double p) { return p <= 0.5 ? rng_quantile_f64(p) : -rng_quantile_f64(1 - p); }
