@@ -1,9 +1,9 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
- * Teams of warps process rows in whole packs of up to NORM_TEAM_LENGTH elements: they read a row once, forward to
- * registers, four packs to a thread, backward to shared memory, as few as the row allows. Any other row is processed
- * forward by a block, which reads it again from the cache; backward two kernels read it, the first for the sums of the
- * row, the second, by columns, for everything else.
+ * Teams of threads process rows in whole packs of up to NORM_TEAM_LENGTH elements: they read a row once, forward to
+ * registers, up to four packs to a thread, backward to shared memory, as few as the row allows. Any other row is
+ * processed forward by a block, which reads it again from the cache; backward two kernels read it, the first for the
+ * sums of the row, the second, by columns, for everything else.
  *
  * Weight gradients are column sums over all rows, without atomics, and so are the sums of dx's columns: rows are cut
  * into up to NORM_RUNS runs, whose sums are in args->workspace, (NORM_RUNS, C) for each such result, in the compute
@@ -148,31 +148,42 @@ template <class C> __global__ void __launch_bounds__(32 * ADDERS) norm_runs_add(
     store_as<C>(s.out[which], column, s.dtype[which], sum);
 }
 
-/* ---- Rows that teams of warps keep in registers ---------------------------------------------------------- */
+/* ---- Rows that teams of threads keep in registers -------------------------------------------------------- */
 
-enum { OWN = 4, WARPS = 8 }; /* packs of a thread, warps of a block */
+enum { WARPS = 8 }; /* of a block */
 
-/* The sum over a team, to all of its threads. The slots are used in turn, so that one barrier per sum is enough: a
- * slot is written again only after the barrier of the next sum. All warps of a block call it together. */
-template <int TEAM, class C> __device__ inline C team_sum(C x, C (&slots)[2][WARPS], int &turn) {
-    x = warp_reduce(x, sum_of());
-    if (TEAM == 1) return x;
-    const int warp = threadIdx.x / 32, first = warp / TEAM * TEAM;
+/* Teams of LANES threads, with up to OWN packs each. Half a warp has the packs of two: pack lane + LANES k is one that
+ * thread lane + LANES (k % SHARES) of a whole one would have, so both add in the same order. */
+template <int LANES, int OWN> struct row_team {
+    static const int PACKS = LANES * OWN, SHARES = LANES < 32 ? 32 / LANES : 1, TEAMS = 32 * WARPS / LANES;
+};
+
+/* The sum over a team, to all of its threads, of each thread's shares. The slots are used in turn, so that one barrier
+ * per sum is enough: a slot is written again only after the barrier of the next sum. All warps of a block call it
+ * together. */
+template <int LANES, int SHARES, class C>
+__device__ inline C team_sum(const C (&shares)[SHARES], C (&slots)[2][WARPS], int &turn) {
+    static_assert(SHARES <= 2, "what the first step of a warp's sum adds");
+    C x = SHARES == 2 ? shares[0] + shares[SHARES - 1] : shares[0];
+#pragma unroll
+    for (int distance = 16 / SHARES; distance > 0; distance /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+    if (LANES <= 32) return x;
+    const int N = LANES < 32 ? 1 : LANES / 32, warp = threadIdx.x / 32, first = warp / N * N;
     turn ^= 1;
     if (threadIdx.x % 32 == 0) slots[turn][warp] = x;
     __syncthreads();
     x = slots[turn][first];
-    for (int k = 1; k < TEAM; k++) x += slots[turn][first + k];
+    for (int k = 1; k < N; k++) x += slots[turn][first + k];
     return x;
 }
 
 /* As norm_rows. */
-template <class T, class W, bool RMS, int TEAM>
+template <class T, class W, bool RMS, int LANES, int OWN>
 __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T, W> r) {
     typedef typename compute_type<T>::type C;
-    const int THREADS = 32 * TEAM, TEAMS = WARPS / TEAM;
+    const int SHARES = row_team<LANES, OWN>::SHARES, TEAMS = row_team<LANES, OWN>::TEAMS;
     __shared__ C slots[2][WARPS];
-    const int lane = threadIdx.x % THREADS, team = threadIdx.x / THREADS, n_packs = (int)(r.n / PACK);
+    const int lane = threadIdx.x % LANES, team = threadIdx.x / LANES, n_packs = (int)(r.n / PACK);
     int turn = 0;
     next_begin();
     if (r.weight && threadIdx.x == 0) cache_fetch(r.weight, (unsigned)(r.n * sizeof(W)));
@@ -181,66 +192,66 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
         const int64_t row = base + team, at = row * r.n;
         const int n_own = row < r.n_rows ? n_packs : 0; /* a team without a row waits with the others */
         row_pack<T> x[OWN];
-        C total = 0, v[PACK];
+        C shares[SHARES] = {}, v[PACK];
 #pragma unroll
         for (int k = 0; k < OWN; k++)
-            if (lane + k * THREADS < n_own) x[k] = row_load(r.x + at, lane + k * THREADS);
+            if (lane + k * LANES < n_own) x[k] = row_load(r.x + at, lane + k * LANES);
         if (r.residual) {
             row_pack<T> more[OWN];
 #pragma unroll
             for (int k = 0; k < OWN; k++)
-                if (lane + k * THREADS < n_own) more[k] = row_load(r.residual + at, lane + k * THREADS);
+                if (lane + k * LANES < n_own) more[k] = row_load(r.residual + at, lane + k * LANES);
 #pragma unroll
             for (int k = 0; k < OWN; k++) {
-                if (lane + k * THREADS >= n_own) continue;
+                if (lane + k * LANES >= n_own) continue;
                 C b[PACK];
                 x[k].widen(v);
                 more[k].widen(b);
                 if (r.drop.growth > 0) {
-                    drop_unit(r.drop, dropped_bits<PACK>(r.drop, at + (lane + k * THREADS) * PACK), b);
+                    drop_unit(r.drop, dropped_bits<PACK>(r.drop, at + (lane + k * LANES) * PACK), b);
                     more[k].narrow(b);
                     more[k].widen(b);
                 }
                 for (int j = 0; j < PACK; j++) v[j] += b[j];
                 x[k].narrow(v);
-                row_store(r.sum + at, lane + k * THREADS, x[k]);
+                row_store(r.sum + at, lane + k * LANES, x[k]);
             }
         }
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
-            if (lane + k * THREADS >= n_own) continue;
+            if (lane + k * LANES >= n_own) continue;
             x[k].widen(v);
-            for (int j = 0; j < PACK; j++) total += RMS ? v[j] * v[j] : v[j];
+            for (int j = 0; j < PACK; j++) shares[k % SHARES] += RMS ? v[j] * v[j] : v[j];
         }
-        total = team_sum<TEAM>(total, slots, turn) / C(r.n);
+        C total = team_sum<LANES>(shares, slots, turn) / C(r.n);
         const C mean = RMS ? C(0) : total;
         if (!RMS) {
-            C squares = 0;
+            C squares[SHARES] = {};
 #pragma unroll
             for (int k = 0; k < OWN; k++) {
-                if (lane + k * THREADS >= n_own) continue;
+                if (lane + k * LANES >= n_own) continue;
                 x[k].widen(v);
-                for (int j = 0; j < PACK; j++) squares += (v[j] - mean) * (v[j] - mean);
+                for (int j = 0; j < PACK; j++) squares[k % SHARES] += (v[j] - mean) * (v[j] - mean);
             }
-            total = team_sum<TEAM>(squares, slots, turn) / C(r.n);
+            total = team_sum<LANES>(squares, slots, turn) / C(r.n);
         }
         const C rstd = rsqrt_of(total + C(r.eps));
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
-            if (lane + k * THREADS >= n_own) continue;
+            if (lane + k * LANES >= n_own) continue;
             x[k].widen(v);
             for (int j = 0; j < PACK; j++) v[j] = (v[j] - mean) * rstd;
             C w[PACK];
             if (r.weight) {
-                row_load(r.weight, lane + k * THREADS).widen(w);
+                row_load(r.weight, lane + k * LANES).widen(w);
                 for (int j = 0; j < PACK; j++) v[j] *= w[j];
             }
             if (r.bias) {
-                row_load(r.bias, lane + k * THREADS).widen(w);
+                row_load(r.bias, lane + k * LANES).widen(w);
                 for (int j = 0; j < PACK; j++) v[j] += w[j];
             }
             x[k].narrow(v);
-            row_store(r.y + at, lane + k * THREADS, x[k]);
+            row_store(r.y + at, lane + k * LANES, x[k]);
         }
         if (lane == 0 && row < r.n_rows) {
             if (!RMS) r.mean[row] = mean;
@@ -251,16 +262,27 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
 
 /* ---- Gradients of rows that teams share ------------------------------------------------------------------ */
 
-/* A team is as many warps as a row needs with OWN packs to a thread, a block as many teams as fit, and two or three
- * blocks share a multiprocessor. Memory is far away: rows come by way of shared memory, where each thread copies its
- * own packs, STAGES rows ahead. So a row under way takes no registers, a thread waits for no other one to read it, and
- * tens of kilobytes are on their way at any time. Both sums of a row cross the team at once. */
+/* A team is as many threads as a row needs with OWN packs to each, in whole warps, or in half ones where that makes more
+ * teams; a block is as many teams as fit, and two or three blocks share a multiprocessor. Memory is far away: rows come
+ * by way of shared memory, where each thread copies its own packs, STAGES rows ahead. So a row under way takes no
+ * registers, a thread waits for no other one to read it, and tens of kilobytes are on their way at any time. Both sums
+ * of a row cross the team at once. */
 template <int OWN> struct norm_team { static const int THREADS = OWN == 1 ? 384 : 512; };
-enum { MAX_TEAMS = 12 };
 
 struct team {
     int lane, index, threads, n_packs; /* thread of the team, team of the block, threads of a team, packs of a row */
+    bool is_second, has_half;          /* of a pair; this thread's warp is shared with the other team of a pair */
 };
+
+/* Teams of whole warps and a half come in pairs, which share the warp in the middle: its upper half has the last packs
+ * of the second team's row. So all of a row's other warps have the packs that they would have in a team alone, and the
+ * row's sums have the same order. */
+__device__ inline team team_of(int threads, int n_packs) {
+    const int index = (int)threadIdx.x / threads, at = (int)threadIdx.x % threads;
+    const bool is_second = threads % 32 && index % 2;
+    const int lane = is_second ? (at + threads - 16) % threads : at;
+    return {lane, index, threads, n_packs, is_second, threads % 32 && lane >= threads - 16};
+}
 
 enum { ROW_G, ROW_X, ROW_MORE, ROW_PARTS };
 
@@ -269,43 +291,48 @@ template <class T, int OWN> __device__ inline row_pack<T> &staged(row_pack<T> *r
     return ring[((stage * ROW_PARTS + part) * OWN + k) * blockDim.x + threadIdx.x];
 }
 
-template <class T> __device__ inline void pack_fetch(row_pack<T> &to, const T *row, int pack) {
-    const row_pack<T> *const from = (const row_pack<T> *)row + pack;
+template <class T> __device__ inline void pack_fetch(row_pack<T> &to, const T *from) {
 #if __CUDA_ARCH__ >= 800
     for (int k = 0; k < (int)sizeof to; k += 16) copy_later<16>((char *)&to + k, (const char *)from + k, true);
 #else
-    to = *from;
+    to = row_load(from, 0);
 #endif
 }
 
+/* place: of this thread's first element. */
 template <class T, class W, int OWN>
-__device__ inline void row_fetch(row_pack<T> *ring, int stage, const norm_backward_rows<T, W> &r, int64_t at,
+__device__ inline void row_fetch(row_pack<T> *ring, int stage, const norm_backward_rows<T, W> &r, int64_t place,
                                  const team &me) {
 #pragma unroll
     for (int k = 0; k < OWN; k++) {
-        const int pack = me.lane + k * me.threads;
-        if (pack >= me.n_packs) continue;
-        pack_fetch(staged<T, OWN>(ring, stage, ROW_G, k), r.g + at * r.n, pack);
-        pack_fetch(staged<T, OWN>(ring, stage, ROW_X, k), r.x + at * r.n, pack);
-        if (r.g_sum) pack_fetch(staged<T, OWN>(ring, stage, ROW_MORE, k), r.g_sum + at * r.n, pack);
+        const int64_t from = place + k * me.threads * PACK;
+        if (me.lane + k * me.threads >= me.n_packs) continue;
+        pack_fetch(staged<T, OWN>(ring, stage, ROW_G, k), r.g + from);
+        pack_fetch(staged<T, OWN>(ring, stage, ROW_X, k), r.x + from);
+        if (r.g_sum) pack_fetch(staged<T, OWN>(ring, stage, ROW_MORE, k), r.g_sum + from);
     }
 }
 
 /* Both sums over a team, to all of its threads, warp by warp in order. The slots are used in turn: a slot is written
  * again only after the barrier of the next sum. */
 template <class C> __device__ inline void team_sums(C &a, C &b, C (*slots)[2], const team &me) {
-    a = warp_reduce(a, sum_of());
-    b = warp_reduce(b, sum_of());
-    if (me.threads == 32) return;
-    const int n_warps = me.threads / 32, first = me.index * n_warps;
-    if (threadIdx.x % 32 == 0) {
-        slots[threadIdx.x / 32][0] = a;
-        slots[threadIdx.x / 32][1] = b;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        if (distance == 16 && me.has_half) continue; /* the other half is another row */
+        const C more_a = __shfl_xor_sync(0xFFFFFFFFu, a, distance), more_b = __shfl_xor_sync(0xFFFFFFFFu, b, distance);
+        a += more_a;
+        b += more_b;
     }
-    asm volatile("bar.sync %0, %1;" ::"r"(me.index + 1), "r"(me.threads) : "memory");
+    if (me.threads <= 32) return;
+    const int n_parts = (me.threads + 31) / 32, first = me.index * n_parts, is_pair = me.threads % 32 != 0;
+    if (me.lane % 32 == 0) {
+        slots[first + me.lane / 32][0] = a;
+        slots[first + me.lane / 32][1] = b;
+    }
+    asm volatile("bar.sync %0, %1;" ::"r"((me.index >> is_pair) + 1), "r"(me.threads << is_pair) : "memory");
     a = slots[first][0];
     b = slots[first][1];
-    for (int k = 1; k < n_warps; k++) {
+    for (int k = 1; k < n_parts; k++) {
         a += slots[first + k][0];
         b += slots[first + k][1];
     }
@@ -340,18 +367,19 @@ template <class T, class W, bool RMS, bool SUMS, bool DROPS, int OWN, int STAGES
 __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
     norm_team_grads(norm_backward_rows<T, W> r, int team_threads, norm_runs<typename compute_type<T>::type> runs) {
     typedef typename compute_type<T>::type C;
-    __shared__ C slots[2][norm_team<OWN>::THREADS / 32][2];
+    __shared__ C slots[2][norm_team<OWN>::THREADS / 16][2];
     extern __shared__ double2 shared[];
     row_pack<T> *const ring = (row_pack<T> *)shared;
-    const team me = {(int)threadIdx.x % team_threads, (int)threadIdx.x / team_threads, team_threads, (int)(r.n / PACK)};
+    const team me = team_of(team_threads, (int)(r.n / PACK));
     const int n_teams = blockDim.x / team_threads;
-    const int64_t run_rows = (r.n_rows + gridDim.x - 1) / gridDim.x;
+    const int64_t run_rows = (r.n_rows + gridDim.x - 1) / gridDim.x, step = n_teams * r.n;
     const int64_t first = min(r.n_rows, blockIdx.x * run_rows), last = min(r.n_rows, first + run_rows);
-    int64_t at = first + me.index, ahead = at;
+    int64_t at = first + me.index, place = at * r.n + me.lane * PACK; /* of this thread's first element */
+    front_wait();
     if (runs.dweight || runs.dbias || SUMS) next_begin(); /* norm_runs_add, which waits */
 #pragma unroll
-    for (int stage = 0; stage < STAGES; stage++, ahead += n_teams) {
-        if (ahead < last) row_fetch<T, W, OWN>(ring, stage, r, ahead, me);
+    for (int stage = 0; stage < STAGES; stage++) {
+        if (at + stage * n_teams < last) row_fetch<T, W, OWN>(ring, stage, r, place + stage * step, me);
         copies_commit();
     }
     C dweight[OWN][PACK] = {}, dbias[OWN][PACK] = {}, dx_sums[OWN][PACK] = {}, w[OWN][PACK];
@@ -362,59 +390,66 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
     }
     C mean = 0, rstd = at < last ? r.rstd[at] : C(0), next_mean = 0, next_rstd = 0;
     if (!RMS && at < last) mean = r.mean[at];
-    for (int turn = 0, stage = 0; at < last; at += n_teams, ahead += n_teams, turn ^= 1) {
+    /* The second team of a pair stays, without a row, until the first has had its last one. */
+    for (int turn = 0, stage = 0; at - me.is_second < last; at += n_teams, place += step, turn ^= 1) {
+        const int n_own = at < last ? me.n_packs : 0;
         if (at + n_teams < last) {
             if (!RMS) next_mean = r.mean[at + n_teams];
             next_rstd = r.rstd[at + n_teams];
         }
         uint32_t dropped[OWN]; /* drawn while the row is on its way */
 #pragma unroll
-        for (int k = 0; DROPS && k < OWN; k++)
-            dropped[k] = dropped_bits<PACK>(r.drop, at * r.n + (me.lane + k * me.threads) * PACK);
+        for (int k = 0; DROPS && k < OWN; k++) dropped[k] = dropped_bits<PACK>(r.drop, place + k * me.threads * PACK);
         copies_wait<STAGES - 1>();
-        C sum_d = 0, sum_dh = 0, g[PACK], h[PACK];
+        C sum_d = 0, sum_dh = 0, d[OWN][PACK], h[OWN][PACK];
+        const auto terms_load = [&](int k) {
+            staged<T, OWN>(ring, stage, ROW_G, k).widen(d[k]);
+            staged<T, OWN>(ring, stage, ROW_X, k).widen(h[k]);
+            for (int j = 0; j < PACK; j++) h[k][j] = (h[k][j] - mean) * rstd;
+        };
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
-            if (me.lane + k * me.threads >= me.n_packs) continue;
-            staged<T, OWN>(ring, stage, ROW_G, k).widen(g);
-            staged<T, OWN>(ring, stage, ROW_X, k).widen(h);
+            if (me.lane + k * me.threads >= n_own) continue;
+            terms_load(k);
             for (int j = 0; j < PACK; j++) {
-                h[j] = (h[j] - mean) * rstd;
-                dweight[k][j] += g[j] * h[j];
-                if (!RMS) dbias[k][j] += g[j];
-                const C d = g[j] * w[k][j];
-                if (!RMS) sum_d += d;
-                sum_dh += d * h[j];
+                dweight[k][j] = fma(d[k][j], h[k][j], dweight[k][j]);
+                if (!RMS) dbias[k][j] += d[k][j];
+                d[k][j] *= w[k][j];
+                if (!RMS) sum_d += d[k][j];
+                sum_dh += d[k][j] * h[k][j];
             }
         }
         team_sums(sum_d, sum_dh, slots[turn], me);
         const C avg_d = sum_d / C(r.n), avg_dh = sum_dh / C(r.n);
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
-            if (me.lane + k * me.threads >= me.n_packs) continue;
-            row_pack<T> dx;
-            staged<T, OWN>(ring, stage, ROW_G, k).widen(g);
-            staged<T, OWN>(ring, stage, ROW_X, k).widen(h);
-            for (int j = 0; j < PACK; j++) g[j] = rstd * (g[j] * w[k][j] - avg_d - (h[j] - mean) * rstd * avg_dh);
-            dx.narrow(g);
-            if (r.g_sum) {
-                dx.widen(g);
-                staged<T, OWN>(ring, stage, ROW_MORE, k).widen(h);
-                for (int j = 0; j < PACK; j++) g[j] += h[j];
-                dx.narrow(g);
+            if (me.lane + k * me.threads >= n_own) continue;
+            const int64_t to = place + k * me.threads * PACK;
+            if (OWN > 1) { /* registers hold the terms of one pack, not those of more */
+                terms_load(k);
+                for (int j = 0; j < PACK; j++) d[k][j] *= w[k][j];
             }
-            row_store(r.dx + at * r.n, me.lane + k * me.threads, dx);
+            row_pack<T> dx;
+            for (int j = 0; j < PACK; j++) d[k][j] = rstd * (d[k][j] - avg_d - h[k][j] * avg_dh);
+            dx.narrow(d[k]);
+            if (r.g_sum) {
+                dx.widen(d[k]);
+                staged<T, OWN>(ring, stage, ROW_MORE, k).widen(h[k]);
+                for (int j = 0; j < PACK; j++) d[k][j] += h[k][j];
+                dx.narrow(d[k]);
+            }
+            row_store(r.dx + to, 0, dx);
             if (DROPS) {
-                dx.widen(g);
-                drop_unit(r.drop, dropped[k], g);
-                dx.narrow(g);
-                row_store(r.dropped + at * r.n, me.lane + k * me.threads, dx);
+                dx.widen(d[k]);
+                drop_unit(r.drop, dropped[k], d[k]);
+                dx.narrow(d[k]);
+                row_store(r.dropped + to, 0, dx);
             }
             if (!SUMS) continue;
-            dx.widen(g);
-            for (int j = 0; j < PACK; j++) dx_sums[k][j] += g[j];
+            dx.widen(d[k]);
+            for (int j = 0; j < PACK; j++) dx_sums[k][j] += d[k][j];
         }
-        if (ahead < last) row_fetch<T, W, OWN>(ring, stage, r, ahead, me);
+        if (at + STAGES * n_teams < last) row_fetch<T, W, OWN>(ring, stage, r, place + STAGES * step, me);
         copies_commit();
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         mean = next_mean;
@@ -657,61 +692,65 @@ static rows rows_of(const tl_operand *x) {
     return {n ? operand_numel(x) / n : 0, n};
 }
 
-template <class T, class W, bool RMS, int TEAM>
+template <class T, class W, bool RMS, int LANES, int OWN>
 static bool team_launch(const tl_kernel_args *args, const norm_forward_rows<T, W> &r) {
-    static const bool is_early = waits_for_front(norm_team_rows<T, W, RMS, TEAM>);
-    const int64_t rows = WARPS / TEAM; /* of a block */
-    launch_early(args, norm_team_rows<T, W, RMS, TEAM>, is_early, capped((r.n_rows + rows - 1) / rows), 32 * WARPS, 0,
-                 r);
+    if (r.n / PACK > row_team<LANES, OWN>::PACKS) return false;
+    static const bool is_early = waits_for_front(norm_team_rows<T, W, RMS, LANES, OWN>);
+    const int64_t rows = row_team<LANES, OWN>::TEAMS; /* of a block */
+    launch_early(args, norm_team_rows<T, W, RMS, LANES, OWN>, is_early, capped((r.n_rows + rows - 1) / rows),
+                 32 * WARPS, 0, r);
     return true;
 }
 
 /* The smallest team that holds a row; false: none does. */
 template <class T, class W, bool RMS>
 static bool team_forward(const tl_kernel_args *args, const norm_forward_rows<T, W> &r) {
-    const int64_t n_packs = r.n / PACK;
-    if (n_packs <= 32 * OWN) return team_launch<T, W, RMS, 1>(args, r);
-    if (n_packs <= 64 * OWN) return team_launch<T, W, RMS, 2>(args, r);
-    return n_packs <= 256 * OWN && team_launch<T, W, RMS, 8>(args, r);
+    return team_launch<T, W, RMS, 16, 3>(args, r) || team_launch<T, W, RMS, 32, 4>(args, r) ||
+           team_launch<T, W, RMS, 64, 4>(args, r) || team_launch<T, W, RMS, 256, 4>(args, r);
 }
 
 /* Returns the number of runs; 0: the device has less shared memory than this takes. */
 template <class T, class W, bool RMS, bool SUMS, bool DROPS, int OWN, int STAGES, class C>
-static int team_backward_start(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
-    const int team_threads = (int)(((r.n / PACK + OWN - 1) / OWN + 31) / 32 * 32);
-    const bool are_three = OWN == 1 && team_threads > norm_team<OWN>::THREADS / 3; /* blocks of a multiprocessor */
-    const int n_teams = are_three || OWN > 1 ? 1 : min(norm_team<OWN>::THREADS / team_threads, (int)MAX_TEAMS);
+static int team_backward_start(const tl_kernel_args *args, const norm_backward_rows<T, W> &r, const norm_runs<C> &runs) {
+    const int most = norm_team<OWN>::THREADS, needed = (int)((r.n / PACK + OWN - 1) / OWN);
+    const int whole = (needed + 31) / 32 * 32, halves = (needed + 15) / 16 * 16;
+    const bool are_three = OWN == 1 && whole > most / 3; /* blocks of a multiprocessor */
+    const bool is_alone = OWN > 1 || are_three;          /* a team of its block */
+    const int n_pairs = most / halves / 2;
+    const int team_threads = !is_alone && 2 * n_pairs >= most / whole ? halves : whole;
+    const int n_teams = is_alone ? 1 : most / team_threads;
     const int n_runs = are_three ? NORM_RUNS : NORM_RUNS / 3 * 2, threads = team_threads * n_teams;
     const size_t ring_bytes = (size_t)threads * STAGES * ROW_PARTS * OWN * sizeof(row_pack<T>);
     static_assert(STAGES * ROW_PARTS * sizeof(row_pack<T>) >= PACK * sizeof(C), "teams' sums fit where rows were");
     auto *const kernel = norm_team_grads<T, W, RMS, SUMS, DROPS, OWN, STAGES>;
+    static const bool is_early = waits_for_front(kernel);
     if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring_bytes) != cudaSuccess) {
         cudaGetLastError();
         return 0;
     }
-    kernel<<<n_runs, threads, ring_bytes, stream>>>(r, team_threads, runs);
+    launch_early(args, kernel, is_early, (unsigned)n_runs, threads, ring_bytes, r, team_threads, runs);
     return n_runs;
 }
 
 /* A block's rows in shared memory are at most 96 KB. */
 template <class T, class W, bool RMS, bool SUMS, bool DROPS, class C>
-static int team_backward_of(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
+static int team_backward_of(const tl_kernel_args *args, const norm_backward_rows<T, W> &r, const norm_runs<C> &runs) {
     const int64_t n_packs = r.n / PACK;
     if (n_packs > NORM_TEAM_LENGTH / PACK) return 0;
     if (n_packs <= 256)
-        return team_backward_start < T, W, RMS, SUMS, DROPS, 1, sizeof(T) == 2 ? 4 : 2 > (r, runs, stream);
+        return team_backward_start < T, W, RMS, SUMS, DROPS, 1, sizeof(T) == 2 ? 4 : 2 > (args, r, runs);
     if constexpr (sizeof(T) > 2)
-        if (n_packs > 512) return team_backward_start<T, W, RMS, SUMS, DROPS, 2, 1>(r, runs, stream);
-    return team_backward_start<T, W, RMS, SUMS, DROPS, 2, 2>(r, runs, stream);
+        if (n_packs > 512) return team_backward_start<T, W, RMS, SUMS, DROPS, 2, 1>(args, r, runs);
+    return team_backward_start<T, W, RMS, SUMS, DROPS, 2, 2>(args, r, runs);
 }
 
 template <class T, class W, bool RMS, class C>
-static int team_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, cudaStream_t stream) {
+static int team_backward(const tl_kernel_args *args, const norm_backward_rows<T, W> &r, const norm_runs<C> &runs) {
     if (r.dropped)
-        return runs.dx ? team_backward_of<T, W, RMS, true, true>(r, runs, stream)
-                       : team_backward_of<T, W, RMS, false, true>(r, runs, stream);
-    return runs.dx ? team_backward_of<T, W, RMS, true, false>(r, runs, stream)
-                   : team_backward_of<T, W, RMS, false, false>(r, runs, stream);
+        return runs.dx ? team_backward_of<T, W, RMS, true, true>(args, r, runs)
+                       : team_backward_of<T, W, RMS, false, true>(args, r, runs);
+    return runs.dx ? team_backward_of<T, W, RMS, true, false>(args, r, runs)
+                   : team_backward_of<T, W, RMS, false, false>(args, r, runs);
 }
 
 /* As many runs as occupy the device. Returns their number. */
@@ -802,7 +841,7 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
                                gives_sums ? first + (n_sums - 1) * each : nullptr};
     int n_runs = 0;
     if constexpr (sizeof(T) < 8)
-        if (packs) n_runs = team_backward<T, W, RMS>(r, runs, stream);
+        if (packs) n_runs = team_backward<T, W, RMS>(args, r, runs);
     norm_row_sums<C> *const row_sums = (norm_row_sums<C> *)(first + n_sums * each); /* where no team has the rows */
     if (!n_runs)
         n_runs = packs ? column_backward<T, W, RMS, PACK>(r, runs, row_sums, stream)
