@@ -349,7 +349,7 @@ static void check_norm_forward(tl_dtype dtype, int64_t rows, int64_t C, bool cen
 static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool centered, bool weighted, bool gives_sums) {
     struct array x = random_dense(dtype, 2, (int64_t[]){rows, C}), g = random_dense(dtype, 2, x.shape);
     struct array weight = random_dense(dtype, 1, &C), dx = fresh(dtype, 2, x.shape);
-    struct array dweight = fresh(dtype, 1, &C), dbias = fresh(dtype, 1, &C), sums = fresh(stats_dtype(dtype), 1, &C);
+    struct array dweight = fresh(dtype, 1, &C), dbias = fresh(dtype, 1, &C), sums = fresh(dtype, 1, &C);
     struct array mean = dense(stats_dtype(dtype), 1, &rows), rstd = dense(stats_dtype(dtype), 1, &rows);
     double *xs = values(&x), *gs = values(&g), *ws = values(&weight);
     double *dxs = values(&dx), *dws = calloc((size_t)C + 1, 8), *dbs = calloc((size_t)C + 1, 8);

@@ -90,8 +90,7 @@ static bool attention_grad_shape(tl_call *c) {
         const int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2] + 2 * k->shape[2], q->shape[3]};
         const int64_t width = shape[2] * shape[3];
         c->n_outputs = a->gives_sums ? 2 : 1;
-        return call_output(c, 0, q->dtype, 4, shape) &&
-               (!a->gives_sums || call_output(c, 1, statistics_dtype(q->dtype), 1, &width));
+        return call_output(c, 0, q->dtype, 4, shape) && (!a->gives_sums || call_output(c, 1, q->dtype, 1, &width));
     }
     c->n_outputs = a->has_mask_grad ? 4 : 3;
     for (int j = 0; j < 3; j++) call_output_like(c, j, j + 1);

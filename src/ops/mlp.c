@@ -72,7 +72,7 @@ static bool mlp_grad_shape(tl_call *c) {
     if (!fits) return call_fail_need(c, "the sizes do not fit", "g [...,D], down [D,F] and rows [...,F]");
     if (is_swiglu(c->op)) return true;
     c->n_outputs = a->gives_sums ? 2 : 1;
-    return !a->gives_sums || call_output(c, 1, statistics_dtype(g->dtype), 1, &down->shape[1]);
+    return !a->gives_sums || call_output(c, 1, g->dtype, 1, &down->shape[1]);
 }
 
 /* ---- Costs ---- */
@@ -179,14 +179,11 @@ const tl_op op_swiglu_mlp = {
               [DOWN] = TL_OUTPUT(Y),
               [UP] = TL_INPUT(X) | TL_INPUT(DOWN) | TL_OUTPUT(U) | TL_OUTPUT(Z),
               [GATE] = TL_INPUT(X) | TL_INPUT(DOWN) | TL_OUTPUT(U) | TL_OUTPUT(Z)}};
-const tl_op op_gelu_mlp_grad = {RECORD(KERNEL, gelu_mlp_grad, 2),
-                                .shapes = "g (...,D), down (D,F), h (...,F): dh in h's place [, sums (F)]",
-                                .dtypes = "floats, all alike; sums f32 (f64 for f64)",
-                                .flops = "n rows: 2nDF + 19nF; sums nF",
-                                .shape = mlp_grad_shape,
-                                .cost = mlp_grad_cost,
-                                .overwrites = {OVERWRITES(G_H)},
-                                .backward = gradient_missing};
+const tl_op op_gelu_mlp_grad = {
+    RECORD(KERNEL, gelu_mlp_grad, 2), .shapes = "g (...,D), down (D,F), h (...,F): dh in h's place [, sums (F)]",
+    .dtypes = "floats, all alike",    .flops = "n rows: 2nDF + 19nF; sums nF",
+    .shape = mlp_grad_shape,          .cost = mlp_grad_cost,
+    .overwrites = {OVERWRITES(G_H)},  .backward = gradient_missing};
 const tl_op op_swiglu_mlp_grad = {RECORD(KERNEL, swiglu_mlp_grad, 2),
                                   .shapes = "g (...,D), down (D,F), u, z (...,F): du, dz in their places",
                                   .dtypes = "floats, all alike",

@@ -52,7 +52,7 @@ static bool norm_grad_shape_of(tl_call *c, int n) {
     const int at_sums = at_weights + (is_weighted ? n_statistics(c->op) : 0);
     for (int j = 0; j < at_weights; j++) call_output_like(c, j, 1);
     for (int j = at_weights; j < at_sums; j++) call_output(c, j, x->dtype, 1, &length);
-    if (a->gives_sums) call_output(c, at_sums, statistics_dtype(x->dtype), 1, &length);
+    if (a->gives_sums) call_output(c, at_sums, x->dtype, 1, &length);
     c->n_outputs = at_sums + a->gives_sums;
     return true;
 }

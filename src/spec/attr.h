@@ -189,8 +189,8 @@ struct attr_matmul_blocks {
 /* gelu_mlp (x dense (...,C), down dense (D,F), up dense (F,C) [, up_bias dense (F), down_bias dense (D)]) -> out
  * (...,D) [, y (...,F), h (...,F) if `keeps`]:
  *      h = x up^T + up_bias,  y = gelu(h),  out = y down^T + down_bias,     h and y rounded to their dtype
- * gelu_mlp_grad (g dense (...,D), down, h dense (...,F)) -> dh in h's place [, sums f32 (F) (f64 for f64) if
- * `gives_sums`]: dh = (g down) gelu'(h), rounded once; the sums are those of dh's columns, before it is rounded.
+ * gelu_mlp_grad (g dense (...,D), down, h dense (...,F)) -> dh in h's place [, sums (F) if `gives_sums`]:
+ * dh = (g down) gelu'(h), rounded once; the sums are those of dh's columns, before it is rounded.
  *
  * swiglu_mlp (x, down, up (F,C), gate dense (F,C)) -> out (...,D) [, y, u (...,F), z (...,F)]:
  *      z = x gate^T,  u = x up^T,  y = silu(z) u,  out = y down^T
@@ -208,11 +208,11 @@ struct attr_mlp {
 /* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows) layer_norm_grad
  * (g dense, x, mean, rstd [, weight]) -> dx [, dweight, dbias] [, sums (C)]
  * rms_norm (x dense [, weight]) -> y, rstd;  rms_norm_grad (g, x, rstd [, weight]) -> dx [, dweight] [, sums (C)]
- * mean and rstd are f32 (f64 for f64 x), and so are sums, those of the columns of the rounded dx, which are there if
- * gives_sums. They and the weight gradients: rows are cut into NORM_CHUNKS equal runs (the last may be shorter), each
- * summed in order in dtype_compute, then the runs are added in order. The workspace has NORM_CHUNKS x C of them for
- * each: dweight runs first, then dbias runs, then those of sums. On cuda there are NORM_RUNS, a few for each
- * multiprocessor of the largest Hopper, summed and added in another fixed order. dropout > 0: of the residual, in
+ * mean and rstd are f32 (f64 for f64 x). sums, of x's dtype, as a bias is, are those of the columns of the rounded dx;
+ * they are there if gives_sums. They and the weight gradients: rows are cut into NORM_CHUNKS equal runs (the last may
+ * be shorter), each summed in order in dtype_compute, then the runs are added in order. The workspace has NORM_CHUNKS x
+ * C of them for each: dweight runs first, then dbias runs, then those of sums. On cuda there are NORM_RUNS, a few for
+ * each multiprocessor of the largest Hopper, summed and added in another fixed order. dropout > 0: of the residual, in
  * add_layer_norm and add_rms_norm below. The gradients then have a second output behind dx, like it: what dropout
  * leaves of dx, the gradient of the residual; and sums are those of its columns. */
 struct attr_norm {
@@ -285,7 +285,7 @@ struct attr_rope {
  * dropout); spec/dropout.h says which. lse is that of the softmax. attention_grad gets the same generator, and with
  * it the same mask. is_packed: attention_grad has one output in place of three, dense (B,T,H+2Hkv,D): the heads of dq,
  * then those of dk, then those of dv (spec/attention_pack.h); T = S, and no dmask. gives_sums: then there is a second
- * output, the sums over B and T of the first one as it is, rounded: dense ((H+2Hkv) D), of lse's dtype. */
+ * output, the sums over B and T of the first one as it is, rounded: dense ((H+2Hkv) D), of q's dtype. */
 struct attr_attention {
     double scale, soft_cap;
     bool causal;

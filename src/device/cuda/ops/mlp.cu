@@ -171,9 +171,13 @@ extern "C" bool cuda_gelu_mlp_grad(const tl_kernel_args *args) {
             !map_rows(args, &parts.result[0], h, TILE_ROWS) ||
             !launch<gelu_slope_use, true>(args, p, parts, g.shape[1]))
             return false;
-        if (has_sums)
+        if (!has_sums) return true;
+        const auto add = [&](auto *sums) {
             partial_sums<<<(unsigned)((F + 31) / 32), 256, 0, stream_of(args)>>>(
-                parts.sums, (float *)args->out[1].data, (n + TILE_ROWS - 1) / TILE_ROWS, F, nullptr);
+                parts.sums, sums, (n + TILE_ROWS - 1) / TILE_ROWS, F, nullptr);
+        };
+        if (args->out[1].dtype == TL_BF16) add((bf16 *)args->out[1].data);
+        else add((f16 *)args->out[1].data);
         return true;
     }
     const int64_t bytes = dtype_bytes(h.operand.dtype);

@@ -378,20 +378,21 @@ static bool product_launch(const tl_kernel_args *args, product &p, const typenam
 
 /* sums[j] = the sum of partial (n_rows, N)'s column j: 32 columns for each block, their rows in 8 runs. `gate`: nothing
  * to do if it is 0; NULL: none. */
+template <class T>
 static __global__ void __launch_bounds__(256)
-    partial_sums(const float *partial, float *sums, int64_t n_rows, int64_t N, const int *gate) {
+    partial_sums(const float *partial, T *sums, int64_t n_rows, int64_t N, const int *gate) {
     __shared__ float runs[8][32];
     if (gate && *gate == 0) return;
     const int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x % 32;
     const int run = threadIdx.x / 32;
     float sum = 0;
-    if (column < N)
-        for (int64_t i = run; i < n_rows; i += 8) sum += partial[i * N + column];
+#pragma unroll 8
+    for (int64_t i = run; column < N && i < n_rows; i += 8) sum += partial[i * N + column];
     runs[run][threadIdx.x % 32] = sum;
     __syncthreads();
     if (run != 0 || column >= N) return;
     for (int i = 1; i < 8; i++) sum += runs[i][threadIdx.x];
-    sums[column] = sum;
+    sums[column] = conversion<T>::from(sum);
 }
 
 #endif
