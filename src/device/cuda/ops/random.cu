@@ -58,9 +58,9 @@ template <class C> __global__ void __launch_bounds__(BLOCK) dropout_any(geometry
     }
 }
 
-/* PACK elements at once. */
+/* PACK elements at once; what is left behind the last pack of a single axis, one by one. */
 template <class T>
-__global__ void __launch_bounds__(BLOCK) dropout_packs(geometry<2> g, operands<2> o, dropout_draws d) {
+__global__ void __launch_bounds__(BLOCK) dropout_packs(geometry<2> g, int tail, operands<2> o, dropout_draws d) {
     FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
@@ -71,6 +71,21 @@ __global__ void __launch_bounds__(BLOCK) dropout_packs(geometry<2> g, operands<2
         for (int j = 0; j < PACK; j++) y.v[j] = conversion<T>::from(v[j]);
         *(pack<T> *)((T *)o.data[0] + at[0]) = y;
     }
+    if (has_tail_element(tail)) {
+        int64_t at[2];
+        tail_offsets(g, threadIdx.x, at);
+        float x[1] = {value_of<float>(((const T *)o.data[1])[at[1]])};
+        drop_unit(d, dropped_bits<1>(d, g.numel * PACK + threadIdx.x), x);
+        ((T *)o.data[0])[at[0]] = conversion<T>::from(x[0]);
+    }
+}
+
+template <class T>
+static void dropout_pack_launch(const geometry<2> &g, const operands<2> &o, const dropout_draws &d,
+                                cudaStream_t stream) {
+    const geometry<2> packs = geometry_in_packs(g);
+    const int tail = (int)(g.numel - packs.numel * PACK);
+    dropout_packs<T><<<blocks_for(packs.numel), BLOCK, 0, stream>>>(packs, tail, o, d);
 }
 
 /* ---- multinomial ---------------------------------------------------------------------------------------- */
@@ -293,12 +308,10 @@ bool cuda_dropout(const tl_kernel_args *args) {
     const cudaStream_t stream = stream_of(args);
     const tl_dtype t = o.dtype[0];
     if (g.numel == 0) return true;
-    if (can_pack(g, o) && (t == TL_F32 || t == TL_BF16 || t == TL_F16)) {
-        const geometry<2> packs = geometry_in_packs(g);
-        const unsigned blocks = blocks_for(packs.numel);
-        if (t == TL_F32) dropout_packs<float><<<blocks, BLOCK, 0, stream>>>(packs, o, d);
-        else if (t == TL_BF16) dropout_packs<bf16><<<blocks, BLOCK, 0, stream>>>(packs, o, d);
-        else dropout_packs<f16><<<blocks, BLOCK, 0, stream>>>(packs, o, d);
+    if (can_pack(g, o, true) && (t == TL_F32 || t == TL_BF16 || t == TL_F16)) {
+        if (t == TL_F32) dropout_pack_launch<float>(g, o, d, stream);
+        else if (t == TL_BF16) dropout_pack_launch<bf16>(g, o, d, stream);
+        else dropout_pack_launch<f16>(g, o, d, stream);
         return true;
     }
     if (compute_of(t) == COMPUTE_F64) dropout_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, o, d);
