@@ -21,7 +21,7 @@ struct permutation_source {
     __device__ uint64_t draw(int64_t i) const { return rng_wide_draw_at(draws, index + (uint64_t)i); }
     __device__ line begin(int64_t) const { return {}; }
     __device__ uint32_t key(line, int64_t i) const { return (uint32_t)(draw(i) >> 32); }
-    __device__ void put(line, int64_t place, int64_t i) const { out[place] = i; }
+    __device__ void put(line, int64_t place, int64_t i, uint32_t) const { out[place] = i; }
 };
 
 /* Runs of equal keys, by whole draws, ties by index: the thread that has the first of a run sorts it. Meanwhile others
@@ -120,7 +120,7 @@ struct arrival_source {
         return weight > 0 ? f64_bits(-rng_log_f64(u) / weight)
                           : UINT64_MAX; /* positive doubles sort as their bits do */
     }
-    __device__ void put(int64_t row, int64_t place, int64_t k) const { out[row * n_samples + place] = k; }
+    __device__ void put(int64_t row, int64_t place, int64_t k, uint64_t) const { out[row * n_samples + place] = k; }
 };
 
 /* A block per row: reports invalid weights, and rows that cannot give n_needed different categories. */

@@ -2,7 +2,8 @@
  *
  * Every number becomes a key whose unsigned order is the number's order: negative floats have their bits inverted,
  * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For descending order the keys are
- * inverted. The values are read again through the indices, so that each keeps its own bits.
+ * inverted. A value is made from its key if no other has the same, and otherwise read again through its index, so that
+ * each keeps its own bits: reading all of a long line in another order would take as long as a digit.
  */
 #include "device/cuda/shared/select.cuh"
 #include "device/cuda/ops/sort.cuh"
@@ -14,40 +15,49 @@ template <class K> __device__ inline K float_key(K bits, K top, K nan_above) {
     if (size == 0) return top; /* -0 */
     return (K)(bits & top ? ~bits : bits | top);
 }
+/* The reverse, where there is one. */
+template <class K> __device__ inline bool float_key_tells(K key, K top) { return key != top && key != (K) ~(K)0; }
+template <class K> __device__ inline K float_bits(K key, K top) { return (K)(key & top ? key ^ top : ~key); }
 __device__ inline uint32_t key_of(float x) { return float_key(__float_as_uint(x), 1u << 31, 0x7F800000u); }
 
-/* Keys of elements, by the type that they are read as. */
-struct f64_keys {
-    typedef uint64_t key_type;
+/* Keys of elements, by the type that they are read as; `tells`: whether a key tells the bits of its element. */
+template <class K> struct float_keys {
+    typedef K key_type;
+    static const K TOP = (K)((K)1 << (8 * sizeof(K) - 1));
+    static __device__ bool tells(K key) { return float_key_tells(key, TOP); }
+    static __device__ K bits(K key) { return float_bits(key, TOP); }
+};
+template <class K> struct looked_up_keys {
+    typedef K key_type;
+    static __device__ bool tells(K) { return false; }
+    static __device__ K bits(K key) { return key; }
+};
+struct f64_keys : float_keys<uint64_t> {
     static __device__ uint64_t at(const void *x, int64_t i, tl_dtype) {
         return float_key(((const uint64_t *)x)[i], (uint64_t)1 << 63, (uint64_t)0x7FF << 52);
     }
 };
-struct f32_keys {
-    typedef uint32_t key_type;
+struct f32_keys : float_keys<uint32_t> {
     static __device__ uint32_t at(const void *x, int64_t i, tl_dtype) { return key_of(((const float *)x)[i]); }
 };
-struct half_keys { /* f16, bf16 */
-    typedef uint16_t key_type;
+struct half_keys : float_keys<uint16_t> { /* f16, bf16 */
     static __device__ uint16_t at(const void *x, int64_t i, tl_dtype dtype) {
         const uint16_t infinity = dtype == TL_BF16 ? 0x7F80 : 0x7C00;
         return float_key(((const uint16_t *)x)[i], (uint16_t)0x8000, infinity);
     }
 };
-struct tiny_keys { /* floats of 8 bits */
-    typedef uint32_t key_type;
+struct tiny_keys : looked_up_keys<uint32_t> { /* floats of 8 bits */
     static __device__ uint32_t at(const void *x, int64_t i, tl_dtype dtype) {
         return key_of(load_as<float>(x, i, dtype));
     }
 };
 struct i64_keys {
     typedef uint64_t key_type;
-    static __device__ uint64_t at(const void *x, int64_t i, tl_dtype) {
-        return ((const uint64_t *)x)[i] ^ (uint64_t)1 << 63;
-    }
+    static __device__ bool tells(uint64_t) { return true; }
+    static __device__ uint64_t bits(uint64_t key) { return key ^ (uint64_t)1 << 63; }
+    static __device__ uint64_t at(const void *x, int64_t i, tl_dtype) { return bits(((const uint64_t *)x)[i]); }
 };
-struct integer_keys { /* of at most 32 bits, bool */
-    typedef uint32_t key_type;
+struct integer_keys : looked_up_keys<uint32_t> { /* of at most 32 bits, bool */
     static __device__ uint32_t at(const void *x, int64_t i, tl_dtype dtype) {
         return (uint32_t)load_as<int64_t>(x, i, dtype) ^ 1u << 31;
     }
@@ -76,8 +86,14 @@ template <class KEYS> struct sort_source {
         const key_type k = KEYS::at(x, at.x + i * x_stride, dtype);
         return descending ? (key_type)~k : k;
     }
-    __device__ void put(const line &at, int64_t place, int64_t index) const {
+    __device__ void put(const line &at, int64_t place, int64_t index, key_type key) const {
         const int64_t from = at.x + index * x_stride, to = at.values + place * out_stride;
+        const key_type own = descending ? (key_type)~key : key;
+        indices[at.indices + place * out_stride] = index;
+        if (KEYS::tells(own)) {
+            ((key_type *)values)[to] = KEYS::bits(own);
+            return;
+        }
         switch (element_bytes) {
         case 8:
             ((uint64_t *)values)[to] = ((const uint64_t *)x)[from];
@@ -92,7 +108,6 @@ template <class KEYS> struct sort_source {
             ((uint8_t *)values)[to] = ((const uint8_t *)x)[from];
             break;
         }
-        indices[at.indices + place * out_stride] = index;
     }
 };
 

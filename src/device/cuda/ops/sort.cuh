@@ -1,16 +1,17 @@
 /* sort.cuh: lines of keys in order, for sort.cu and random.cu; and the sort of one block, also for token.cu.
  *
  * Every element has a key, read from a *source*; equal keys stay in the order of their places. Lines of up to
- * SORT_SHORT elements are sorted in shared memory by exchanges. Others are sorted digit by digit, the lowest first:
- * a block counts the digits of a *tile*, so that every element knows how many of its tile come before it. A line of
- * one tile is sorted in shared memory. Tiles of a longer one also need to know how many of the tiles before have
- * each digit: a tile publishes its own counts at once, and adds up those before it, until it meets one that has done
- * so (Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", 2016; Adinets and Merrill,
- * "Onesweep", 2022). All of these are integers, so that the order in which tiles run does not matter. If only a few
- * first places are wanted, a block finds the key of the last of them digit by digit, and sorts those up to it.
+ * SORT_SHORT elements are sorted by exchanges: by a warp in its registers, or in shared memory if keys are wide.
+ * Others are sorted digit by digit, the lowest first: a block counts the digits of a *tile*, so that every element
+ * knows how many of its tile come before it. A line of one tile is sorted in shared memory. Tiles of a longer one
+ * also need to know how many of the tiles before have each digit: a tile publishes its own counts at once, and adds
+ * up those before it, until it meets one that has done so (Merrill and Garland, "Single-pass parallel prefix scan
+ * with decoupled look-back", 2016; Adinets and Merrill, "Onesweep", 2022). All of these are integers, so that the
+ * order in which tiles run does not matter. If only a few first places are wanted, a block finds the key of the last
+ * of them digit by digit, and sorts those up to it.
  *
  * A source S has: key_type (uint16_t, uint32_t or uint64_t), line begin(line), key_type key(line, i), and put(line,
- * place, index), called for each of the first k places.
+ * place, index, key), called for each of the first k places.
  */
 #ifndef CUDA_SORT_CUH
 #define CUDA_SORT_CUH
@@ -31,6 +32,8 @@ __device__ inline uint64_t item_make(uint32_t key, int64_t index) { return (uint
 __device__ inline uint64_t item_make(uint16_t key, int64_t index) { return (uint64_t)key << 32 | (uint32_t)index; }
 __device__ inline int64_t item_index(const pair &x) { return x.index; }
 __device__ inline int64_t item_index(uint64_t x) { return (uint32_t)x; }
+template <class K> __device__ inline K item_key(const pair &x) { return (K)x.key; }
+template <class K> __device__ inline K item_key(uint64_t x) { return (K)(x >> 32); }
 __device__ inline bool comes_before(const pair &a, const pair &b) {
     return a.key < b.key || (a.key == b.key && a.index < b.index);
 }
@@ -69,7 +72,7 @@ template <class I> struct item_exchange {
 
 enum { SORT_SHORT = 512 };
 
-/* Short lines: a block each. */
+/* Short lines of wide keys: a block each. */
 template <class S>
 __global__ void __launch_bounds__(SORT_SHORT / 2) sort_short(S source, int64_t n_lines, int n, int k) {
     typedef typename item_of<typename S::key_type>::type I;
@@ -80,8 +83,84 @@ __global__ void __launch_bounds__(SORT_SHORT / 2) sort_short(S source, int64_t n
         for (int i = threadIdx.x; i < n; i += blockDim.x) run[i] = item_make(source.key(at, i), i);
         __syncthreads();
         block_sort(n, item_exchange<I>{run});
-        for (int i = threadIdx.x; i < k; i += blockDim.x) source.put(at, i, item_index(run[i]));
+        for (int i = threadIdx.x; i < k; i += blockDim.x)
+            source.put(at, i, item_index(run[i]), item_key<typename S::key_type>(run[i]));
     }
+}
+
+/* The same of narrow keys, in a warp's registers: a number has the key, and below it the index in as many bits. Place
+ * lane EACH + j of the line is x[j] of a lane. */
+template <class K> struct narrow_item;
+template <> struct narrow_item<uint16_t> { typedef uint32_t type; };
+template <> struct narrow_item<uint32_t> { typedef uint64_t type; };
+
+__host__ __device__ constexpr int highest_bit(int x) { return x < 2 ? x : 2 * highest_bit(x / 2); }
+
+/* The step of a bitonic sort in which places p and p ^ MASK meet; the earlier goes to where the highest bit of MASK is
+ * not set. */
+template <int MASK, int EACH, class I> __device__ inline void warp_exchange(I (&x)[EACH], int lane) {
+    enum { IN_LANE = MASK % EACH, ACROSS = MASK / EACH };
+    if constexpr (ACROSS == 0) {
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if ((j ^ IN_LANE) < j) continue;
+            const I a = x[j], b = x[j ^ IN_LANE];
+            x[j] = a < b ? a : b;
+            x[j ^ IN_LANE] = a < b ? b : a;
+        }
+    } else {
+        const bool is_low = !(lane & highest_bit(ACROSS));
+        I other[EACH];
+#pragma unroll
+        for (int j = 0; j < EACH; j++) other[j] = __shfl_xor_sync(0xFFFFFFFFu, x[j ^ IN_LANE], ACROSS);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) x[j] = (x[j] < other[j]) == is_low ? x[j] : other[j];
+    }
+}
+
+/* The steps of block_sort, from the one over 1 << BITS places on. */
+template <int SPAN_BITS, int BITS, int EACH, class I> __device__ inline void warp_sort(I (&x)[EACH], int lane) {
+    warp_exchange<BITS == SPAN_BITS - 1 ? (1 << SPAN_BITS) - 1 : 1 << BITS>(x, lane);
+    if constexpr (BITS > 0) warp_sort<SPAN_BITS, BITS - 1>(x, lane);
+    else if constexpr (1 << SPAN_BITS < 32 * EACH) warp_sort<SPAN_BITS + 1, SPAN_BITS>(x, lane);
+}
+
+enum { WARP_LINES = 4 };
+
+/* A warp for each line of up to 32 EACH. */
+template <class S, int EACH>
+__global__ void __launch_bounds__(32 * WARP_LINES) sort_warp(S source, int64_t n_lines, int n, int k_wanted) {
+    typedef typename S::key_type K;
+    typedef typename narrow_item<K>::type I;
+    enum { INDEX_BITS = 8 * (sizeof(I) - sizeof(K)) };
+    __shared__ I rooms[WARP_LINES][32 * (EACH + 1)];
+    I *const room = rooms[threadIdx.x / 32];
+    const int lane = threadIdx.x % 32;
+    for (int64_t line = blockIdx.x * (int64_t)WARP_LINES + threadIdx.x / 32; line < n_lines;
+         line += gridDim.x * (int64_t)WARP_LINES) {
+        const typename S::line at = source.begin(line);
+        I x[EACH];
+#pragma unroll
+        for (int j = 0; j < EACH; j++) { /* in any order: an item has its index */
+            const int i = j * 32 + lane;
+            x[j] = i < n ? (I)source.key(at, i) << INDEX_BITS | (I)i : (I) ~(I)0;
+        }
+        warp_sort<1, 0>(x, lane);
+        __syncwarp(); /* the line before has been read */
+#pragma unroll
+        for (int j = 0; j < EACH; j++) room[lane * (EACH + 1) + j] = x[j];
+        __syncwarp();
+        for (int i = lane; i < k_wanted; i += 32) {
+            const I item = room[i / EACH * (EACH + 1) + i % EACH];
+            source.put(at, i, (int64_t)(item & (((I)1 << INDEX_BITS) - 1)), (K)(item >> INDEX_BITS));
+        }
+    }
+}
+
+template <class S, int EACH>
+static void sort_warp_launch(const S &source, int64_t n_lines, int64_t n, int64_t k, cudaStream_t stream) {
+    sort_warp<S, EACH><<<capped((n_lines + WARP_LINES - 1) / WARP_LINES), 32 * WARP_LINES, 0, stream>>>(source, n_lines,
+                                                                                                        (int)n, (int)k);
 }
 
 /* ---- The first k, where these are few --------------------------------------------------------------------- */
@@ -181,7 +260,8 @@ template <class S> __global__ void __launch_bounds__(SELECT_BLOCK) sort_first(S 
         }
         __syncthreads();
         block_sort(k, item_exchange<I>{taken});
-        for (int i = threadIdx.x; i < k; i += SELECT_BLOCK) source.put(at, i, item_index(taken[i]));
+        for (int i = threadIdx.x; i < k; i += SELECT_BLOCK)
+            source.put(at, i, item_index(taken[i]), item_key<K>(taken[i]));
         __syncthreads();
     }
 }
@@ -314,7 +394,7 @@ __global__ void __launch_bounds__(SORT_THREADS, EACH > 8   ? 3
         }
 #pragma unroll
         for (int k = 0; k < EACH; k++)
-            if (tile_place<EACH>(k) < k_wanted) source.put(at, tile_place<EACH>(k), place[k]);
+            if (tile_place<EACH>(k) < k_wanted) source.put(at, tile_place<EACH>(k), place[k], key[k]);
     }
 }
 
@@ -446,7 +526,7 @@ __global__ void __launch_bounds__(SORT_THREADS, 3) sort_pass(S source, sort_stat
         const K moved = room.keys[i];
         const uint32_t to = goes[digit_of(moved, shift)] + (uint32_t)i;
         if (LAST) {
-            if (to < s.k) source.put(at, to, room.places[i]);
+            if (to < s.k) source.put(at, to, room.places[i], moved);
         } else {
             to_keys[to] = moved;
             to_places[to] = room.places[i];
@@ -500,9 +580,15 @@ template <class S> static bool sort_lines(const tl_kernel_args *args, S source, 
     if (sort_selects(n_lines, n, k)) {
         sort_first<S><<<blocks, SELECT_BLOCK, 0, stream>>>(source, n_lines, (int)n, (int)k);
     } else if (n <= SORT_SHORT) {
-        int threads = 32;
-        while (threads * 2 < n) threads *= 2;
-        sort_short<S><<<blocks, threads, 0, stream>>>(source, n_lines, (int)n, (int)k);
+        if constexpr (sizeof(typename S::key_type) < 8) {
+            if (n <= 4 * 32) sort_warp_launch<S, 4>(source, n_lines, n, k, stream);
+            else if (n <= 8 * 32) sort_warp_launch<S, 8>(source, n_lines, n, k, stream);
+            else sort_warp_launch<S, SORT_SHORT / 32>(source, n_lines, n, k, stream);
+        } else {
+            int threads = 32;
+            while (threads * 2 < n) threads *= 2;
+            sort_short<S><<<blocks, threads, 0, stream>>>(source, n_lines, (int)n, (int)k);
+        }
     } else if (n <= 4 * SORT_THREADS) {
         sort_one_tile<S, 4><<<blocks, SORT_THREADS, 0, stream>>>(source, n_lines, (int)n, (int)k);
     } else if (n <= 8 * SORT_THREADS) {
