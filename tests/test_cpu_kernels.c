@@ -665,8 +665,9 @@ static void softmax_and_its_gradient_match_the_formula(void **unused) {
         box_new(&y, dtype, 2, shape, false, false);
         box_new(&g, dtype, 2, shape, false, false);
         box_new(&dx, dtype, 2, shape, false, false);
-        call(cpu_softmax, "softmax", &x.operand, 1, &y.operand, NULL, NULL, 0, 2);
-        call(cpu_softmax_grad, "softmax_grad", (tl_operand[]){y.operand, g.operand}, 2, &dx.operand, NULL, NULL, 0, 2);
+        const struct attr_softmax last = {1};
+        call(cpu_softmax, "softmax", &x.operand, 1, &y.operand, &last, NULL, 0, 2);
+        call(cpu_softmax_grad, "softmax_grad", (tl_operand[]){y.operand, g.operand}, 2, &dx.operand, &last, NULL, 0, 2);
         for (int64_t row = 0; row < shape[0]; row++) {
             double sum = 0, dot = 0;
             for (int64_t i = 0; i < shape[1]; i++) {

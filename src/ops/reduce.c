@@ -192,7 +192,7 @@ tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     return mean ? tl_cast(mean, x->dtype) : NULL; /* under autocast a sum is wide, but a mean is not */
 }
 
-/* ---- softmax over the last axis: y = e^(x - max) / sum ---- */
+/* ---- softmax over an axis: y = e^(x - max) / sum ---- */
 
 static bool softmax_shape(tl_call *c) {
     return call_needs_float(c, 0) && (c->input[0]->rank > 0 || call_fail(c, "needs at least one axis")) &&
@@ -208,17 +208,18 @@ static void softmax_grad_cost(const tl_call *c, struct cost *cost) {
 /* dx = y (g - sum(g y)) */
 static void softmax_backward(tl_gradient *g) {
     tl_tensor *y = gradient_output(g, 0);
+    const struct attr_softmax *a = g->node->attr;
     if (!g->creates_graph) {
-        g->result[0] = op_apply2(&op_softmax_grad, y, tl_contiguous(g->grad[0]), NULL, 0);
+        g->result[0] = op_apply2(&op_softmax_grad, y, tl_contiguous(g->grad[0]), a, sizeof *a);
         return;
     }
-    const int last = -1; /* in ops, so that it can be differentiated again */
-    g->result[0] = tl_mul(y, tl_sub(g->grad[0], tl_sum(tl_mul(g->grad[0], y), &last, 1, true)));
+    /* in ops, so that it can be differentiated again */
+    g->result[0] = tl_mul(y, tl_sub(g->grad[0], tl_sum(tl_mul(g->grad[0], y), &a->axis, 1, true)));
 }
 
 const tl_op op_softmax = {RECORD(KERNEL, softmax, 1),
                           .is_wide = true,
-                          .shapes = "x; over its last axis",
+                          .shapes = "x; over one of its axes",
                           .dtypes = "floats",
                           .flops = "5 per element: max, subtract, exp, sum, divide",
                           .shape = softmax_shape,
@@ -233,25 +234,24 @@ const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1),
                                .cost = softmax_grad_cost,
                                .backward = gradient_missing};
 
-static tl_tensor *last_softmax(tl_tensor *x) { return op_apply1(&op_softmax, tl_contiguous(x), NULL, 0); }
-
-/* ---- log_softmax over the last axis: y = x - log sum e^x ---- */
+/* ---- log_softmax over an axis: y = x - log sum e^x ---- */
 
 /* dx = g - e^y sum(g) */
 static void log_softmax_backward(tl_gradient *g) {
     tl_tensor *y = gradient_output(g, 0);
+    const struct attr_softmax *a = g->node->attr;
     if (!g->creates_graph) {
-        g->result[0] = op_apply2(&op_log_softmax_grad, y, tl_contiguous(g->grad[0]), NULL, 0);
+        g->result[0] = op_apply2(&op_log_softmax_grad, y, tl_contiguous(g->grad[0]), a, sizeof *a);
         return;
     }
-    const int last = -1; /* in ops, so that it can be differentiated again */
-    tl_tensor *sum = tl_sum(g->grad[0], &last, 1, true);
+    /* in ops, so that it can be differentiated again */
+    tl_tensor *sum = tl_sum(g->grad[0], &a->axis, 1, true);
     g->result[0] = tl_sub(g->grad[0], tl_mul(tl_exp(y), sum));
 }
 
 const tl_op op_log_softmax = {RECORD(KERNEL, log_softmax, 1),
                               .is_wide = true,
-                              .shapes = "x; over its last axis",
+                              .shapes = "x; over one of its axes",
                               .dtypes = "floats",
                               .flops = "5 per element: max, subtract, exp, sum, subtract",
                               .shape = softmax_shape,
@@ -266,18 +266,14 @@ const tl_op op_log_softmax_grad = {RECORD(KERNEL, log_softmax_grad, 1),
                                    .cost = softmax_grad_cost,
                                    .backward = gradient_missing};
 
-static tl_tensor *last_log_softmax(tl_tensor *x) { return op_apply1(&op_log_softmax, tl_contiguous(x), NULL, 0); }
-
-/* Applies f, which works on the last axis, along any axis. */
-static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tensor *x, int axis) {
-    if (!tensor_check(x, name)) return NULL;
+/* The call of op, softmax or log_softmax, along any axis. */
+static tl_tensor *along(const tl_op *op, tl_tensor *x, int axis) {
+    if (!tensor_check(x, op->name)) return NULL;
     if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
-        return tl_reshape(f(tl_reshape(x, TL_SHAPE(1))), TL_SCALAR);
-    int at = axis_check(name, axis, x->rank ? x->rank : 1);
-    if (at < 0) return NULL;
-    if (at == x->rank - 1) return f(x);
-    return tl_contiguous(tl_transpose(f(tl_transpose(x, at, -1)), at, -1));
+        return tl_reshape(along(op, tl_reshape(x, TL_SHAPE(1)), 0), TL_SCALAR);
+    struct attr_softmax a = {axis_check(op->name, axis, x->rank ? x->rank : 1)};
+    return a.axis < 0 ? NULL : op_apply1(op, tl_contiguous(x), ATTR(a));
 }
 
-tl_tensor *tl_softmax(tl_tensor *x, int axis) { return along("softmax", last_softmax, x, axis); }
-tl_tensor *tl_log_softmax(tl_tensor *x, int axis) { return along("log_softmax", last_log_softmax, x, axis); }
+tl_tensor *tl_softmax(tl_tensor *x, int axis) { return along(&op_softmax, x, axis); }
+tl_tensor *tl_log_softmax(tl_tensor *x, int axis) { return along(&op_log_softmax, x, axis); }

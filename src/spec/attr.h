@@ -84,7 +84,11 @@ struct attr_reduce {
     bool is_mean; /* sum: over the number of elements */
 };
 
-/* softmax (x dense) -> over the last axis;  softmax_grad (y dense, g dense) -> y * (g - sum(g*y)) */
+/* softmax (x dense) -> over an axis;  softmax_grad (y dense, g dense) -> y * (g - sum(g*y)): attr_softmax, and so have
+ * log_softmax and its gradient. */
+struct attr_softmax {
+    int axis; /* counted from the first */
+};
 
 /* matmul (a, b) -> out dense (batch..., m, n) : op(a) op(b), f32 (f64) accumulation. a is (batch..., m, k), or
  * (batch..., k, m) when transpose_a; b likewise. Both have the rank of the output (>= 2), batch axes of size 1
@@ -410,7 +414,7 @@ struct attr_scan { bool is_reverse, is_exclusive, is_total; };
 
 /* ---- Losses (loss.c) ---- */
 
-/* log_softmax (x dense) -> over the last axis: (x - max) - log sum e^(x - max)
+/* log_softmax (x dense) -> over an axis: (x - max) - log sum e^(x - max)
  * log_softmax_grad (y dense, g dense) -> g - e^y sum(g)
  * nll (x dense (N,V), targets dense (N) i64/i32) -> (N), x's dtype: -x[n][target]. A target outside [0,V) fails.
  * nll_grad (g dense (N), targets) -> (N,V) zeros, and -g[n] at [n][target]

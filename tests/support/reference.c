@@ -174,15 +174,19 @@ static bool reference_sum(const tl_kernel_args *args) { return reduce(args, SUM)
 static bool reference_max(const tl_kernel_args *args) { return reduce(args, MAX); }
 static bool reference_min(const tl_kernel_args *args) { return reduce(args, MIN); }
 
-/* out = e^x / sum e^x of rows, dense. */
+/* out = e^x / sum e^x along an axis, dense: C elements of a line, `inner` apart. */
 static bool reference_softmax(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0], *out = &args->out[0];
-    const int64_t C = x->rank ? x->shape[x->rank - 1] : 1, n = numel_of(x);
-    for (int64_t row = 0; row < n; row += C) {
+    const int axis = ((const struct attr_softmax *)args->attr)->axis;
+    const int64_t C = x->shape[axis], n = numel_of(x);
+    int64_t inner = 1;
+    for (int i = axis + 1; i < x->rank; i++) inner *= x->shape[i];
+    for (int64_t line = 0; C && line < n / C; line++) {
+        const int64_t first = line / inner * inner * C + line % inner, end = first + C * inner;
         double max = -INFINITY, sum = 0;
-        for (int64_t i = row; i < row + C; i++) max = fmax(max, get(x, x, i));
-        for (int64_t i = row; i < row + C; i++) sum += exp(get(x, x, i) - max);
-        for (int64_t i = row; i < row + C; i++) put(out, i, exp(get(x, x, i) - max) / sum);
+        for (int64_t i = first; i < end; i += inner) max = fmax(max, get(x, x, i));
+        for (int64_t i = first; i < end; i += inner) sum += exp(get(x, x, i) - max);
+        for (int64_t i = first; i < end; i += inner) put(out, i, exp(get(x, x, i) - max) / sum);
     }
     return true;
 }

@@ -1192,6 +1192,8 @@ CALL(softmax_axis_call) { return one(out, tl_softmax(in[0], (int)s->n[0])); }
 const struct sample samples_softmax[] = {
     {"columns", GRAD, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {0}},
     {"middle axis of permuted", GRAD, .call = softmax_axis_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {1}},
+    {"many columns", LARGE | GRAD, .call = softmax_axis_call, .in = {F(201, 301)}, .n = {0}},
+    {"long middle axis", LARGE | GRAD, .call = softmax_axis_call, .in = {F(2, 5001, 3)}, .n = {1}},
     {"axis of a scalar", GRAD, .call = softmax_axis_call, .in = {SCALAR(FLOAT)}, .n = {0}},
     {"no such axis", 0, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {-3}, .error = "softmax: Dimension out of range"},
     {"rows", GRAD, .unary = last_softmax, .in = {F(3, 5)}},
@@ -1205,7 +1207,11 @@ const struct sample samples_softmax[] = {
     {"longer rows", LARGE | GRAD, .unary = last_softmax, .in = {F(2, 16411)}},
     NO_INTEGERS(last_softmax),
     END};
-static tl_tensor *softmax_grad(tl_tensor *y, tl_tensor *g) { return op_apply2(&op_softmax_grad, tl_contiguous(y), tl_contiguous(g), NULL, 0); }
+static tl_tensor *softmax_grad(tl_tensor *y, tl_tensor *g) {
+    const struct attr_softmax last = {y->rank - 1};
+    y = tl_contiguous(y);
+    return op_apply2(&op_softmax_grad, y, tl_contiguous(g), ATTR(last));
+}
 const struct sample samples_softmax_grad[] = {
     {"rows", 0, .binary = softmax_grad, .in = {K(3, 5), K(3, 5)}},
     {"rows of one", 0, .binary = softmax_grad, .in = {K(3, 1), K(3, 1)}},
@@ -2490,12 +2496,15 @@ const struct sample samples_log_softmax[] = {
     {"expanded", GRAD, .call = log_softmax_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {-1}},
     {"large", LARGE | GRAD, .call = log_softmax_call, .in = {F(40, 1101)}, .n = {1}},
     {"longer rows", LARGE | GRAD, .call = log_softmax_call, .in = {F(2, 16411)}, .n = {1}},
+    {"many columns", LARGE | GRAD, .call = log_softmax_call, .in = {F(201, 301)}, .n = {0}},
+    {"long middle axis", LARGE | GRAD, .call = log_softmax_call, .in = {F(2, 5001, 3)}, .n = {1}},
     {"no such axis", 0, .call = log_softmax_call, .in = {F(3, 5)}, .n = {2}, .error = "log_softmax: Dimension out of range"},
     {"integers", 0, .call = log_softmax_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
     END};
 static tl_tensor *log_softmax_grad(tl_tensor *y, tl_tensor *g) {
+    const struct attr_softmax last = {y->rank - 1};
     y = tl_contiguous(y);
-    return op_apply2(&op_log_softmax_grad, y, tl_contiguous(g), NULL, 0);
+    return op_apply2(&op_log_softmax_grad, y, tl_contiguous(g), ATTR(last));
 }
 const struct sample samples_log_softmax_grad[] = {
     {"rows", 0, .binary = log_softmax_grad, .in = {K(3, 5), K(3, 5)}},

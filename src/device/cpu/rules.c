@@ -179,6 +179,16 @@ static uint64_t multinomial_workspace(const tl_call *c, const struct target *tar
     return (uint64_t)rows * (uint64_t)p->shape[p->rank - 1] * MULTINOMIAL_BYTES(a->has_replacement);
 }
 
+/* Lines that are not rows are copied, all inputs at once (reduce_along). */
+static uint64_t softmax_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const tl_tensor *x = c->input[0];
+    int64_t inner = 1;
+    for (int i = ((const struct attr_softmax *)c->attr)->axis + 1; i < x->rank; i++) inner *= x->shape[i];
+    const uint64_t element = (uint64_t)(dtype_info(x->dtype)->bits / 8);
+    return inner > 1 ? (uint64_t)c->n_inputs * (uint64_t)x->numel * element : 0;
+}
+
 static tl_kernel custom(const tl_op_def *def) { return def->cpu; }
 
 static const workspace_rule workspace[OP_COUNT] = {
@@ -201,6 +211,10 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_add_rms_norm_grad] = norm_workspace,
     [OP_ID_attention_grad] = attention_grad_workspace,
     [OP_ID_multinomial] = multinomial_workspace,
+    [OP_ID_softmax] = softmax_workspace,
+    [OP_ID_softmax_grad] = softmax_workspace,
+    [OP_ID_log_softmax] = softmax_workspace,
+    [OP_ID_log_softmax_grad] = softmax_workspace,
 };
 
 static const struct device_rules rules = {.is_host = true, .workspace = workspace, .head = head_cut, .custom = custom};

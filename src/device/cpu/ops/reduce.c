@@ -1,4 +1,4 @@
-/* reduce.c: sums, products, maxima and minima over axes, and softmax over the last one.
+/* reduce.c: sums, products, maxima and minima over axes, and softmax.
  *
  * The order of a sum. The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK.
  * Inside a chunk, element j goes to lane j % LANES; each lane adds in order, then the lanes are added in a fixed
@@ -407,17 +407,60 @@ struct softmax_task {
 static bool run_softmax(const tl_kernel_args *args, parallel_body rows_f32, parallel_body rows_f64) {
     const tl_operand *out = &args->out[0];
     struct softmax_task task = {&args->in[0], args->n_in > 1 ? &args->in[1] : NULL, out, 1};
-    if (out->rank > 0) task.n_columns = out->shape[out->rank - 1];
+    task.n_columns = out->shape[1];
     const int64_t n = iterate_numel(out);
-    if (n == 0) return true;
     const bool is_f64 = dtype_compute(out->dtype) == TL_F64;
     parallel_for(n / task.n_columns, parallel_grain(4 * task.n_columns), args->n_threads, is_f64 ? rows_f64 : rows_f32,
                  &task);
     return true;
 }
 
-bool cpu_softmax(const tl_kernel_args *args) { return run_softmax(args, softmax_rows_f32, softmax_rows_f64); }
-
-bool cpu_softmax_grad(const tl_kernel_args *args) {
+static bool softmax(const tl_kernel_args *args) { return run_softmax(args, softmax_rows_f32, softmax_rows_f64); }
+static bool softmax_grad(const tl_kernel_args *args) {
     return run_softmax(args, softmax_grad_rows_f32, softmax_grad_rows_f64);
 }
+
+bool reduce_along(const tl_kernel_args *args, bool (*rows)(const tl_kernel_args *args)) {
+    enum { MOST_INPUTS = 2 };
+    const int axis = ((const struct attr_softmax *)args->attr)->axis;
+    const tl_operand *x = &args->in[0];
+    const int64_t n = x->shape[axis], numel = iterate_numel(x);
+    if (numel == 0) return true;
+    int64_t inner = 1;
+    for (int i = axis + 1; i < x->rank; i++) inner *= x->shape[i];
+
+    /* lines as rows, and where these are in an operand: (outer, inner, n) */
+    const int64_t shape[2] = {numel / n, n}, stride[2] = {n, 1};
+    const int64_t place_shape[3] = {numel / n / inner, inner, n}, place_stride[3] = {n * inner, 1, inner};
+    tl_operand in[MOST_INPUTS], out = args->out[0];
+    char *room = args->workspace;
+    for (int i = 0; i < args->n_in; i++) {
+        tl_operand place = args->in[i];
+        place.rank = 3, place.shape = place_shape, place.stride = place_stride;
+        in[i] = args->in[i];
+        in[i].rank = 2, in[i].shape = shape, in[i].stride = stride;
+        if (inner == 1) continue;
+        in[i].data = room;
+        room += numel * iterate_element_bytes(x->dtype);
+        tl_operand copied = place;
+        copied.data = in[i].data;
+        copied.stride = (const int64_t[]){inner * n, n, 1};
+        copy_operand(&copied, &place, args->n_threads);
+    }
+    out.rank = 2, out.shape = shape, out.stride = stride;
+    if (inner > 1) out.data = in[0].data;
+    tl_kernel_args lines = *args;
+    lines.in = in;
+    lines.out = &out;
+    if (!rows(&lines) || inner == 1) return true;
+    tl_operand place = args->out[0], copied = out;
+    place.rank = copied.rank = 3;
+    place.shape = copied.shape = place_shape;
+    place.stride = place_stride;
+    copied.stride = (const int64_t[]){inner * n, n, 1};
+    copy_operand(&place, &copied, args->n_threads);
+    return true;
+}
+
+bool cpu_softmax(const tl_kernel_args *args) { return reduce_along(args, softmax); }
+bool cpu_softmax_grad(const tl_kernel_args *args) { return reduce_along(args, softmax_grad); }

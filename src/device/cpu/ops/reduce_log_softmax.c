@@ -1,5 +1,6 @@
-/* reduce_log_softmax.c: log-softmax over the last axis, and its gradient. */
+/* reduce_log_softmax.c: log-softmax along an axis, and its gradient. */
 #include "base/scratch.h"
+#include "device/cpu/ops/reduce.h"
 #include "device/cpu/shared/block.h"
 #include "device/cpu/shared/iterate.h"
 #include "device/cpu/shared/kernels.h"
@@ -25,13 +26,17 @@ struct log_softmax {
 static bool run_rows(const tl_kernel_args *args, parallel_body rows_f32, parallel_body rows_f64) {
     const tl_operand *out = &args->out[0];
     struct log_softmax task = {&args->in[0], args->n_in > 1 ? &args->in[1] : NULL, out, out->shape[out->rank - 1]};
-    if (iterate_numel(out) == 0) return true;
     parallel_for(block_rows(out), parallel_grain(4 * task.V), args->n_threads,
                  dtype_compute(out->dtype) == TL_F64 ? rows_f64 : rows_f32, &task);
     return true;
 }
 
-bool cpu_log_softmax(const tl_kernel_args *args) { return run_rows(args, log_softmax_rows_f32, log_softmax_rows_f64); }
-bool cpu_log_softmax_grad(const tl_kernel_args *args) {
+static bool log_softmax(const tl_kernel_args *args) {
+    return run_rows(args, log_softmax_rows_f32, log_softmax_rows_f64);
+}
+static bool log_softmax_grad(const tl_kernel_args *args) {
     return run_rows(args, log_softmax_grad_rows_f32, log_softmax_grad_rows_f64);
 }
+
+bool cpu_log_softmax(const tl_kernel_args *args) { return reduce_along(args, log_softmax); }
+bool cpu_log_softmax_grad(const tl_kernel_args *args) { return reduce_along(args, log_softmax_grad); }
