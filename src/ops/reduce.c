@@ -103,8 +103,18 @@ static void sum_backward(tl_gradient *g) {
 static void extreme_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     const struct attr_reduce *a = g->node->attr;
+    tl_tensor *x = gradient_input(g, 0), *y = reduce_restore(gradient_output(g, 0), e, a->axes);
+    if (!g->creates_graph) {
+        x = tl_contiguous(x);
+        tl_tensor *grad = tl_contiguous(tl_cast(reduce_restore(g->grad[0], e, a->axes), e->dtype));
+        tl_call c;
+        call_begin(&c, &op_extreme_grad, (tl_tensor *[]){x, y, grad}, 3, a, sizeof *a);
+        g->result[0] = op_apply(&c);
+        return;
+    }
+    /* in ops, so that it can be differentiated again */
     int axes[TL_MAX_RANK], n_axes = reduce_axes(a->axes, e->rank, axes);
-    tl_tensor *is_extreme = tl_cmp(gradient_input(g, 0), TL_EQ, reduce_restore(gradient_output(g, 0), e, a->axes));
+    tl_tensor *is_extreme = tl_cmp(x, TL_EQ, y);
     tl_tensor *mask = is_extreme ? tl_cast(is_extreme, e->dtype) : NULL;
     tl_tensor *share = tl_div(mask, n_axes ? tl_sum(mask, axes, n_axes, true) : mask); /* NaN equals nothing: 0/0 */
     g->result[0] = tl_mul(share, reduce_restore(g->grad[0], e, a->axes));
@@ -137,6 +147,39 @@ const tl_op op_min = {RECORD(KERNEL, min, 1),
                       .cost = reduce_cost,
                       .backward = extreme_backward,
                       .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
+
+/* x dense, y and g dense with the reduced axes of size 1 */
+static bool extreme_grad_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0], *y = c->input[1], *g = c->input[2];
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+    reduce_shape(x, &(struct attr_reduce){.axes = ((const struct attr_reduce *)c->attr)->axes, .keep = true}, &rank,
+                 shape);
+    if (!call_needs_float(c, 0)) return false;
+    for (int i = 0; i < rank; i++)
+        if (y->rank != rank || g->rank != rank || y->shape[i] != shape[i] || g->shape[i] != shape[i])
+            return call_fail(c, "y and g are not what a reduction leaves of x");
+    return call_output_like(c, 0, 0);
+}
+/* for each element of x a comparison, a sum of ties and a product; for each of y the share of a tie, a division */
+static void extreme_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, 3 * (count)c->input[0]->numel + (count)c->input[1]->numel);
+}
+/* The ties of each output; if chunks make one, those of each chunk too. */
+static uint64_t extreme_grad_workspace(const tl_call *c) {
+    const int64_t outputs = c->input[1]->numel;
+    const int64_t chunks = (reduce_count(c->input[0], outputs) + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+    return (uint64_t)outputs * (uint64_t)(chunks > 1 ? chunks + 1 : 1) * sizeof(double);
+}
+
+const tl_op op_extreme_grad = {RECORD(KERNEL, extreme_grad, 1),
+                               .shapes = "x; y and g: x with reduced axes of size 1",
+                               .dtypes = "floats",
+                               .flops = "3 per element of x: compare, sum, product; a division per element of y",
+                               .shape = extreme_grad_shape,
+                               .cost = extreme_grad_cost,
+                               .workspace = extreme_grad_workspace,
+                               .backward = gradient_missing};
 
 const tl_op op_prod = {RECORD(KERNEL, prod, 1),
                        .is_wide = true,

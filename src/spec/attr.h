@@ -84,6 +84,11 @@ struct attr_reduce {
     bool is_mean; /* sum: over the number of elements */
 };
 
+/* extreme_grad (x, y, g dense) -> dx: attr_reduce, that of the max or min of x which is y; these have the reduced axes
+ * with size 1. share g, where share is 1 / n for the n elements equal to theirs of y, 0 for others; NaN if no element
+ * is, as if y is NaN. `workspace` has 8 bytes for each output, and if chunks make one, as many for each of its
+ * chunks. */
+
 /* softmax (x dense) -> over an axis;  softmax_grad (y dense, g dense) -> y * (g - sum(g*y)): attr_softmax, and so have
  * log_softmax and its gradient. */
 struct attr_softmax {

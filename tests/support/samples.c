@@ -1187,6 +1187,33 @@ const struct sample samples_max[] = {
     {"of nothing, nowhere", 0, .call = max_call, .in = {F(0, 0)}, .n = {1, 1}, .error = "the maximum of no elements does not exist"},
     END};
 
+/* Inputs are x and g; the extreme is taken here. n: the reduced axes, as a set. */
+CALL(extreme_grad_call) {
+    struct attr_reduce a;
+    memset(&a, 0, sizeof a);
+    a.axes = (uint32_t)s->n[0];
+    a.keep = true;
+    tl_tensor *x = tl_contiguous(in[0]);
+    tl_tensor *y = op_apply1(&op_max, x, ATTR(a));
+    tl_call c;
+    call_begin(&c, &op_extreme_grad, (tl_tensor *[]){x, y, tl_contiguous(in[1])}, 3, ATTR(a));
+    return one(out, op_apply(&c));
+}
+CALL(max_axis_call) { return one(out, tl_max(in[0], (int[]){(int)s->n[0]}, 1, false)); }
+const struct sample samples_extreme_grad[] = {
+    {"rows", 0, .call = extreme_grad_call, .in = {K(3, 5), K(3, 1)}, .n = {2}, .total_flops = 48}, /* 3 x 15, 3 divisions */
+    {"columns", 0, .call = extreme_grad_call, .in = {K(3, 5), K(1, 5)}, .n = {1}},
+    {"middle axis", 0, .call = extreme_grad_call, .in = {K(2, 3, 4), K(2, 1, 4)}, .n = {2}},
+    {"outer and inner axes", 0, .call = extreme_grad_call, .in = {K(2, 3, 4), K(1, 3, 1)}, .n = {5}},
+    {"all axes", 0, .call = extreme_grad_call, .in = {K(2, 3), K(1, 1)}, .n = {3}},
+    {"no rows", 0, .call = extreme_grad_call, .in = {K(0, 5), K(0, 1)}, .n = {2}},
+    {"wide columns", LARGE, .call = extreme_grad_call, .in = {K(70, 601), K(1, 601)}, .n = {1}},
+    {"long columns", LARGE, .call = extreme_grad_call, .in = {K(9001, 11), K(1, 11)}, .n = {1}},
+    {"long rows", LARGE, .call = extreme_grad_call, .in = {K(3, 9001), K(3, 1)}, .n = {2}},
+    {"by way of backward", GRAD | VIA_BACKWARD, .call = max_axis_call, .in = {IN(DISTINCT, DENSE, 3, 5)}, .n = {1}},
+    {"sizes", 0, .call = extreme_grad_call, .in = {K(3, 5), K(3)}, .n = {2}, .error = "y and g are not what"},
+    END};
+
 static tl_tensor *last_softmax(tl_tensor *x) { return tl_softmax(x, -1); }
 CALL(softmax_axis_call) { return one(out, tl_softmax(in[0], (int)s->n[0])); }
 const struct sample samples_softmax[] = {

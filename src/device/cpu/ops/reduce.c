@@ -1,4 +1,4 @@
-/* reduce.c: sums, products, maxima and minima over axes, and softmax.
+/* reduce.c: sums, products, maxima and minima over axes, the gradient of the latter, and softmax.
  *
  * The order of a sum. The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK.
  * Inside a chunk, element j goes to lane j % LANES; each lane adds in order, then the lanes are added in a fixed
@@ -374,6 +374,54 @@ bool cpu_prod(const tl_kernel_args *args) {
     }
     const bool is_float = dtype_is_float(args->out[0].dtype);
     reduce(args, is_float ? &prod_f64 : &prod_i64, is_float ? TL_F64 : TL_I64);
+    return true;
+}
+
+/* ---- The gradient of max and min ------------------------------------------------------------------------------
+ *
+ * dx first says which elements are ties, as 0 and 1; their sums are those of cpu_sum; then each element gets its share.
+ */
+
+struct share_task {
+    struct iterate walk; /* dx, x, y, or dx, number of ties, g */
+    tl_dtype dtype, sum_dtype;
+};
+
+#define T float
+#define TYPE(name) name##_f32
+#include "device/cpu/ops/reduce_extreme_template.h"
+#undef T
+#undef TYPE
+
+#define T double
+#define TYPE(name) name##_f64
+#include "device/cpu/ops/reduce_extreme_template.h"
+#undef T
+#undef TYPE
+
+bool cpu_extreme_grad(const tl_kernel_args *args) {
+    const tl_operand *x = &args->in[0], *y = &args->in[1], *g = &args->in[2], *dx = &args->out[0];
+    const bool is_f64 = x->dtype == TL_F64;
+    const size_t sums_bytes = (size_t)iterate_numel(y) * sizeof(double);
+    struct share_task task = {.dtype = x->dtype, .sum_dtype = is_f64 ? TL_F64 : TL_F32};
+    const int64_t n = iterate_numel(x), grain = parallel_stream_grain(n, args->n_threads);
+    if (n == 0) return true;
+
+    iterate_begin(&task.walk, dx->rank, dx->shape, (const tl_operand *[]){dx, x, y}, 3, ITERATE_ANY_ORDER);
+    parallel_for(n, grain, args->n_threads, is_f64 ? mark_ties_f64 : mark_ties_f32, &task);
+
+    tl_operand sums = *y;
+    sums.data = args->workspace;
+    sums.dtype = task.sum_dtype;
+    tl_kernel_args counting = *args;
+    counting.in = dx;
+    counting.out = &sums;
+    counting.workspace = (char *)args->workspace + sums_bytes;
+    counting.workspace_bytes = args->workspace_bytes - sums_bytes;
+    reduce(&counting, is_f64 ? &sum_f64 : &sum_f32, task.sum_dtype);
+
+    iterate_begin(&task.walk, dx->rank, dx->shape, (const tl_operand *[]){dx, &sums, g}, 3, ITERATE_ANY_ORDER);
+    parallel_for(n, grain, args->n_threads, is_f64 ? share_gradient_f64 : share_gradient_f32, &task);
     return true;
 }
 

@@ -7,7 +7,8 @@
 enum { PACKS_AHEAD = 4 }; /* packs that a thread fetches before it uses the first */
 
 /* The 16 bytes of memory that hold elements first .. first + N - 1 of a line; of these the line has those from 0 to
- * n - 1. first may be negative: lines begin anywhere. */
+ * n - 1. first may be negative: lines begin anywhere. What is not the line's is read with it, since a block of memory
+ * consists of such packs, and left out: reading a few elements one after the other takes longer. */
 template <class T> struct line_pack {
     enum { N = 16 / sizeof(T) };
     uint4 bits;
@@ -15,29 +16,26 @@ template <class T> struct line_pack {
 
     __device__ bool is_whole() const { return first >= 0 && first + N <= n; }
     __device__ bool has(int j) const { return (uint64_t)(first + j) < (uint64_t)n; }
-    /* Pack i of a line; those that are not whole are read when they are used. */
+    /* Pack i of a line; nothing, where the line has none of it. */
     __device__ void fetch(const T *line, int64_t n_line, int64_t i) {
         first = i * N - (int64_t)((uintptr_t)line % 16 / sizeof(T));
         n = n_line;
-        if (is_whole()) bits = *(const uint4 *)(line + first);
+        if (max(first, (int64_t)0) < n) bits = *(const uint4 *)(line + first);
     }
     template <class C> __device__ C whole_at(int j) const {
         T x[N];
         memcpy(x, &bits, sizeof x);
         return value_of<C>(x[j]);
     }
-    template <class C> __device__ C at(const T *line, int j, C rest) const {
-        return is_whole() ? whole_at<C>(j) : has(j) ? value_of<C>(line[first + j]) : rest;
+    template <class C> __device__ C at(const T *, int j, C rest) const {
+        return is_whole() || has(j) ? whole_at<C>(j) : rest;
     }
     /* f(value, place in the line) of each element that the line has, in order. */
-    template <class C, class F> __device__ void each(const T *line, F f) const {
-        if (is_whole()) {
+    template <class C, class F> __device__ void each(const T *, F f) const {
+        const bool all = is_whole();
 #pragma unroll
-            for (int j = 0; j < N; j++) f(whole_at<C>(j), first + j);
-        } else {
-            for (int j = 0; j < N; j++)
-                if (has(j)) f(value_of<C>(line[first + j]), first + j);
-        }
+        for (int j = 0; j < N; j++)
+            if (all || has(j)) f(whole_at<C>(j), first + j);
     }
 };
 template <class T> __device__ inline int64_t line_packs(const T *line, int64_t n) {
