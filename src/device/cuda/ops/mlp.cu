@@ -151,6 +151,13 @@ static bool gradient_in_parts(const tl_kernel_args *args, const rows &g, const t
     return true;
 }
 
+/* The sums of dh's columns, from those of the tiles of n rows. */
+template <class T> static void sums_finish(const tl_kernel_args *args, const float *of_tiles, int64_t n, int64_t F) {
+    static const bool is_early = waits_for_front(partial_sums<T>);
+    launch_early(args, partial_sums<T>, is_early, (unsigned)((F + 31) / 32), 256, 0, of_tiles, (T *)args->out[1].data,
+                 (n + TILE_ROWS - 1) / TILE_ROWS, F, nullptr);
+}
+
 extern "C" bool cuda_gelu_mlp_grad(const tl_kernel_args *args) {
     enum { G, DOWN, H };
     rows g, h, of_down;
@@ -172,12 +179,8 @@ extern "C" bool cuda_gelu_mlp_grad(const tl_kernel_args *args) {
             !launch<gelu_slope_use, true>(args, p, parts, g.shape[1]))
             return false;
         if (!has_sums) return true;
-        const auto add = [&](auto *sums) {
-            partial_sums<<<(unsigned)((F + 31) / 32), 256, 0, stream_of(args)>>>(
-                parts.sums, sums, (n + TILE_ROWS - 1) / TILE_ROWS, F, nullptr);
-        };
-        if (args->out[1].dtype == TL_BF16) add((bf16 *)args->out[1].data);
-        else add((f16 *)args->out[1].data);
+        if (args->out[1].dtype == TL_BF16) sums_finish<bf16>(args, parts.sums, n, F);
+        else sums_finish<f16>(args, parts.sums, n, F);
         return true;
     }
     const int64_t bytes = dtype_bytes(h.operand.dtype);

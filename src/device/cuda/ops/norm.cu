@@ -262,9 +262,9 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
 
 /* ---- Gradients of rows that teams share ------------------------------------------------------------------ */
 
-/* A team is as many threads as a row needs with OWN packs to each, in whole warps, or in half ones where that makes more
- * teams; a block is as many teams as fit, and two or three blocks share a multiprocessor. Memory is far away: rows come
- * by way of shared memory, where each thread copies its own packs, STAGES rows ahead. So a row under way takes no
+/* A team is as many threads as a row needs with OWN packs to each: whole warps, or half a warp more where that leaves no
+ * fewer teams. A block is as many teams as fit, and two or three blocks share a multiprocessor. Memory is far away: rows
+ * come by way of shared memory, where each thread copies its own packs, STAGES rows ahead. So a row under way takes no
  * registers, a thread waits for no other one to read it, and tens of kilobytes are on their way at any time. Both sums
  * of a row cross the team at once. */
 template <int OWN> struct norm_team { static const int THREADS = OWN == 1 ? 384 : 512; };
@@ -711,7 +711,8 @@ static bool team_forward(const tl_kernel_args *args, const norm_forward_rows<T, 
 
 /* Returns the number of runs; 0: the device has less shared memory than this takes. */
 template <class T, class W, bool RMS, bool SUMS, bool DROPS, int OWN, int STAGES, class C>
-static int team_backward_start(const tl_kernel_args *args, const norm_backward_rows<T, W> &r, const norm_runs<C> &runs) {
+static int team_backward_start(const tl_kernel_args *args, const norm_backward_rows<T, W> &r,
+                               const norm_runs<C> &runs) {
     const int most = norm_team<OWN>::THREADS, needed = (int)((r.n / PACK + OWN - 1) / OWN);
     const int whole = (needed + 31) / 32 * 32, halves = (needed + 15) / 16 * 16;
     const bool are_three = OWN == 1 && whole > most / 3; /* blocks of a multiprocessor */

@@ -382,6 +382,7 @@ template <class T>
 static __global__ void __launch_bounds__(256)
     partial_sums(const float *partial, T *sums, int64_t n_rows, int64_t N, const int *gate) {
     __shared__ float runs[8][32];
+    front_wait();
     if (gate && *gate == 0) return;
     const int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x % 32;
     const int run = threadIdx.x / 32;
