@@ -1847,6 +1847,7 @@ const struct sample samples_layer_norm_grad[] = {
     {"no rows", 0, .call = layer_norm_grad_call, .in = {K(0, 6), K(0, 6), IN(STATE, DENSE, 0), IN(STATE, DENSE, 0), K(6)}},
     {"sums", 0, .call = layer_norm_grad_call, .in = {K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3), K(6)}, .n = {true}, .roundings = 2},
     {"sums without weights", LARGE, .call = layer_norm_grad_call, .in = {K(300, 264), K(300, 264), IN(STATE, DENSE, 300), IN(STATE, DENSE, 300)}, .n = {true}, .roundings = 2},
+    {"rows that share a warp", LARGE, .call = layer_norm_grad_call, .in = {K(301, 72), K(301, 72), IN(STATE, DENSE, 301), IN(STATE, DENSE, 301), K(72)}, .n = {true}, .roundings = 2},
     {"by way of backward", GRAD | VIA_BACKWARD, .call = layer_norm_call, .in = {F(2, 5), F(5), F(5)}},
     {"more rows than runs", LARGE, .call = layer_norm_grad_call, .in = {K(200, 33), K(200, 33), IN(STATE, DENSE, 200), IN(STATE, DENSE, 200), K(33)}},
     END};

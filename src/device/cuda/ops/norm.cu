@@ -262,11 +262,11 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
 
 /* ---- Gradients of rows that teams share ------------------------------------------------------------------ */
 
-/* A team is as many threads as a row needs with OWN packs to each: whole warps, or half a warp more where that leaves no
- * fewer teams. A block is as many teams as fit, and two or three blocks share a multiprocessor. Memory is far away: rows
- * come by way of shared memory, where each thread copies its own packs, STAGES rows ahead. So a row under way takes no
- * registers, a thread waits for no other one to read it, and tens of kilobytes are on their way at any time. Both sums
- * of a row cross the team at once. */
+/* A team is as many threads as a row needs with OWN packs to each: whole warps, or half a warp more where that leaves
+ * no fewer teams. A block is as many teams as fit, and two or three blocks share a multiprocessor. Memory is far
+ * away: rows come by way of shared memory, where each thread copies its own packs, STAGES rows ahead. So a row under
+ * way takes no registers, a thread waits for no other one to read it, and tens of kilobytes are on their way at any
+ * time. Both sums of a row cross the team at once. */
 template <int OWN> struct norm_team { static const int THREADS = OWN == 1 ? 384 : 512; };
 
 struct team {
