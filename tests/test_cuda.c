@@ -1150,6 +1150,9 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
             {1, T, other, 2, 1, 32, .is_low = true, .dropout = 0.5},
             {1, T, T + 5, 2, 2, 96, .causal = true, .dropout = 0.3},
             {1, T, T, 2, 1, 20, .causal = true, .dropout = 0.3},
+            /* more is dropped than kept, which is compared the other way round */
+            {1, T, T, 2, 2, 64, .causal = true, .dropout = 0.7},
+            {1, T, other, 2, 1, 24, .dropout = 0.6, .mask = ADDED_MASK},
             /* on tensor cores, whatever hides keys */
             {2, T, T, 2, 1, 64, .causal = true, .window = 30},
             {1, T, other + T, 2, 2, 64, .window = 70},
