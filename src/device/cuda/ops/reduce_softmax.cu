@@ -397,6 +397,9 @@ template <class T, bool LOG> static void softmax_grad_launch(const tl_kernel_arg
  */
 enum { COLUMN_THREADS = 512, COLUMN_HELD = 8 };
 
+/* Blocks that a multiprocessor has registers for; f64 needs those of both. */
+template <class T> constexpr int column_blocks() { return sizeof(T) < 8 ? 2 : 1; }
+
 struct columns {
     int64_t n_outer, n, inner;
     int width;
@@ -469,7 +472,7 @@ __device__ inline running<C> running_of(const column_part &p, int64_t i, const T
 }
 
 template <class T, bool LOG>
-__global__ void __launch_bounds__(COLUMN_THREADS) softmax_columns(const T *x, T *y, columns c) {
+__global__ void __launch_bounds__(COLUMN_THREADS, column_blocks<T>()) softmax_columns(const T *x, T *y, columns c) {
     typedef typename compute_type<T>::type C;
     const running_join<row_exp<T>> join;
     const int64_t n_groups = (c.inner + c.width - 1) / c.width;
@@ -499,7 +502,8 @@ __global__ void __launch_bounds__(COLUMN_THREADS) softmax_columns(const T *x, T 
 }
 
 template <class T, bool LOG>
-__global__ void __launch_bounds__(COLUMN_THREADS) softmax_grad_columns(const T *y, const T *g, T *dx, columns c) {
+__global__ void __launch_bounds__(COLUMN_THREADS, column_blocks<T>())
+    softmax_grad_columns(const T *y, const T *g, T *dx, columns c) {
     typedef typename compute_type<T>::type C;
     const int64_t n_groups = (c.inner + c.width - 1) / c.width;
     for (int64_t group = blockIdx.x; group < c.n_outer * n_groups; group += gridDim.x) {
