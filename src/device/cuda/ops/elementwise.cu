@@ -16,8 +16,23 @@ struct f_gelu_grad_short : f_gelu_grad {
     using f_gelu_grad::operator();
     __device__ float operator()(float x, float g) const { return g * short_gelu_slope(x); }
 };
+struct f_silu_short : f_silu {
+    using f_silu::operator();
+    __device__ float operator()(float x) const { return short_silu(x); }
+};
+struct f_silu_grad_short : f_silu_grad {
+    using f_silu_grad::operator();
+    __device__ float operator()(float x, float g) const { return g * short_silu_slope(x, short_sigmoid(x)); }
+};
+struct f_swiglu_short : f_swiglu {
+    using f_swiglu::operator();
+    __device__ float operator()(float gate, float up) const { return up * short_silu(gate); }
+};
 template <> struct short_form<f_gelu> { using type = f_gelu_short; };
 template <> struct short_form<f_gelu_grad> { using type = f_gelu_grad_short; };
+template <> struct short_form<f_silu> { using type = f_silu_short; };
+template <> struct short_form<f_silu_grad> { using type = f_silu_grad_short; };
+template <> struct short_form<f_swiglu> { using type = f_swiglu_short; };
 
 /* ---- How each class runs --------------------------------------------------------------------------- */
 

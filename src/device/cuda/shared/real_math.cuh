@@ -120,6 +120,7 @@ __device__ inline float short_reciprocal(float x) {
 
 /* 1 / (1 + e^-x) */
 __device__ inline float short_sigmoid(float x) { return short_reciprocal(1.0f + short_exp2(float(-LOG2_E) * x)); }
+__device__ inline float short_silu(float x) { return x * short_sigmoid(x); }
 /* silu'(x) = y + x y (1 - y),  y = sigmoid(x) */
 __device__ inline float short_silu_slope(float x, float y) {
     const float xy = x * y;
