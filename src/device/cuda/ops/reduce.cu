@@ -7,9 +7,11 @@
  *   block     256 or 1024 threads along the reduced elements: few, long reductions
  *   warp      32 threads likewise, or 8: short ones
  *   columns   8 to 32 outputs side by side times 512 threads in all: the output's axis is the dense one (bias
- *             gradients); 8 packs of outputs times 64 threads where all are evenly apart, or 2 times 256, or 1 times
- *             512, where there would be few blocks
- * The workspace is one 8-byte slot per (output, chunk), output-major. With one chunk there is only one pass.
+ *             gradients); 8 packs of outputs times 64 threads where all are evenly apart, or fewer packs times more
+ *             threads, where there would be few blocks. Rows that are not aligned are cut into even chunks, of down to
+ *             half as many elements
+ * The workspace is one slot per (output, chunk), output-major: it has 8 bytes for every REDUCE_CHUNK elements. With one
+ * chunk there is only one pass.
  */
 #include "device/cuda/shared/line_pack.cuh"
 
@@ -17,7 +19,7 @@
 struct reduction {
     const void *x;
     void *out;   /* dense, or NULL: write slots */
-    void *slots; /* (n_outputs, n_chunks) of C, 8 bytes apart */
+    void *slots; /* (n_outputs, n_chunks) of C */
     tl_dtype x_dtype, out_dtype;
     int64_t n_outputs, n_reduced;
     int64_t chunk, n_chunks; /* elements of a chunk, chunks of an output */
@@ -26,7 +28,7 @@ struct reduction {
 };
 
 template <class C> __device__ inline C *slot_at(const reduction &r, int64_t output, int64_t chunk) {
-    return (C *)((char *)r.slots + 8 * (output * r.n_chunks + chunk));
+    return (C *)r.slots + output * r.n_chunks + chunk;
 }
 
 template <class C> __device__ inline void output_put(const reduction &r, void *out, int64_t output, C value) {
@@ -316,6 +318,24 @@ static int column_width(const reduction &r) {
     return width;
 }
 
+/* The same of a matrix whose rows are not aligned, where few packs side by side cost most, and many chunks spare them:
+ * as many as there are slots of C in 8 bytes for each REDUCE_CHUNK, all of nearly the same length. That is a multiple
+ * of EVEN_ROWS, so that a thread's rows begin at one place of a pack in all chunks. */
+enum { EVEN_ROWS = 64 };
+template <class C> static int64_t even_chunks_most(int64_t n_reduced) {
+    const int64_t least = REDUCE_CHUNK * (int64_t)sizeof(C) / 8;
+    return n_reduced <= REDUCE_CHUNK ? 1 : (n_reduced + least - 1) / least;
+}
+template <class C> static void cut_even_chunks(reduction *r, const tl_kernel_args *args, int64_t n_across) {
+    const int64_t most = even_chunks_most<C>(r->n_reduced), want = (GROUPS_WANTED + n_across - 1) / n_across;
+    const bool has_slots = args->workspace && args->workspace_bytes >= (size_t)(r->n_outputs * most) * sizeof(C);
+    const int64_t n = !has_slots ? 1 : want < most ? want : most, each = (r->n_reduced + n - 1) / n;
+    r->chunk = (each + EVEN_ROWS - 1) / EVEN_ROWS * EVEN_ROWS;
+    r->n_chunks = (r->n_reduced + r->chunk - 1) / r->chunk;
+    r->out = r->n_chunks > 1 ? nullptr : args->out[0].data;
+    r->slots = r->n_chunks > 1 ? args->workspace : nullptr;
+}
+
 /* Blocks of so many packs side by side. */
 template <bool SHIFTED> static int64_t packs_across(const reduction &r, int lanes) {
     const int64_t tile = (SHIFTED ? lanes - 1 : lanes) * PACK;
@@ -325,24 +345,31 @@ template <bool SHIFTED> static int64_t packs_across(const reduction &r, int lane
 template <class C, class T, class F, int LANES, bool SHIFTED>
 static void packs_of(const tl_kernel_args *args, reduction *r, F f, C zero) {
     const int64_t across = packs_across<SHIFTED>(*r, LANES);
-    cut_chunks(r, args, across);
+    if constexpr (SHIFTED) cut_even_chunks<C>(r, args, across);
+    else cut_chunks(r, args, across);
     const dim3 grid(capped(across), (unsigned)r->n_chunks);
     reduce_packs<C, T, F, LANES, SHIFTED><<<grid, PACK_THREADS, 0, stream_of(args)>>>(*r, f, zero);
 }
 
-/* Whether such blocks, one for each chunk, leave multiprocessors without work. */
-template <bool SHIFTED> static bool packs_are_few(const reduction &r, int lanes) {
-    const int64_t n_chunks = (r.n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
-    return packs_across<SHIFTED>(r, lanes) * n_chunks < FEW_GROUPS / 2;
+/* Whether such blocks, one for each chunk, leave multiprocessors without work. Of rows that are not aligned a block
+ * reads a pack more than it sums, which is the more of what it reads the narrower it is: some may be without. */
+enum { FEW_ALIGNED = FEW_GROUPS / 2, FEW_SHIFTED = 96 };
+template <class C, bool SHIFTED> static bool packs_are_few(const reduction &r, int lanes) {
+    const int64_t n_chunks =
+        SHIFTED ? even_chunks_most<C>(r.n_reduced) : (r.n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+    return packs_across<SHIFTED>(r, lanes) * n_chunks < (SHIFTED ? FEW_SHIFTED : FEW_ALIGNED);
 }
 
 template <class C, class T, class F, bool SHIFTED>
 static void packs_launch(const tl_kernel_args *args, reduction *r, F f, C zero) {
+    const bool is_narrow = r->n_outputs <= 2 * PACK;
     if constexpr (!SHIFTED)
-        if (packs_are_few<SHIFTED>(*r, 2)) return packs_of<C, T, F, 1, SHIFTED>(args, r, f, zero);
-    if (r->n_outputs <= 2 * PACK || packs_are_few<SHIFTED>(*r, PACK_LANES))
-        packs_of<C, T, F, 2, SHIFTED>(args, r, f, zero);
-    else packs_of<C, T, F, PACK_LANES, SHIFTED>(args, r, f, zero);
+        if (packs_are_few<C, SHIFTED>(*r, 2)) return packs_of<C, T, F, 1, SHIFTED>(args, r, f, zero);
+    if (!is_narrow && !packs_are_few<C, SHIFTED>(*r, PACK_LANES))
+        return packs_of<C, T, F, PACK_LANES, SHIFTED>(args, r, f, zero);
+    if constexpr (SHIFTED)
+        if (!is_narrow && !packs_are_few<C, SHIFTED>(*r, 4)) return packs_of<C, T, F, 4, SHIFTED>(args, r, f, zero);
+    packs_of<C, T, F, 2, SHIFTED>(args, r, f, zero);
 }
 
 template <class C, class F> static void finish_launch(const tl_kernel_args *args, const reduction &r, F f, C zero) {
