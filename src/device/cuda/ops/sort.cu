@@ -8,6 +8,8 @@
 #include "device/cuda/shared/select.cuh"
 #include "device/cuda/ops/sort.cuh"
 
+#include <type_traits>
+
 /* Of floats by their bits: `top` is the sign, `nan_above` the bits of infinity. */
 template <class K> __device__ inline K float_key(K bits, K top, K nan_above) {
     const K size = (K)(bits & (K)(top - 1));
@@ -202,8 +204,12 @@ template <class C, class T> struct unique_source {
         inverse[order[i]] = is_new ? number : number - 1;
         if (!is_new || number >= n_values) return;
         begins[number] = i;
-        for (int b = 0; b < element_bytes; b++)
-            values[number * element_bytes + b] = ((const uint8_t *)sorted)[i * element_bytes + b];
+        if constexpr (std::is_same<T, any_dtype>::value) {
+            for (int b = 0; b < element_bytes; b++)
+                values[number * element_bytes + b] = ((const uint8_t *)sorted)[i * element_bytes + b];
+        } else {
+            ((T *)values)[number] = ((const T *)sorted)[i];
+        }
     }
 };
 

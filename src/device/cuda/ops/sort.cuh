@@ -479,18 +479,21 @@ __device__ inline uint64_t look_back(const uint64_t *words, int64_t tile) {
 }
 
 /* A pass over one digit; grid.y counts slots. A digit that is the same in all keys changes nothing, and its pass is
- * skipped, so that keys come from the array that was written last, or from the source. LAST: results are put. */
+ * skipped, so that keys come from the array that was written last, or from the source. LAST: results are put. Of wide
+ * keys the highest digits often are the same: then the last pass before them puts the results, and LAST is skipped too.
+ * Narrow ones do without, since a pass that may put needs more registers than there are. */
 template <class S, bool LAST>
 __global__ void __launch_bounds__(SORT_THREADS, 3) sort_pass(S source, sort_state<typename S::key_type> s, int pass) {
     typedef typename S::key_type K;
-    enum { EACH = SORT_EACH, PASSES = sizeof(K) };
+    enum { EACH = SORT_EACH, PASSES = sizeof(K), ENDS_EARLY = sizeof(K) == 8 };
     __shared__ sort_tile_room<K, EACH> room;
     __shared__ uint32_t goes[SORT_DIGITS], ticket;
     const int64_t slot = blockIdx.y;
     const uint32_t *skips = s.skips + slot * PASSES;
-    if (!LAST && skips[pass]) return;
-    int n_written = 0;
+    int n_written = 0, n_left = 0;
     for (int p = 0; p < pass; p++) n_written += !skips[p];
+    for (int p = pass + 1; p < PASSES; p++) n_left += !skips[p];
+    if (skips[pass] && (!LAST || (ENDS_EARLY && n_written))) return;
     if (threadIdx.x == 0) ticket = atomicAdd(&s.tickets[slot * PASSES + pass], 1u);
     __syncthreads();
     const int64_t tile = ticket, first = tile * SORT_TILE;
@@ -521,17 +524,22 @@ __global__ void __launch_bounds__(SORT_THREADS, 3) sort_pass(S source, sort_stat
     tile_scatter(room, key, place, rank);
     K *to_keys = (is_odd ? s.keys[1] : s.keys[0]) + slot * s.n;
     uint32_t *to_places = (is_odd ? s.places[1] : s.places[0]) + slot * s.n;
+    const auto each = [&](const auto &use) {
 #pragma unroll 4
-    for (int i = threadIdx.x; i < n; i += SORT_THREADS) {
-        const K moved = room.keys[i];
-        const uint32_t to = goes[digit_of(moved, shift)] + (uint32_t)i;
-        if (LAST) {
-            if (to < s.k) source.put(at, to, room.places[i], moved);
-        } else {
-            to_keys[to] = moved;
-            to_places[to] = room.places[i];
+        for (int i = threadIdx.x; i < n; i += SORT_THREADS) {
+            const K moved = room.keys[i];
+            use(goes[digit_of(moved, shift)] + (uint32_t)i, moved, room.places[i]);
         }
-    }
+    };
+    if (LAST || (ENDS_EARLY && n_left == 0))
+        each([&](uint32_t to, K moved, uint32_t index) {
+            if (to < s.k) source.put(at, to, index, moved);
+        });
+    else
+        each([&](uint32_t to, K moved, uint32_t index) {
+            to_keys[to] = moved;
+            to_places[to] = index;
+        });
 }
 
 template <class S> static bool sort_long(const tl_kernel_args *args, S source, int64_t n_lines, int64_t n, int64_t k) {

@@ -3,8 +3,8 @@
  *
  * Keys are sorted by one digit of 8 bits after the other, the lowest first. A line of one tile is sorted by one
  * block without a workspace, and so is one of which only few places are wanted. Longer lines, as many as SORT_SPAN
- * elements have, are sorted side by side between two arrays of keys and places; the last digit puts results where
- * they belong.
+ * elements have, are sorted side by side between two arrays of keys and places; the last digit, or of wide keys the
+ * last that is not the same in all, puts results where they belong.
  */
 #ifndef DEVICE_CUDA_SORT_RULE_H
 #define DEVICE_CUDA_SORT_RULE_H
