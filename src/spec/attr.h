@@ -75,7 +75,7 @@ struct attr_compare { tl_compare relation; };
  * sum of floats is divided by how many there are before it is rounded; of none it is NaN. The reduced
  * elements of one output are cut, in row-major order, into chunks of REDUCE_CHUNK; each chunk is summed by itself
  * and the chunk sums are added in order. When `workspace` is given it has room for one f64 per (output, chunk). On cuda
- * chunks may be several times as long, and many chunk sums are added in another fixed order. */
+ * chunks may be half or several times as long, and many chunk sums are added in another fixed order. */
 #define REDUCE_CHUNK 4096
 struct attr_reduce {
     uint32_t axes;
