@@ -504,6 +504,16 @@ static void order_everything(struct both *both, tl_device *device) {
     }
     assert_true(tl_sort(tl_cast(x, TL_BF16), 0, false, &values, &indices));
     give(both, indices, "sorted along axis 0");
+    for (int k = 0; k < 2; k++) { /* keys whose high digits, or all of them, are the same */
+        tl_tensor *alike = tl_integers(TL_SHAPE(2, 9001), 5, k ? 6 : 70000, TL_I64, device);
+        assert_true(tl_sort(alike, 1, k, &values, &indices));
+        give(both, values, "sorted values whose digits are alike");
+        give(both, indices, "sorted indices of those");
+        assert_true(tl_unique(alike, &values, &indices, &counts));
+        give(both, values, "unique values of those");
+        give(both, indices, "unique inverse of those");
+        give(both, counts, "unique counts of those");
+    }
     assert_true(tl_topk(x, 10, 1, true, &values, &indices));
     give(both, indices, "topk");
     tl_tensor *i = tl_cast(tl_select(x, 0, 0), TL_I64);
@@ -1252,9 +1262,11 @@ static void add_norm_at(tl_device *device, tl_dtype dtype, int size, struct resu
 /* Columns over several chunks of rows; groups of rows that are too long to be sorted; products with a bias. */
 static void others_at(tl_device *device, tl_dtype dtype, int size, struct results *r) {
     if (size < 3) {
-        static const int64_t sizes[][2] = {{9001, 200}, {4097, 72}, {8200, 33}};
-        tl_tensor *x = drawn(device, dtype, 2, sizes[size]);
+        static const int64_t sizes[][2] = {{9001, 200}, {4097, 72}, {8200, 33}},
+                             unaligned[][2] = {{9001, 701}, {9001, 1301}, {20001, 13}};
+        tl_tensor *x = drawn(device, dtype, 2, sizes[size]), *u = drawn(device, dtype, 2, unaligned[size]);
         result_add(r, tl_sum(x, (int[]){0}, 1, false));
+        result_add(r, tl_sum(u, (int[]){0}, 1, false));
     } else if (size < 5) {
         tl_tensor *w = drawn(device, dtype, 2, size == 3 ? (int64_t[]){40, 96} : (int64_t[]){40, 35});
         tl_tensor *ids = tl_to(tl_integers(TL_SHAPE(9000), 3, 5, TL_I64, cpu), device);
