@@ -69,18 +69,82 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* line = x, with X_AHEAD elements of each thread under way at once. */
-template <class T, class C> __device__ inline void line_begin(C *line, const T *x, int64_t step, int n) {
+/* The line of a dense walk's element: axis 1 is along it. */
+__device__ inline int64_t line_of(const geometry<3> &g, int64_t i) {
+    if (g.numel > INT32_MAX) return i / g.size[1];
+    return (__umulhi((uint32_t)i, g.magic[1]) + (uint32_t)i) >> g.shift[1];
+}
+
+/* Dense slots, beside each other in out and, line by line, in the index: a thread has `N` neighbours, which may lie in
+ * several lines. COMMON: one line of ids for all. */
+template <class T> struct flat {
+    enum { N = sizeof(T) < 4 ? 8 : 4 };
+};
+template <class T, class I, bool COMMON>
+__global__ void __launch_bounds__(BLOCK) fetch_flat(geometry<3> g, T *out, const T *table, axis_ids ids) {
+    enum { N = flat<T>::N };
+    const int64_t n = g.size[1], n_packs = (g.numel + N - 1) / N;
+    FOR_EACH(i, n_packs) {
+        const int64_t first = i * N, row = line_of(g, first), column = first - row * n;
+        const int count = (int)min((int64_t)N, g.numel - first);
+        const I *const index = (const I *)ids.index + (COMMON ? column : first);
+        unit<I, N> id;
+        if ((COMMON ? column + N <= n : count == N) && (uintptr_t)index % sizeof(uint4) == 0) {
+            id = *(const unit<I, N> *)index;
+        } else {
+            int64_t at = 0;
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                if (k < count) id.v[k] = index[at];
+                at = COMMON && column + at + 1 == n ? -column : at + 1;
+            }
+        }
+        unit<T, N> x;
+        const T *line = table + row * g.stride[1][0];
+        int64_t left = n - column; /* slots of this line */
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            if (k >= count) continue;
+            if (left-- == 0) {
+                line += g.stride[1][0];
+                left = n - 1;
+            }
+            const int64_t in_line = id.v[k] < 0 && ids.wraps ? id.v[k] + ids.size : id.v[k];
+            const bool is_good = in_line >= 0 && in_line < ids.size;
+            if (!is_good) fault_raise(ids.fault, ids.fault_code, id.v[k], ids.size);
+            x.v[k] = is_good ? line[in_line * ids.stride] : T(0);
+        }
+        if (count == N) *(unit<T, N> *)(out + first) = x;
+        else
+            for (int k = 0; k < count; k++) out[first + k] = x.v[k];
+    }
+}
+
+/* line = x, by n_threads, with X_AHEAD elements of each under way at once. */
+template <class T, class C>
+__device__ inline void line_begin(C *line, const T *x, int64_t step, int n, int thread, int n_threads) {
     enum { X_AHEAD = 8 };
-    for (int i = threadIdx.x; i < n; i += X_AHEAD * blockDim.x) {
+    for (int i = thread; i < n; i += X_AHEAD * n_threads) {
         T v[X_AHEAD];
 #pragma unroll
         for (int k = 0; k < X_AHEAD; k++)
-            if (i + k * (int)blockDim.x < n) v[k] = x[(i + k * (int)blockDim.x) * step];
+            if (i + k * n_threads < n) v[k] = x[(i + k * n_threads) * step];
 #pragma unroll
         for (int k = 0; k < X_AHEAD; k++)
-            if (i + k * (int)blockDim.x < n) line[i + k * (int)blockDim.x] = value_of<C>(v[k]);
+            if (i + k * n_threads < n) line[i + k * n_threads] = value_of<C>(v[k]);
     }
+}
+
+/* A dense line, copied in packs: where it begins in a room with space for one more pack. */
+template <class T> __device__ inline T *line_copy(void *room, const T *x, int64_t n) {
+    T *const line = (T *)((char *)room + (uintptr_t)x % sizeof(uint4));
+    line_each(x, n, threadIdx.x, blockDim.x, [&](const line_pack<T> &p) {
+        T v[line_pack<T>::N];
+#pragma unroll
+        for (int j = 0; j < line_pack<T>::N; j++) v[j] = p.template at<T>(x, j, T());
+        line_put(line, p, v);
+    });
+    return line;
 }
 
 /* Dense lines of the table, from which many elements are fetched: a block copies one to shared memory, which has banks
@@ -90,15 +154,14 @@ struct line_fetch {
     void *out;
     const void *table;
     axis_ids ids;
-    int64_t out_step, table_step, index_step; /* along the line */
+    int64_t out_step, table_step, index_step; /* along the line; table_step is 1 */
     int64_t n, part;                          /* slots of a line, and of a block */
     int n_parts;
 };
 enum { LINE_FETCH_THREADS = 1024, IDS_AHEAD = 8 };
 
 template <class T, class I> __global__ void __launch_bounds__(LINE_FETCH_THREADS) fetch_in_lines(line_fetch w) {
-    extern __shared__ double line_room[];
-    T *const line = (T *)line_room;
+    extern __shared__ uint4 fetch_room[];
     const int threads = blockDim.x;
     for (int64_t i = blockIdx.x; i < w.rest.numel * w.n_parts; i += gridDim.x) {
         int64_t rest[3];
@@ -110,7 +173,7 @@ template <class T, class I> __global__ void __launch_bounds__(LINE_FETCH_THREADS
 #pragma unroll
         for (int k = 0; k < IDS_AHEAD; k++)
             if (first + k * threads < end) id[k] = index[(first + k * threads) * w.index_step];
-        line_begin(line, (const T *)w.table + rest[1], w.table_step, (int)w.ids.size);
+        const T *const line = line_copy(fetch_room, (const T *)w.table + rest[1], w.ids.size);
         __syncthreads();
         for (int64_t j = first; j < end; j += IDS_AHEAD * threads) {
             T x[IDS_AHEAD];
@@ -162,20 +225,23 @@ template <int N> static geometry<N> walk_of(int rank, const int64_t *shape, cons
     return geometry_of<N>(list);
 }
 
-/* Lines worth copying: so many elements in all, slots of a line and bytes of it; a slot alone reads SECTOR bytes. */
+/* Lines worth copying: so many elements in all, slots of a line and bytes of it; a slot alone reads SECTOR bytes. Of
+ * dense slots the caches do as well with FLAT_BYTES. */
 enum { FETCH_LEAST = 1 << 18, FETCH_SLOTS = 256, FETCH_LEAST_BYTES = 1 << 10, FETCH_BYTES = 216 << 10, SECTOR = 32 };
-enum { FETCH_BLOCKS = 528 };
+enum { FETCH_BLOCKS = 528 /* four for each multiprocessor */, FLAT_BYTES = 2 << 10 };
 
 template <class T, class I> static bool fetch_in_lines_launch(const tl_kernel_args *args, const line_fetch &w) {
-    const size_t bytes = (size_t)w.ids.size * sizeof(T);
+    const size_t bytes = (size_t)w.ids.size * sizeof(T) + sizeof(uint4);
     if (bytes > 48 << 10 && cudaFuncSetAttribute(fetch_in_lines<T, I>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                  (int)bytes) != cudaSuccess) {
         cudaGetLastError();
         return false;
     }
     const int64_t wanted = (w.part + IDS_AHEAD - 1) / IDS_AHEAD;
-    const int most = bytes > 100 << 10 ? (int)LINE_FETCH_THREADS : (int)LINE_FETCH_THREADS / 2;
-    const int threads = wanted < most ? (int)((wanted + 31) / 32 * 32) : most;
+    const bool is_alone = bytes > 100 << 10 || w.rest.numel * w.n_parts <= FETCH_BLOCKS / 4;
+    const int most = is_alone ? (int)LINE_FETCH_THREADS : (int)LINE_FETCH_THREADS / 2;
+    const int64_t rounds = (wanted + most - 1) / most; /* in the last, too, most threads shall have slots */
+    const int threads = (int)(((wanted + rounds - 1) / rounds + 31) / 32 * 32);
     fetch_in_lines<T, I><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
     return true;
 }
@@ -187,9 +253,26 @@ template <class T> static bool try_fetch_in_lines(const tl_kernel_args *args, li
     if (w.n < FETCH_SLOTS || w.n < bytes / SECTOR || n_lines < FETCH_LEAST / w.n) return false;
     w.n_parts = 1;
     while (n_lines * w.n_parts < FETCH_BLOCKS && w.n / (2 * w.n_parts) >= w.ids.size / 2) w.n_parts *= 2;
+    while (n_lines * w.n_parts <= FETCH_BLOCKS / 8 && w.n / (2 * w.n_parts) >= w.ids.size / 8) w.n_parts *= 2;
     w.part = (w.n + w.n_parts - 1) / w.n_parts;
     return w.ids.dtype == TL_I64 ? fetch_in_lines_launch<T, int64_t>(args, w)
                                  : fetch_in_lines_launch<T, int32_t>(args, w);
+}
+
+/* Whether a walk is one of dense slots with one index, along axis 1, and the same for all lines or as dense. */
+template <class T> static bool is_flat(const geometry<3> &g, const T *out) {
+    if (g.rank != 2 || g.stride[1][1] != 0 || (uintptr_t)out % alignof(unit<T, flat<T>::N>) != 0) return false;
+    if (g.stride[0][1] != 1 || g.stride[0][0] != g.size[1] || g.stride[2][1] != 1) return false;
+    return g.stride[2][0] == 0 || g.stride[2][0] == g.size[1];
+}
+
+template <class T, class I>
+static void fetch_flat_launch(const tl_kernel_args *args, const geometry<3> &g, const axis_ids &ids) {
+    T *const out = (T *)args->out[0].data;
+    const T *const table = (const T *)args->in[0].data;
+    const unsigned blocks = blocks_for((g.numel + flat<T>::N - 1) / flat<T>::N);
+    if (g.stride[2][0] == 0) fetch_flat<T, I, true><<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, table, ids);
+    else fetch_flat<T, I, false><<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, table, ids);
 }
 
 /* lines: or NULL. */
@@ -199,7 +282,10 @@ static void fetch_launch(const tl_kernel_args *args, const geometry<3> &g, const
     T *const out = (T *)args->out[0].data;
     const T *const table = (const T *)args->in[0].data;
     const unsigned blocks = blocks_for(g.numel, BLOCK * FETCH_AHEAD);
-    if (lines && try_fetch_in_lines<T>(args, *lines)) return;
+    const bool dense = !offset && is_flat(g, out), short_lines = ids.size * (int64_t)sizeof(T) < FLAT_BYTES;
+    if (lines && !(dense && short_lines) && try_fetch_in_lines<T>(args, *lines)) return;
+    if (dense && ids.dtype == TL_I64) return fetch_flat_launch<T, int64_t>(args, g, ids);
+    if (dense) return fetch_flat_launch<T, int32_t>(args, g, ids);
     if (offset) fetch_any<T, false><<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, table, ids, offset);
     else fetch_any<T, true><<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, table, ids, offset);
 }
@@ -523,7 +609,7 @@ __device__ inline void line_add_slots(const line_sums &w, const int64_t (&rest)[
     line_slots<T, I, LINE_EACH> next;
     next.fetch_ids(w, rest, 0);
     next.fetch_values(w, rest, 0, ~0u);
-    line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size);
+    line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size, threadIdx.x, blockDim.x);
     for (int64_t base = 0; base < w.n; base += LINE_EACH * blockDim.x) {
         const line_slots<T, I, LINE_EACH> slots = next;
         int place[LINE_EACH];
@@ -540,7 +626,7 @@ __device__ inline void line_add_own(const line_sums &w, const int64_t (&rest)[4]
                                     int *cell, int &round) {
     line_slots<T, I, PART_EACH> slots;
     slots.fetch_ids(w, rest, 0);
-    line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size);
+    line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size, threadIdx.x, blockDim.x);
     for (int64_t base = 0; base < w.n; base += PART_EACH * blockDim.x) {
         int place[PART_EACH];
         const unsigned waits = slots.places(w, base, first, size, place);
@@ -568,6 +654,85 @@ __global__ void __launch_bounds__(PARTS ? PART_THREADS : LINE_THREADS, PARTS ? 1
         for (int64_t k = threadIdx.x; k < size; k += blockDim.x)
             ((T *)w.out)[rest[0] + (first + k) * w.out_step] = conversion<T>::from(line[k]);
         __syncthreads();
+    }
+}
+
+/* The same of many short lines: a warp has one. Of 32 slots the first that has a place adds those that share it, in
+ * order; which they are a word for each place says. */
+template <class T, class I> struct warp_slots {
+    enum { EACH = 4, TILE = 32 * EACH };
+    I id[EACH];
+    T value[EACH];
+    /* Those from `base` on: 32 neighbours at a time. */
+    __device__ void fetch(const line_sums &w, const int64_t (&rest)[4], int64_t base) {
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const int64_t j = base + 32 * e + threadIdx.x % 32;
+            if (j >= w.n) continue;
+            id[e] = ((const I *)w.index)[rest[2] + j * w.index_step];
+            value[e] = ((const T *)w.source)[rest[3] + j * w.source_step];
+        }
+    }
+};
+
+/* A warp's rooms in shared memory: sums, the values of 32 slots, and a bit for each of them, all 0 between its calls. */
+template <class C> struct warp_line {
+    C *line, *value;
+    unsigned *lanes;
+
+    /* `has`: the lane has a slot, of value x; id: where it goes. */
+    __device__ void add(const line_sums &w, bool has, int64_t id, C x) const {
+        const int lane = threadIdx.x % 32;
+        const int64_t place = id < 0 && w.wraps ? id + w.size : id;
+        const bool is_good = has && place >= 0 && place < w.size;
+        if (has && !is_good) fault_raise(w.fault, w.fault_code, id, w.size);
+        value[lane] = x;
+        if (is_good) atomicOr(lanes + place, 1u << lane);
+        __syncwarp();
+        const unsigned meets = is_good ? lanes[place] : 0;
+        __syncwarp(); /* all have read before the first empties it */
+        if (is_good && __ffs((int)meets) - 1 == lane) {
+            C sum = line[place] + x;
+            for (unsigned left = meets & (meets - 1); left; left &= left - 1) sum += value[__ffs((int)left) - 1];
+            line[place] = sum;
+            lanes[place] = 0;
+        }
+        __syncwarp();
+    }
+};
+
+enum { WARP_LINE_THREADS = 128, WARP_LINE_BYTES = 20 << 10, WARP_LINE_SLOTS = 2048, WARP_LINES = 1 << 12 };
+template <class C> static __host__ __device__ inline size_t warp_line_bytes(int64_t size) {
+    return (size_t)(size + 32) * sizeof(C) + (size_t)(size + size % 2) * sizeof(unsigned);
+}
+
+template <class T, class I> __global__ void __launch_bounds__(WARP_LINE_THREADS) add_by_warps(line_sums w) {
+    typedef typename compute_type<T>::type C;
+    typedef warp_slots<T, I> slots_of_warp;
+    extern __shared__ double line_room[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, size = (int)w.size;
+    C *const line = (C *)((char *)line_room + warp * warp_line_bytes<C>(size));
+    const warp_line<C> room = {line, line + size, (unsigned *)(line + size + 32)};
+    for (int k = lane; k < size; k += 32) room.lanes[k] = 0;
+    for (int64_t i = blockIdx.x * (int64_t)(blockDim.x / 32) + warp; i < w.rest.numel;
+         i += gridDim.x * (int64_t)(blockDim.x / 32)) {
+        int64_t rest[4];
+        offsets_of(w.rest, i, rest);
+        slots_of_warp next;
+        next.fetch(w, rest, 0);
+        line_begin(line, (const T *)w.x + rest[1], w.x_step, size, lane, 32);
+        __syncwarp();
+        for (int64_t base = 0; base < w.n; base += slots_of_warp::TILE) {
+            const slots_of_warp slots = next;
+            next.fetch(w, rest, base + slots_of_warp::TILE);
+#pragma unroll
+            for (int e = 0; e < slots_of_warp::EACH; e++) {
+                if (base + 32 * e >= w.n) break;
+                const bool has = base + 32 * e + lane < w.n;
+                room.add(w, has, has ? (int64_t)slots.id[e] : 0, has ? value_of<C>(slots.value[e]) : C(0));
+            }
+        }
+        for (int k = lane; k < size; k += 32) ((T *)w.out)[rest[0] + k * w.out_step] = conversion<T>::from(line[k]);
     }
 }
 
@@ -742,6 +907,20 @@ template <class T, class I, bool PARTS> static bool lines_launch(const tl_kernel
     return true;
 }
 
+/* True: all is done. False: few or long lines, or few slots beside places that may stay as they are. */
+template <class T> static bool try_add_by_warps(const tl_kernel_args *args, const line_sums &w) {
+    const size_t bytes = warp_line_bytes<typename compute_type<T>::type>(w.size);
+    if (w.rest.numel < WARP_LINES || w.size > WARP_LINE_BYTES || bytes > WARP_LINE_BYTES || w.n > WARP_LINE_SLOTS)
+        return false;
+    if (w.n < 16 || (w.n < w.size / 4 && (w.n < 32 || w.x == w.out))) return false;
+    const int n_warps = bytes > 4 << 10 ? 2 : WARP_LINE_THREADS / 32; /* at most 40 KiB for a block */
+    const unsigned blocks = capped((w.rest.numel + n_warps - 1) / n_warps);
+    if (w.index_dtype == TL_I64)
+        add_by_warps<T, int64_t><<<blocks, 32 * n_warps, n_warps * bytes, stream_of(args)>>>(w);
+    else add_by_warps<T, int32_t><<<blocks, 32 * n_warps, n_warps * bytes, stream_of(args)>>>(w);
+    return true;
+}
+
 /* True: all is done. False: the lines are too long or too short for it, lie side by side, have few slots beside places
  * that may stay as they are, or the GPU has too little shared memory; the others have the same result. Short lines of
  * 16 bits, if they are copied anyway, are better off here where launches count, not work. */
@@ -749,10 +928,11 @@ template <class T> static bool try_add_in_lines(const tl_kernel_args *args, line
     const bool is_wide = sizeof(T) == 2, in_place = w.x == w.out;
     const int64_t n_lines = w.rest.numel;
     if (w.size == 0 || w.n == 0 || n_lines == 0) return false;
-    if (w.n <= SHORT_LINE && !(is_wide && n_lines <= SHORT_LINES && !in_place)) return false;
-    if (in_place && !is_wide && w.n < w.size / 4) return false;
     const int last = w.rest.rank - 1;
     if (w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32) return false;
+    if (try_add_by_warps<T>(args, w)) return true;
+    if (w.n <= SHORT_LINE && !(is_wide && n_lines <= SHORT_LINES && !in_place)) return false;
+    if (in_place && !is_wide && w.n < w.size / 4) return false;
     const int64_t n_parts = line_parts(n_lines, w.size, (int)sizeof(typename compute_type<T>::type));
     if (n_parts > MOST_LINE_PARTS && n_lines * n_parts > LINE_BLOCKS) return false;
     w.n_parts = (int)n_parts;
