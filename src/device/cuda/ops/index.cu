@@ -135,15 +135,22 @@ __device__ inline void line_begin(C *line, const T *x, int64_t step, int n, int 
     }
 }
 
-/* A dense line, copied in packs: where it begins in a room with space for one more pack. */
-template <class T> __device__ inline T *line_copy(void *room, const T *x, int64_t n) {
-    T *const line = (T *)((char *)room + (uintptr_t)x % sizeof(uint4));
-    line_each(x, n, threadIdx.x, blockDim.x, [&](const line_pack<T> &p) {
-        T v[line_pack<T>::N];
-#pragma unroll
-        for (int j = 0; j < line_pack<T>::N; j++) v[j] = p.template at<T>(x, j, T());
-        line_put(line, p, v);
-    });
+/* A dense line, copied in packs of 16 bytes: where it begins in a room with space for one more. */
+template <class T> __device__ inline const T *line_copy(uint4 *room, const T *x, int n) {
+    enum { N = sizeof(uint4) / sizeof(T) };
+    const int shift = (int)((uintptr_t)x % sizeof(uint4) / sizeof(T)), before = min(n, (N - shift) % N);
+    const int n_packs = (n - before) / N, after = before + n_packs * N, thread = threadIdx.x, threads = blockDim.x;
+    T *const line = (T *)room + shift;
+    const uint4 *const from = (const uint4 *)(x + before);
+    uint4 *const to = (uint4 *)(line + before);
+    if (thread < before) line[thread] = x[thread];
+    if (thread < n - after) line[after + thread] = x[after + thread];
+    for (int i = thread; i < n_packs; i += 2 * threads) {
+        const bool has_two = i + threads < n_packs;
+        const uint4 first = from[i], second = has_two ? from[i + threads] : first;
+        to[i] = first;
+        if (has_two) to[i + threads] = second;
+    }
     return line;
 }
 
@@ -160,7 +167,10 @@ struct line_fetch {
 };
 enum { LINE_FETCH_THREADS = 1024, IDS_AHEAD = 8 };
 
-template <class T, class I> __global__ void __launch_bounds__(LINE_FETCH_THREADS) fetch_in_lines(line_fetch w) {
+/* ALONE: a multiprocessor has one block, not three. */
+template <class T, class I, bool ALONE>
+__global__ void __launch_bounds__(ALONE ? LINE_FETCH_THREADS : LINE_FETCH_THREADS / 2, ALONE ? 1 : 3)
+    fetch_in_lines(line_fetch w) {
     extern __shared__ uint4 fetch_room[];
     const int threads = blockDim.x;
     for (int64_t i = blockIdx.x; i < w.rest.numel * w.n_parts; i += gridDim.x) {
@@ -173,7 +183,7 @@ template <class T, class I> __global__ void __launch_bounds__(LINE_FETCH_THREADS
 #pragma unroll
         for (int k = 0; k < IDS_AHEAD; k++)
             if (first + k * threads < end) id[k] = index[(first + k * threads) * w.index_step];
-        const T *const line = line_copy(fetch_room, (const T *)w.table + rest[1], w.ids.size);
+        const T *const line = line_copy(fetch_room, (const T *)w.table + rest[1], (int)w.ids.size);
         __syncthreads();
         for (int64_t j = first; j < end; j += IDS_AHEAD * threads) {
             T x[IDS_AHEAD];
@@ -230,20 +240,26 @@ template <int N> static geometry<N> walk_of(int rank, const int64_t *shape, cons
 enum { FETCH_LEAST = 1 << 18, FETCH_SLOTS = 256, FETCH_LEAST_BYTES = 1 << 10, FETCH_BYTES = 216 << 10, SECTOR = 32 };
 enum { FETCH_BLOCKS = 528 /* four for each multiprocessor */, FLAT_BYTES = 2 << 10 };
 
-template <class T, class I> static bool fetch_in_lines_launch(const tl_kernel_args *args, const line_fetch &w) {
-    const size_t bytes = (size_t)w.ids.size * sizeof(T) + sizeof(uint4);
-    if (bytes > 48 << 10 && cudaFuncSetAttribute(fetch_in_lines<T, I>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                 (int)bytes) != cudaSuccess) {
+template <class T, class I, bool ALONE>
+static bool fetch_in_lines_launch(const tl_kernel_args *args, const line_fetch &w, size_t bytes) {
+    if (bytes > 48 << 10 &&
+        cudaFuncSetAttribute(fetch_in_lines<T, I, ALONE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) !=
+            cudaSuccess) {
         cudaGetLastError();
         return false;
     }
     const int64_t wanted = (w.part + IDS_AHEAD - 1) / IDS_AHEAD;
-    const bool is_alone = bytes > 100 << 10 || w.rest.numel * w.n_parts <= FETCH_BLOCKS / 4;
-    const int most = is_alone ? (int)LINE_FETCH_THREADS : (int)LINE_FETCH_THREADS / 2;
+    const int most = ALONE ? LINE_FETCH_THREADS : LINE_FETCH_THREADS / 2;
     const int64_t rounds = (wanted + most - 1) / most; /* in the last, too, most threads shall have slots */
     const int threads = (int)(((wanted + rounds - 1) / rounds + 31) / 32 * 32);
-    fetch_in_lines<T, I><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
+    fetch_in_lines<T, I, ALONE><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
     return true;
+}
+template <class T, class I> static bool fetch_in_lines_of(const tl_kernel_args *args, const line_fetch &w) {
+    const size_t bytes = (size_t)w.ids.size * sizeof(T) + sizeof(uint4);
+    const bool is_alone = bytes > 100 << 10 || w.rest.numel * w.n_parts <= FETCH_BLOCKS / 4;
+    return is_alone ? fetch_in_lines_launch<T, I, true>(args, w, bytes)
+                    : fetch_in_lines_launch<T, I, false>(args, w, bytes);
 }
 
 /* True: all is done. False: short or long lines, few slots of a line or in all, or too little shared memory. */
@@ -255,8 +271,7 @@ template <class T> static bool try_fetch_in_lines(const tl_kernel_args *args, li
     while (n_lines * w.n_parts < FETCH_BLOCKS && w.n / (2 * w.n_parts) >= w.ids.size / 2) w.n_parts *= 2;
     while (n_lines * w.n_parts <= FETCH_BLOCKS / 8 && w.n / (2 * w.n_parts) >= w.ids.size / 8) w.n_parts *= 2;
     w.part = (w.n + w.n_parts - 1) / w.n_parts;
-    return w.ids.dtype == TL_I64 ? fetch_in_lines_launch<T, int64_t>(args, w)
-                                 : fetch_in_lines_launch<T, int32_t>(args, w);
+    return w.ids.dtype == TL_I64 ? fetch_in_lines_of<T, int64_t>(args, w) : fetch_in_lines_of<T, int32_t>(args, w);
 }
 
 /* Whether a walk is one of dense slots with one index, along axis 1, and the same for all lines or as dense. */
@@ -1224,7 +1239,7 @@ static void writing_axes(writing *w, const result_axes *r, const tl_operand *slo
 
 /* Few slots of one index: a thread for each element of the table looks for those whose place it is, in order. One
  * launch, and no f32 copy. The walk has out, x, the slots (0 along the axis), and the place along the axis. */
-enum { FEW_SLOTS = 512, FEW_LOOKS = 1 << 26 };
+enum { FEW_SLOTS = 1024, FEW_LOOKS = 1 << 26 };
 
 /* Where each slot goes, and where it is, by all threads of a block. */
 __device__ inline void few_load(const geometry<2> &slots_at, const axis_ids &ids, int64_t (&place)[FEW_SLOTS],
