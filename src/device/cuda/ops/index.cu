@@ -2,7 +2,8 @@
  *
  * Elements move between a *table* (the tensor that is indexed) and *slots* (the elements fetched from it or written
  * to it). An index outside its axis is recorded as a fault (state.h) and its element skipped: readers write zeros,
- * writers nothing. Where many elements are fetched from a line, it goes through shared memory (fetch_in_lines).
+ * writers nothing. Where many elements are fetched from a line, it goes through shared memory (fetch_in_lines); dense
+ * slots of short lines are fetched in packs (fetch_flat).
  *
  * Order. Two slots share a place in the table only if they agree in all axes without an index, the *rest*. Writers
  * are therefore split along the rest, and further by places: which of `n_parts` a slot belongs to depends on its
@@ -11,7 +12,7 @@
  *   by warp     32 slots at a time; those that share a place take turns
  *   by block    1024 at a time; of those that share a place the first goes first, then the next. Many slots for few
  *               elements of the rest. Sums of floats are kept in shared memory, if the lines of the table fit
- *               (add_in_lines)
+ *               (add_in_lines); of many short lines each warp has one (add_by_warps)
  *   by element  few slots: for each element of the table a thread looks for those that it gets (put_few); for each
  *               part of a row a warp (put_few_rows)
  * Which write is last, and the order of a sum, depend on nothing else. Sums of integers may have any order: they are
@@ -114,9 +115,13 @@ __global__ void __launch_bounds__(BLOCK) fetch_flat(geometry<3> g, T *out, const
             if (!is_good) fault_raise(ids.fault, ids.fault_code, id.v[k], ids.size);
             x.v[k] = is_good ? line[in_line * ids.stride] : T(0);
         }
-        if (count == N) *(unit<T, N> *)(out + first) = x;
-        else
-            for (int k = 0; k < count; k++) out[first + k] = x.v[k];
+        if (count == N) {
+            *(unit<T, N> *)(out + first) = x;
+            continue;
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (k < count) out[first + k] = x.v[k];
     }
 }
 
@@ -172,35 +177,35 @@ template <class T, class I, bool ALONE>
 __global__ void __launch_bounds__(ALONE ? LINE_FETCH_THREADS : LINE_FETCH_THREADS / 2, ALONE ? 1 : 3)
     fetch_in_lines(line_fetch w) {
     extern __shared__ uint4 fetch_room[];
-    const int threads = blockDim.x;
+    const int thread = threadIdx.x, threads = blockDim.x;
     for (int64_t i = blockIdx.x; i < w.rest.numel * w.n_parts; i += gridDim.x) {
         int64_t rest[3];
         offsets_of(w.rest, i / w.n_parts, rest);
-        const int64_t first = i % w.n_parts * w.part + threadIdx.x, end = min(w.n, (i % w.n_parts + 1) * w.part);
-        T *const out = (T *)w.out + rest[0];
-        const I *const index = (const I *)w.ids.index + rest[2];
+        const int64_t first = i % w.n_parts * w.part;
+        const int n = (int)min(w.part, w.n - first); /* not above 0 where parts are left over */
+        T *const out = (T *)w.out + rest[0] + first * w.out_step;
+        const I *const index = (const I *)w.ids.index + rest[2] + first * w.index_step;
         I id[IDS_AHEAD];
 #pragma unroll
         for (int k = 0; k < IDS_AHEAD; k++)
-            if (first + k * threads < end) id[k] = index[(first + k * threads) * w.index_step];
+            if (thread + k * threads < n) id[k] = index[(thread + k * threads) * w.index_step];
         const T *const line = line_copy(fetch_room, (const T *)w.table + rest[1], (int)w.ids.size);
         __syncthreads();
-        for (int64_t j = first; j < end; j += IDS_AHEAD * threads) {
+        for (int j = thread; j < n; j += IDS_AHEAD * threads) {
             T x[IDS_AHEAD];
 #pragma unroll
             for (int k = 0; k < IDS_AHEAD; k++) {
-                if (j + k * threads >= end) continue;
+                if (j + k * threads >= n) continue;
                 const int64_t in_line = id[k] < 0 && w.ids.wraps ? id[k] + w.ids.size : id[k];
                 const bool is_good = in_line >= 0 && in_line < w.ids.size;
                 if (!is_good) fault_raise(w.ids.fault, w.ids.fault_code, id[k], w.ids.size);
-                x[k] = is_good ? line[in_line] : T(0);
+                x[k] = is_good ? line[(int)in_line] : T(0);
+                const int next = j + (IDS_AHEAD + k) * threads;
+                if (next < n) id[k] = index[next * w.index_step];
             }
 #pragma unroll
             for (int k = 0; k < IDS_AHEAD; k++)
-                if (j + (IDS_AHEAD + k) * threads < end) id[k] = index[(j + (IDS_AHEAD + k) * threads) * w.index_step];
-#pragma unroll
-            for (int k = 0; k < IDS_AHEAD; k++)
-                if (j + k * threads < end) out[(j + k * threads) * w.out_step] = x[k];
+                if (j + k * threads < n) out[(j + k * threads) * w.out_step] = x[k];
         }
         __syncthreads();
     }
@@ -238,7 +243,11 @@ template <int N> static geometry<N> walk_of(int rank, const int64_t *shape, cons
 /* Lines worth copying: so many elements in all, slots of a line and bytes of it; a slot alone reads SECTOR bytes. Of
  * dense slots the caches do as well with FLAT_BYTES. */
 enum { FETCH_LEAST = 1 << 18, FETCH_SLOTS = 256, FETCH_LEAST_BYTES = 1 << 10, FETCH_BYTES = 216 << 10, SECTOR = 32 };
-enum { FETCH_BLOCKS = 528 /* four for each multiprocessor */, FLAT_BYTES = 2 << 10 };
+enum {
+    FETCH_BLOCKS = 528 /* four for each multiprocessor */,
+    FLAT_BYTES = 2 << 10,
+    MOST_SLOTS = 1 << 30 /* of a block */
+};
 
 template <class T, class I, bool ALONE>
 static bool fetch_in_lines_launch(const tl_kernel_args *args, const line_fetch &w, size_t bytes) {
@@ -271,6 +280,7 @@ template <class T> static bool try_fetch_in_lines(const tl_kernel_args *args, li
     while (n_lines * w.n_parts < FETCH_BLOCKS && w.n / (2 * w.n_parts) >= w.ids.size / 2) w.n_parts *= 2;
     while (n_lines * w.n_parts <= FETCH_BLOCKS / 8 && w.n / (2 * w.n_parts) >= w.ids.size / 8) w.n_parts *= 2;
     w.part = (w.n + w.n_parts - 1) / w.n_parts;
+    if (w.part > MOST_SLOTS) return false;
     return w.ids.dtype == TL_I64 ? fetch_in_lines_of<T, int64_t>(args, w) : fetch_in_lines_of<T, int32_t>(args, w);
 }
 
@@ -742,7 +752,7 @@ template <class T, class I> __global__ void __launch_bounds__(WARP_LINE_THREADS)
             next.fetch(w, rest, base + slots_of_warp::TILE);
 #pragma unroll
             for (int e = 0; e < slots_of_warp::EACH; e++) {
-                if (base + 32 * e >= w.n) break;
+                if (base + 32 * e >= w.n) continue;
                 const bool has = base + 32 * e + lane < w.n;
                 room.add(w, has, has ? (int64_t)slots.id[e] : 0, has ? value_of<C>(slots.value[e]) : C(0));
             }
