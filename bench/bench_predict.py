@@ -6,10 +6,10 @@
 Each configuration is priced on meta (`tally train --price --json`), predicted from the machine's profile
 (`tally calibrate --price`), and then trained for some steps, in each of the turns, which take all configurations one
 after the other. The measured time is the median of the step times in the log of the better turn; on a CPU, whose cores
-others may share for seconds at a time, the least of ten, as in a calibration. Both train with so small a learning rate
-that no model diverges: logits that overflow are computed again, and fp16 skips steps. The bars: median error at most 5 %,
-largest at most 15 % (12 on a GPU), and no step faster than its lower bound. --calibrate makes the profile first (the
-default is to use the existing one); --under puts a command before every timed one.
+others may share for seconds at a time, the least of ten, as in a calibration. Both train with so small a learning
+rate that no model diverges: logits that overflow are computed again, and fp16 skips steps. The bars: median error at
+most 5 %, largest at most 15 % (12 on a GPU), and no step faster than its lower bound. --calibrate makes the profile
+first (the default is to use the existing one); --under puts a command before every timed one.
 
 --random draws N configurations instead: every recipe, 0.2M to 50M parameters on a CPU and 1M to 3B on a GPU, batches of
 1 to 64, any length. Then the bars are a median of 5 % and 95 % of all within 15 % (on a CPU 8 and 25), and rows are

@@ -133,8 +133,8 @@ static void widths_decide_where_they_were_measured(void **state) {
     expect_near(predict_row(&m, &odd, &r) / 100e-3, 1, 5e-3);
 }
 
-/* Equal counts of two attentions on a GPU, whose tiles have 64 rows: 128 queries fill theirs, 132 leave most of the last
- * one empty and take longer. On a CPU lengths do not matter. */
+/* Equal counts of two attentions on a GPU, whose tiles have 64 rows: 128 queries fill theirs, 132 leave most of the
+ * last one empty and take longer. On a CPU lengths do not matter. */
 static void empty_tiles_take_time_on_a_gpu(void **state) {
     (void)state;
     struct machine_sample own[] = {{"attention", TL_BF16, false, 2e9, 12e6, 3e6, 1e-3, 64, 128},

@@ -700,7 +700,7 @@ template <class T, class I> struct warp_slots {
     }
 };
 
-/* A warp's rooms in shared memory: sums, the values of 32 slots, and a bit for each of them, all 0 between its calls. */
+/* A warp's rooms in shared memory: sums, the values of 32 slots, and a bit for each, all 0 between its calls. */
 template <class C> struct warp_line {
     C *line, *value;
     unsigned *lanes;

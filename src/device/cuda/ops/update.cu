@@ -3,8 +3,8 @@
  * The formulas are those of device/cpu/ops/update_template.h, in the same order of operations, and random words are
  * the same: the bits equal the CPU's. A step is a small struct with the factors that depend on the step alone and a
  * body for one element; two kernels run it: one over packs of eight, for all parameters at once that are dense and
- * f32, bf16 or f16, since they are many and mostly small; one over anything else, a parameter at a time. The scale of the
- * gradient stays on the device: where it is not finite, threads end before they have changed anything.
+ * f32, bf16 or f16, since they are many and mostly small; one over anything else, a parameter at a time. The scale of
+ * the gradient stays on the device: where it is not finite, threads end before they have changed anything.
  */
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/rounding.cuh"

@@ -216,7 +216,7 @@ static inline bool attention_fits_wide(const struct attention_sizes *s, bool is_
     return capability / 10 == 9 && fits_kind && fits_lengths && fits_heads;
 }
 
-/* Where cuDNN can compute it as well, its form that is not deterministic is faster, and its deterministic one is not. */
+/* Where cuDNN can compute it as well, its form that is not deterministic is faster; its deterministic one is not. */
 static inline bool attention_goes_wide(const struct attention_sizes *s, bool is_16_bit, const struct attr_attention *a,
                                        int capability) {
     return attention_fits_wide(s, is_16_bit, a, capability) &&
