@@ -8,7 +8,7 @@
 #define CUDA_ATTENTION_CUH
 
 #include "device/cuda/ops/attention.h"
-#include "device/cuda/ops/dropout.cuh"
+#include "device/cuda/shared/dropout.cuh"
 #include "device/cuda/shared/common.cuh"
 
 #define ALL_LANES 0xffffffffu

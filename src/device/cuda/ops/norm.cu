@@ -12,7 +12,7 @@
  *
  * Dropout of the residual, and of its gradient, draws the mask anew where it is applied (dropout.cuh).
  */
-#include "device/cuda/ops/dropout.cuh"
+#include "device/cuda/shared/dropout.cuh"
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/fetch.cuh"
 #include "device/cuda/shared/limits.h"

@@ -4,7 +4,7 @@
  * its draws, and a sample without replacement is the order of arrival of exponential times. Draws, logarithm and
  * running sums have the bits of the CPU's, so the results do too.
  */
-#include "device/cuda/ops/dropout.cuh"
+#include "device/cuda/shared/dropout.cuh"
 #include "device/cuda/ops/elementwise.cuh"
 #include "device/cuda/ops/random.cuh"
 #include "device/cuda/ops/sort.cuh"
