@@ -14,7 +14,7 @@ struct machine_sample {
     tl_dtype dtype;
     bool is_backward;
     double flops, bytes, written, seconds; /* written: of the bytes */
-    double inner;                          /* innermost size of the model it was measured in: predict_inner */
+    double inner;                          /* innermost size of the model it was measured in */
     double length;                         /* of a sequence, for attention; 0: not known */
 };
 

@@ -103,21 +103,28 @@ static const char *product_like(const char *op) {
     return strstr(op, "_acc") ? "matmul_acc" : "matmul";
 }
 
-double predict_inner(const struct predict_shape *shape, const char *op) {
-    op = product_like(op);
-    if (!strncmp(op, "matmul", 6)) return widths_divisor(shape);
-    /* with dropout other kernels compute it: a size that no vector divides keeps them apart */
-    if (!strncmp(op, "attention", 9)) return shape->head_size + (shape->has_dropout ? 0.5 : 0);
-    if (!strncmp(op, "rope", 4)) return shape->head_size * shape->seq; /* of sines and cosines */
-    return !strncmp(op, "linear_cross_entropy", 20) ? shape->channels : 0;
-}
-
 /* Ops whose slowness changes alike. */
 enum kind { PRODUCT, ATTENTION, HEAD, OTHER, N_KINDS };
 static enum kind kind_of(const char *op) {
     if (!strncmp(op, "attention", 9)) return ATTENTION;
     if (!strncmp(op, "linear_cross_entropy", 20)) return HEAD;
     return predict_is_product(op) ? PRODUCT : OTHER;
+}
+
+/* The size besides FLOPs and bytes that decides how fast an op is. 0: there is none, or it is not known. */
+static double inner_of(const struct predict_shape *shape, const char *op) {
+    op = product_like(op);
+    if (!strncmp(op, "matmul", 6)) return widths_divisor(shape);
+    if (!strncmp(op, "rope", 4)) return shape->head_size * shape->seq; /* of sines and cosines */
+    switch (kind_of(op)) {
+    /* with dropout other kernels compute it: a size that no vector divides keeps them apart */
+    case ATTENTION:
+        return shape->head_size + (shape->has_dropout ? 0.5 : 0);
+    case HEAD:
+        return shape->channels;
+    default:
+        return 0;
+    }
 }
 
 /* Weights of the axes by how fast slowness changes along each. On a cpu they are the same for all ops, and were found
@@ -225,7 +232,7 @@ struct machine_sample predict_sample(const struct ledger_row *row, const struct 
     s.bytes = bytes_of(row) / calls;
     s.written = (double)row->bytes_written / calls;
     s.seconds = row->time_s / calls;
-    s.inner = predict_inner(shape, s.op);
+    s.inner = inner_of(shape, s.op);
     s.length = kind_of(s.op) == ATTENTION ? shape->seq : 0;
     return s;
 }

@@ -37,8 +37,6 @@ struct predict_shape {
     bool has_dropout;
 };
 struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq);
-/* The size besides FLOPs and bytes that decides how fast an op is. 0: there is none, or it is not known. */
-double predict_inner(const struct predict_shape *shape, const char *op);
 /* One call of a row, with its share of the row's time. */
 struct machine_sample predict_sample(const struct ledger_row *row, const struct predict_shape *shape);
 
