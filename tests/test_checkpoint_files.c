@@ -176,6 +176,41 @@ static void every_damage_is_found_and_the_one_before_is_taken(void **state) {
     n_elements = 1000;
 }
 
+static int model_is_unreadable(const char *operation, const char *path) {
+    return !strcmp(operation, "read") && strstr(path, "model.safetensors") ? EIO : 0;
+}
+
+/* So large that several threads read it back: damage and errors are found as in a small one, whichever thread meets
+ * them. */
+static void a_large_file_is_verified_by_several_threads(void **state) {
+    (void)state;
+    const int n_threads = tl_set_threads(3);
+    n_elements = 13 << 20; /* 52 MiB */
+    for (int mib = 0; mib < 52; mib += 17) {
+        char says[64];
+        folder_begin();
+        assert_true(save(40));
+        expect_equal(newest(), 40);
+        damage("model.safetensors", (mib << 20) + 300, 'c');
+        tl_policy policy = tl_set_error_policy(TL_RETURN);
+        checkpoints_close(&all); /* another process */
+        assert_true(checkpoints_open(&all, run_folder, false));
+        assert_null(checkpoint_open(&all, 40));
+        snprintf(says, sizeof says, "the MiB at byte %d is damaged", mib << 20);
+        if (!strstr(tl_error_message(), says)) fail_msg("it says \"%s\", want \"%s\"", tl_error_message(), says);
+        tl_error_clear();
+        file_fault = model_is_unreadable;
+        assert_null(checkpoint_open(&all, 40));
+        file_fault = NULL;
+        expect_equal(tl_error(), TL_ERROR_IO);
+        tl_error_clear();
+        tl_set_error_policy(policy);
+        folder_end();
+    }
+    n_elements = 1000;
+    tl_set_threads(n_threads);
+}
+
 /* Newer ones that are damaged, as many as are kept: they are set aside, not counted, and not deleted. */
 static void the_step_that_was_saved_is_never_pruned(void **state) {
     (void)state;
@@ -379,6 +414,7 @@ int main(void) {
         TEST(what_is_saved_comes_back),
         TEST(old_ones_go_but_for_the_best),
         TEST(every_damage_is_found_and_the_one_before_is_taken),
+        TEST(a_large_file_is_verified_by_several_threads),
         TEST(the_step_that_was_saved_is_never_pruned),
         TEST(manifests_with_a_right_checksum_are_not_believed_either),
         TEST(tensors_must_be_there_in_dtype_and_shape),

@@ -1,6 +1,7 @@
 #include "train/manifest.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,23 +10,81 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/process.h"
+#include "base/thread.h"
 
 #define LARGEST_MANIFEST ((size_t)256 << 20)
 
 /* ---- Lengths and checksums ---- */
+
+/* The checksums of a file's blocks. Several threads share a large file: reading it back takes one as long as writing
+ * it. */
+struct checksums {
+    struct file_place at;
+    int fd;
+    size_t bytes, n_blocks;
+    uint32_t *crc;
+    size_t n_threads;
+};
+struct checksums_part {
+    const struct checksums *all;
+    size_t first; /* block; the next ones are n_threads apart */
+    bool ok;      /* otherwise the error is recorded in the thread that failed */
+};
+
+enum { CHECKSUM_THREADS = 8, BLOCKS_PER_THREAD = 16 }; /* a thread for at least so many blocks */
+
+static void *checksums_compute(void *argument) {
+    struct checksums_part *part = argument;
+    const struct checksums *all = part->all;
+    unsigned char *block = memory_new(MANIFEST_BLOCK);
+    part->ok = block != NULL || error_memory(MANIFEST_BLOCK, "a block of a file");
+    for (size_t i = part->first; part->ok && i < all->n_blocks; i += all->n_threads) {
+        size_t from = i * MANIFEST_BLOCK, left = all->bytes - from, n = left < MANIFEST_BLOCK ? left : MANIFEST_BLOCK;
+        part->ok = file_read_at(all->fd, all->at, block, n, from);
+        if (part->ok) all->crc[i] = crc32c(0, block, n);
+    }
+    memory_free(block);
+    return NULL;
+}
+
+/* What a thread of its own does not do, because it was not started or because it failed, the caller does once more: so
+ * an error is recorded in the caller. */
+static bool checksums_share(struct checksums *all) {
+    struct checksums_part part[CHECKSUM_THREADS];
+    pthread_t thread[CHECKSUM_THREADS];
+    bool is_running[CHECKSUM_THREADS] = {false}, ok = true;
+    for (size_t i = 0; i < all->n_threads; i++) {
+        part[i] = (struct checksums_part){all, i, false};
+        is_running[i] = i > 0 && thread_begin(&thread[i], checksums_compute, &part[i]) == 0;
+    }
+    for (size_t i = 0; i < all->n_threads; i++) {
+        if (is_running[i]) pthread_join(thread[i], NULL);
+        if (ok && !part[i].ok) checksums_compute(&part[i]);
+        ok = ok && part[i].ok;
+    }
+    return ok;
+}
+
+static size_t threads_for(size_t n_blocks) {
+    const size_t most = (size_t)process_threads(), wanted = n_blocks / BLOCKS_PER_THREAD;
+    const size_t n = wanted < most ? wanted : most;
+    return n < 1 ? 1 : n < CHECKSUM_THREADS ? n : CHECKSUM_THREADS;
+}
 
 /* Calls visit(crc, context) for each block of a file, in order. */
 static bool blocks_walk(struct file_place at, size_t *bytes, bool (*visit)(uint32_t crc, void *context),
                         void *context) {
     int fd = file_open_at(at, bytes);
     if (fd < 0) return false;
-    unsigned char *block = memory_new(MANIFEST_BLOCK);
-    bool ok = block != NULL || error_memory(MANIFEST_BLOCK, "a block of a file");
-    for (size_t from = 0; ok && from < *bytes; from += MANIFEST_BLOCK) {
-        size_t n = *bytes - from < MANIFEST_BLOCK ? *bytes - from : MANIFEST_BLOCK;
-        ok = file_read_at(fd, at, block, n, from) && visit(crc32c(0, block, n), context);
-    }
-    memory_free(block);
+    struct checksums all = {.at = at, .fd = fd, .bytes = *bytes};
+    all.n_blocks = (*bytes + MANIFEST_BLOCK - 1) / MANIFEST_BLOCK;
+    all.n_threads = threads_for(all.n_blocks);
+    all.crc = memory_new((all.n_blocks + 1) * sizeof *all.crc);
+    bool ok = all.crc != NULL || error_memory((all.n_blocks + 1) * sizeof *all.crc, "checksums");
+    ok = ok && checksums_share(&all);
+    for (size_t i = 0; ok && i < all.n_blocks; i++) ok = visit(all.crc[i], context);
+    memory_free(all.crc);
     file_close(fd);
     return ok;
 }
