@@ -2,8 +2,9 @@
  *
  * Teams of threads process rows in whole packs of up to NORM_TEAM_LENGTH elements: they read a row once, forward to
  * registers, up to four packs to a thread, backward to shared memory, as few as the row allows. Any other row is
- * processed forward by a block, which reads it again from the cache; backward two kernels read it, the first for the
- * sums of the row, the second, by columns, for everything else.
+ * processed forward by a block, which reads it again from the cache. Backward teams read rows of other lengths once,
+ * too, and take single columns from shared memory; longer rows and those in f64 are read by two kernels, the first for
+ * the sums of the row, the second, by columns, for everything else.
  *
  * Weight gradients are column sums over all rows, without atomics, and so are the sums of dx's columns: rows are cut
  * into up to NORM_RUNS runs, whose sums are in args->workspace, (NORM_RUNS, C) for each such result, in the compute
@@ -16,6 +17,7 @@
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/fetch.cuh"
 #include "device/cuda/shared/limits.h"
+#include "device/cuda/shared/line_pack.cuh"
 #include "device/cuda/shared/norm_rule.h"
 #include "device/cuda/shared/tensor_core.cuh"
 
@@ -291,12 +293,16 @@ template <class T, int OWN> __device__ inline row_pack<T> &staged(row_pack<T> *r
     return ring[((stage * ROW_PARTS + part) * OWN + k) * blockDim.x + threadIdx.x];
 }
 
-template <class T> __device__ inline void pack_fetch(row_pack<T> &to, const T *from) {
+/* 16 bytes of memory, to shared memory. */
+__device__ inline void block_fetch(void *to, const void *from) {
 #if __CUDA_ARCH__ >= 800
-    for (int k = 0; k < (int)sizeof to; k += 16) copy_later<16>((char *)&to + k, (const char *)from + k, true);
+    copy_later<16>(to, from, true);
 #else
-    to = row_load(from, 0);
+    *(uint4 *)to = *(const uint4 *)from;
 #endif
+}
+template <class T> __device__ inline void pack_fetch(row_pack<T> &to, const T *from) {
+    for (int k = 0; k < (int)sizeof to; k += 16) block_fetch((char *)&to + k, (const char *)from + k);
 }
 
 /* place: of this thread's first element. */
@@ -313,6 +319,13 @@ __device__ inline void row_fetch(row_pack<T> *ring, int stage, const norm_backwa
     }
 }
 
+/* All threads of a team or of a pair, where that is more than a warp. */
+__device__ inline void team_wait(const team &me) {
+    const int is_pair = me.threads % 32 != 0;
+    if (me.threads <= 32) __syncwarp();
+    else asm volatile("bar.sync %0, %1;" ::"r"((me.index >> is_pair) + 1), "r"(me.threads << is_pair) : "memory");
+}
+
 /* Both sums over a team, to all of its threads, warp by warp in order. The slots are used in turn: a slot is written
  * again only after the barrier of the next sum. */
 template <class C> __device__ inline void team_sums(C &a, C &b, C (*slots)[2], const team &me) {
@@ -324,12 +337,12 @@ template <class C> __device__ inline void team_sums(C &a, C &b, C (*slots)[2], c
         b += more_b;
     }
     if (me.threads <= 32) return;
-    const int n_parts = (me.threads + 31) / 32, first = me.index * n_parts, is_pair = me.threads % 32 != 0;
+    const int n_parts = (me.threads + 31) / 32, first = me.index * n_parts;
     if (me.lane % 32 == 0) {
         slots[first + me.lane / 32][0] = a;
         slots[first + me.lane / 32][1] = b;
     }
-    asm volatile("bar.sync %0, %1;" ::"r"((me.index >> is_pair) + 1), "r"(me.threads << is_pair) : "memory");
+    team_wait(me);
     a = slots[first][0];
     b = slots[first][1];
     for (int k = 1; k < n_parts; k++) {
@@ -341,6 +354,17 @@ template <class C> __device__ inline void team_sums(C &a, C &b, C (*slots)[2], c
 /* Where the sums of runs go; NULL: not wanted. */
 template <class C> struct norm_runs { C *dweight, *dbias, *dx; };
 
+/* The teams' sums of n columns, which are in shared memory, added in order. */
+template <class C> __device__ inline void teams_join(C *run, const C *joint, int n_teams, int n) {
+    __syncthreads();
+    for (int column = threadIdx.x; column < n; column += blockDim.x) {
+        C sum = joint[column];
+        for (int t = 1; t < n_teams; t++) sum += joint[t * n + column];
+        run[column] = sum;
+    }
+    __syncthreads(); /* before the next sums */
+}
+
 /* The sums of one block, its teams' added in order, to its place among the runs. The teams' meet in shared memory, of
  * which the block has had its last use. */
 template <int OWN, class C>
@@ -351,14 +375,7 @@ __device__ inline void block_sums_put(const C (&sums)[OWN][PACK], C *run, C *joi
     for (int k = 0; k < OWN; k++)
         for (int j = 0; j < PACK && me.lane + k * me.threads < me.n_packs; j++)
             to[(me.lane + k * me.threads) * PACK + j] = sums[k][j];
-    if (n_teams == 1) return;
-    __syncthreads();
-    for (int column = threadIdx.x; column < n; column += blockDim.x) {
-        C sum = joint[column];
-        for (int t = 1; t < n_teams; t++) sum += joint[t * n + column];
-        run[column] = sum;
-    }
-    __syncthreads(); /* before the next sums */
+    if (n_teams > 1) teams_join(run, joint, n_teams, n);
 }
 
 /* dx; DROPS: with what dropout leaves of dx; SUMS: with the sums of its columns, or of dx's; and the sums
@@ -461,6 +478,135 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
     if (runs.dweight) block_sums_put<OWN>(dweight, runs.dweight + blockIdx.x * r.n, joint, n_teams, me);
     if (runs.dbias) block_sums_put<OWN>(dbias, runs.dbias + blockIdx.x * r.n, joint, n_teams, me);
     if (SUMS) block_sums_put<OWN>(dx_sums, runs.dx + blockIdx.x * r.n, joint, n_teams, me);
+}
+
+/* ---- Gradients of rows that begin anywhere --------------------------------------------------------------- */
+
+/* Teams of whole warps. All threads of a team copy the 16 bytes at a time that hold a row, STAGES - 1 rows ahead, and
+ * wait for each other. Then each has single columns, up to EACH and 32 apart, since warps have neighbouring ones: the
+ * same ones of every row, so that where a row begins in memory changes no sum. Registers hold weights and sums only:
+ * the terms of a row are made twice. */
+enum { LINE_SHORT = 12, LINE_LONG = 24, LINE_AHEAD = 4, LINE_BYTES = 226 << 10 /* of shared memory */ };
+template <class T, int EACH> struct norm_line {
+    static const bool IS_SHORT = EACH == LINE_SHORT;
+    static const int THREADS = IS_SHORT ? 384 : 512, BLOCKS = IS_SHORT ? 2 : 1;
+    static const int STAGES = IS_SHORT || sizeof(T) == 2 ? 3 : 2;
+};
+
+/* Parts of a row in shared memory. */
+template <class T, class W> __host__ __device__ inline int line_parts(const norm_backward_rows<T, W> &r) {
+    return r.g_sum ? ROW_PARTS : ROW_MORE;
+}
+
+/* The place of a line's first element in its 16 bytes of memory. */
+template <class T> __device__ inline int line_shift(const T *line) { return (int)((uintptr_t)line % 16 / sizeof(T)); }
+
+template <class T> __device__ inline void line_copy(uint4 *to, const T *line, int n, const team &me) {
+    const uint4 *const from = (const uint4 *)(line - line_shift(line));
+    const int n_packs = (int)line_packs(line, n);
+    for (int i = me.lane; i < n_packs; i += me.threads) block_fetch(to + i, from + i);
+}
+
+/* use(which of a thread's n_own columns, g, h), a few at a time. */
+template <int EACH, class T, class C, class F>
+__device__ inline void terms_each(const T *g, const T *x, int n_own, C mean, C rstd, const F &use) {
+#pragma unroll
+    for (int first = 0; first < EACH; first += LINE_AHEAD) {
+        const auto some = [&](int n) {
+            T of_g[LINE_AHEAD], of_x[LINE_AHEAD];
+            for (int j = 0; j < LINE_AHEAD && j < n; j++) {
+                of_g[j] = g[(first + j) * 32];
+                of_x[j] = x[(first + j) * 32];
+            }
+            for (int j = 0; j < LINE_AHEAD && j < n; j++)
+                use(first + j, value_of<C>(of_g[j]), (value_of<C>(of_x[j]) - mean) * rstd);
+        };
+        if (n_own - first >= LINE_AHEAD) some(LINE_AHEAD); /* without a branch for each */
+        else some(n_own - first);
+    }
+}
+
+/* As norm_team_grads, without the sums of dx's columns. part_packs: room for a part of a row. */
+template <class T, class W, bool RMS, bool DROPS, int EACH>
+__global__ void __launch_bounds__(norm_line<T, EACH>::THREADS, norm_line<T, EACH>::BLOCKS)
+    norm_line_grads(norm_backward_rows<T, W> r, int team_threads, int part_packs,
+                    norm_runs<typename compute_type<T>::type> runs) {
+    typedef typename compute_type<T>::type C;
+    const int STAGES = norm_line<T, EACH>::STAGES;
+    __shared__ C slots[2][norm_line<T, EACH>::THREADS / 32][2];
+    extern __shared__ double2 shared[];
+    const team me = team_of(team_threads, 0);
+    const int n = (int)r.n, n_teams = blockDim.x / team_threads, stage_packs = line_parts(r) * part_packs;
+    const int n_each = (n + me.threads - 1) / me.threads; /* of a thread */
+    const int column = me.lane / 32 * 32 * n_each + me.lane % 32, n_own = max(0, min(n_each, (n - column + 31) / 32));
+    const int64_t run_rows = (r.n_rows + gridDim.x - 1) / gridDim.x;
+    const int64_t first = min(r.n_rows, blockIdx.x * run_rows), last = min(r.n_rows, first + run_rows);
+    uint4 *const ring = (uint4 *)shared + me.index * STAGES * stage_packs;
+    const auto fetch = [&](int stage, int64_t row) {
+        uint4 *const to = ring + stage * stage_packs;
+        if (row < last) {
+            line_copy(to + ROW_G * part_packs, r.g + row * r.n, n, me);
+            line_copy(to + ROW_X * part_packs, r.x + row * r.n, n, me);
+            if (r.g_sum) line_copy(to + ROW_MORE * part_packs, r.g_sum + row * r.n, n, me);
+        }
+        copies_commit();
+    };
+    int64_t at = first + me.index;
+    front_wait();
+    if (runs.dweight || runs.dbias) next_begin(); /* norm_runs_add, which waits */
+    for (int stage = 0; stage < STAGES - 1; stage++) fetch(stage, at + stage * n_teams);
+    C dweight[EACH] = {}, dbias[EACH] = {}, w[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) w[e] = r.weight && e < n_own ? value_of<C>(r.weight[column + e * 32]) : C(1);
+    C mean = 0, rstd = at < last ? r.rstd[at] : C(0), next_mean = 0, next_rstd = 0;
+    if (!RMS && at < last) mean = r.mean[at];
+    for (int turn = 0, stage = 0; at < last; at += n_teams, turn ^= 1) {
+        if (at + n_teams < last) {
+            if (!RMS) next_mean = r.mean[at + n_teams];
+            next_rstd = r.rstd[at + n_teams];
+        }
+        copies_wait<STAGES - 2>();
+        team_wait(me); /* the row is there, and the one before has been used */
+        fetch(stage ? stage - 1 : STAGES - 1, at + (STAGES - 1) * n_teams);
+        const int64_t place = at * r.n + column;
+        const auto part = [&](int which, const T *line) {
+            return (const T *)(ring + stage * stage_packs + which * part_packs) + line_shift(line + at * r.n) + column;
+        };
+        const T *const g = part(ROW_G, r.g), *const x = part(ROW_X, r.x);
+        const T *const more = r.g_sum ? part(ROW_MORE, r.g_sum) : nullptr;
+        C sum_d = 0, sum_dh = 0;
+        terms_each<EACH>(g, x, n_own, mean, rstd, [&](int e, C of_g, C h) {
+            const C d = of_g * w[e];
+            dweight[e] = fma(of_g, h, dweight[e]);
+            if (!RMS) dbias[e] += of_g;
+            if (!RMS) sum_d += d;
+            sum_dh = fma(d, h, sum_dh);
+        });
+        team_sums(sum_d, sum_dh, slots[turn], me);
+        const C avg_d = sum_d / C(n), avg_dh = sum_dh / C(n);
+        terms_each<EACH>(g, x, n_own, mean, rstd, [&](int e, C of_g, C h) {
+            T dx = conversion<T>::from(rstd * (of_g * w[e] - avg_d - h * avg_dh));
+            if (more) dx = conversion<T>::from(value_of<C>(dx) + value_of<C>(more[e * 32]));
+            r.dx[place + e * 32] = dx;
+            if (!DROPS) return;
+            r.dropped[place + e * 32] = unit_dropped(r.drop, place + e * 32, unit<T, 1>{{dx}}).v[0];
+        });
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        mean = next_mean;
+        rstd = next_rstd;
+    }
+    copies_wait<0>();
+    __syncthreads();
+    const auto put = [&](const C(&sums)[EACH], C *results) {
+        C *const run = results + blockIdx.x * r.n, *const joint = (C *)shared;
+        C *const to = n_teams == 1 ? run : joint + me.index * n;
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            if (e < n_own) to[column + e * 32] = sums[e];
+        if (n_teams > 1) teams_join(run, joint, n_teams, n);
+    };
+    if (runs.dweight) put(dweight, runs.dweight);
+    if (runs.dbias) put(dbias, runs.dbias);
 }
 
 /* ---- Gradients of other rows ------------------------------------------------------------------------------ */
@@ -754,6 +900,45 @@ static int team_backward(const tl_kernel_args *args, const norm_backward_rows<T,
                    : team_backward_of<T, W, RMS, false, false>(args, r, runs);
 }
 
+/* As team_backward_start. There must be room for g_sum in any case: it does not decide how rows are summed. */
+template <class T, class W, bool RMS, bool DROPS, int EACH, class C>
+static int line_backward_start(const tl_kernel_args *args, const norm_backward_rows<T, W> &r,
+                               const norm_runs<C> &runs) {
+    typedef norm_line<T, EACH> lines;
+    const int needed = (int)((r.n + EACH - 1) / EACH + 31) / 32 * 32;
+    const int n_teams = lines::IS_SHORT ? lines::THREADS / needed : 1, team_threads = lines::THREADS / n_teams;
+    const int pack = line_pack<T>::N, part_packs = ((int)r.n + 2 * pack - 2) / pack; /* wherever it begins */
+    const size_t part_bytes = (size_t)n_teams * lines::STAGES * part_packs * 16, most_bytes = ROW_PARTS * part_bytes;
+    const int64_t most = NORM_RUNS / 3 * lines::BLOCKS, n_runs = min(most, (r.n_rows + n_teams - 1) / n_teams);
+    const int n_blocks = n_runs ? (int)n_runs : 1;
+    auto *const kernel = norm_line_grads<T, W, RMS, DROPS, EACH>;
+    static const bool is_early = waits_for_front(kernel);
+    if (most_bytes > LINE_BYTES) return 0;
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most_bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    launch_early(args, kernel, is_early, (unsigned)n_blocks, team_threads * n_teams, line_parts(r) * part_bytes, r,
+                 team_threads, part_packs, runs);
+    return n_blocks;
+}
+
+template <class T, class W, bool RMS, bool DROPS, class C>
+static int line_backward_of(const tl_kernel_args *args, const norm_backward_rows<T, W> &r, const norm_runs<C> &runs) {
+    if (r.n <= LINE_SHORT * norm_line<T, LINE_SHORT>::THREADS)
+        return line_backward_start<T, W, RMS, DROPS, LINE_SHORT>(args, r, runs);
+    if (r.n <= LINE_LONG * norm_line<T, LINE_LONG>::THREADS)
+        return line_backward_start<T, W, RMS, DROPS, LINE_LONG>(args, r, runs);
+    return 0;
+}
+
+template <class T, class W, bool RMS, class C>
+static int line_backward(const tl_kernel_args *args, const norm_backward_rows<T, W> &r, const norm_runs<C> &runs) {
+    if (runs.dx) return 0; /* asked for only where rows are packs */
+    return r.dropped ? line_backward_of<T, W, RMS, true>(args, r, runs)
+                     : line_backward_of<T, W, RMS, false>(args, r, runs);
+}
+
 /* As many runs as occupy the device. Returns their number. */
 template <class T, class W, bool RMS, int U, class C>
 static int column_backward(const norm_backward_rows<T, W> &r, const norm_runs<C> &runs, norm_row_sums<C> *sums,
@@ -842,7 +1027,7 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
                                gives_sums ? first + (n_sums - 1) * each : nullptr};
     int n_runs = 0;
     if constexpr (sizeof(T) < 8)
-        if (packs) n_runs = team_backward<T, W, RMS>(args, r, runs);
+        n_runs = packs ? team_backward<T, W, RMS>(args, r, runs) : line_backward<T, W, RMS>(args, r, runs);
     norm_row_sums<C> *const row_sums = (norm_row_sums<C> *)(first + n_sums * each); /* where no team has the rows */
     if (!n_runs)
         n_runs = packs ? column_backward<T, W, RMS, PACK>(r, runs, row_sums, stream)
