@@ -30,7 +30,7 @@ struct nonzero_result {
 };
 
 struct nonzero_source {
-    typedef bool value_type;
+    typedef bool value_type, held_type;
     geometry<1> g;
     const void *x;
     tl_dtype dtype;
@@ -41,7 +41,8 @@ struct nonzero_source {
         return load_as<double>(x, at[0], dtype) != 0;
     }
     __device__ bool holds(int64_t, bool value) const { return value; }
-    __device__ void put(int64_t i, int64_t number, bool is_found) const {
+    __device__ bool held(int64_t) const { return false; } /* nothing */
+    __device__ void put(int64_t i, int64_t number, bool is_found, bool) const {
         if (is_found) result.put(number, i);
     }
 };

@@ -188,6 +188,7 @@ template <class C> __device__ inline C element_of(const void *x, int64_t at, tl_
 /* begins: where each value's run begins. */
 template <class C, class T> struct unique_source {
     typedef bool value_type;
+    typedef int64_t held_type; /* the element's place before it was sorted */
     const void *sorted;
     tl_dtype dtype;
     int element_bytes;
@@ -200,8 +201,9 @@ template <class C, class T> struct unique_source {
         return element_of<C>(sorted, i, dtype, (T *)nullptr) != element_of<C>(sorted, before, dtype, (T *)nullptr);
     }
     __device__ bool holds(int64_t i, bool differs) const { return i == 0 || differs; }
-    __device__ void put(int64_t i, int64_t number, bool is_new) const {
-        inverse[order[i]] = is_new ? number : number - 1;
+    __device__ int64_t held(int64_t i) const { return order[i]; }
+    __device__ void put(int64_t i, int64_t number, bool is_new, int64_t place) const {
+        inverse[place] = is_new ? number : number - 1;
         if (!is_new || number >= n_values) return;
         begins[number] = i;
         if constexpr (std::is_same<T, any_dtype>::value) {

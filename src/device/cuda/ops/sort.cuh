@@ -443,24 +443,27 @@ __global__ void __launch_bounds__(SORT_DIGITS) sort_bases(uint32_t *all_counts, 
     if (threadIdx.x == 0) skips[pass] = (uint32_t)is_same;
 }
 
-/* A word of a tile and digit: 0, how many the tile has, or how many it and all before it have. */
-#define WORD_OWN ((uint64_t)1 << 62)
-#define WORD_WHOLE ((uint64_t)1 << 63)
-#define WORD_NUMBER (WORD_OWN - 1)
+/* A word of a tile and digit. The lower half: how many the tile has, or (WORD_WHOLE) how many it and all before it
+ * have. The upper half: that, and the pass that has written it, one more than its number, so that a word of 0, or of an
+ * earlier pass, says nothing yet. */
+#define WORD_WHOLE (1u << 31)
 enum { LOOK_BACK = 8 }; /* words that are fetched at a time */
 
-__device__ inline void word_write(uint64_t *word, uint64_t x) { *(volatile uint64_t *)word = x; }
+__device__ inline void word_write(uint64_t *word, int pass, uint32_t whole, uint32_t number) {
+    *(volatile uint64_t *)word = (uint64_t)(whole | (uint32_t)(pass + 1)) << 32 | number;
+}
 
 struct tile_publish {
     uint64_t *word; /* of this tile and digit */
+    int pass;
     bool is_first;
-    __device__ void operator()(uint32_t count) const { word_write(word, (is_first ? WORD_WHOLE : WORD_OWN) | count); }
+    __device__ void operator()(uint32_t count) const { word_write(word, pass, is_first ? WORD_WHOLE : 0, count); }
 };
 
 /* How many of the tiles before have the digit whose words these are, one for each tile, SORT_DIGITS apart. Tiles have
  * numbers in the order in which they begin, so those before are running. The first has a whole word. */
-__device__ inline uint64_t look_back(const uint64_t *words, int64_t tile) {
-    uint64_t sum = 0;
+__device__ inline uint32_t look_back(const uint64_t *words, int64_t tile, int pass) {
+    uint32_t sum = 0;
     int64_t at = tile - 1;
     while (at >= 0) {
         uint64_t word[LOOK_BACK];
@@ -469,9 +472,10 @@ __device__ inline uint64_t look_back(const uint64_t *words, int64_t tile) {
             word[k] = *(const volatile uint64_t *)(words + max(at - k, (int64_t)0) * SORT_DIGITS);
 #pragma unroll
         for (int k = 0; k < LOOK_BACK; k++) {
-            if (word[k] == 0) break; /* not yet: again from here */
-            sum += word[k] & WORD_NUMBER;
-            if (word[k] & WORD_WHOLE) return sum;
+            const uint32_t state = (uint32_t)(word[k] >> 32);
+            if ((state & ~WORD_WHOLE) != (uint32_t)(pass + 1)) break; /* not yet: again from here */
+            sum += (uint32_t)word[k];
+            if (state & WORD_WHOLE) return sum;
             at--;
         }
     }
@@ -509,18 +513,18 @@ __global__ void __launch_bounds__(SORT_THREADS, 3) sort_pass(S source, sort_stat
         key[k] = i >= n ? (K) ~(K)0 : n_written ? keys[i] : source.key(at, first + i);
     }
     int rank[EACH];
-    uint64_t *words = s.words + (slot * PASSES + pass) * s.n_tiles * SORT_DIGITS + threadIdx.x;
+    uint64_t *words = s.words + slot * s.n_tiles * SORT_DIGITS + threadIdx.x;
     uint64_t *word = words + tile * SORT_DIGITS;
-    const digit_share own = tile_rank(room, key, shift, rank, tile_publish{word, tile == 0});
+    const digit_share own = tile_rank(room, key, shift, rank, tile_publish{word, pass, tile == 0});
     uint32_t place[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
         const int i = tile_place<EACH>(k);
         place[k] = i < n && n_written ? places[i] : (uint32_t)(first + i);
     }
-    const uint64_t before = look_back(words, tile);
-    word_write(word, WORD_WHOLE | (before + own.count));
-    goes[threadIdx.x] = s.counts[(slot * PASSES + pass) * SORT_DIGITS + threadIdx.x] + (uint32_t)before - own.lower;
+    const uint32_t before = look_back(words, tile, pass);
+    word_write(word, pass, WORD_WHOLE, before + own.count);
+    goes[threadIdx.x] = s.counts[(slot * PASSES + pass) * SORT_DIGITS + threadIdx.x] + before - own.lower;
     tile_scatter(room, key, place, rank);
     K *to_keys = (is_odd ? s.keys[1] : s.keys[0]) + slot * s.n;
     uint32_t *to_places = (is_odd ? s.places[1] : s.places[0]) + slot * s.n;

@@ -3,8 +3,8 @@
  * Three launches: how many each tile of SELECT_TILE elements has, the sum of these over all tiles before each, and the
  * numbers of all. The workspace has one int64 for each tile.
  *
- * A source S has: value_type value(i), which only reads; bool holds(i, value); and put(i, number, holds), called for
- * every element i; `number` is how many before it hold.
+ * A source S has: value_type value(i), which only reads; bool holds(i, value); and put(i, number, holds, held), called
+ * for every element i; `number` is how many before it hold, and `held` what held_type held(i) has read for it.
  */
 #ifndef CUDA_SELECT_CUH
 #define CUDA_SELECT_CUH
@@ -12,7 +12,8 @@
 #include "device/cuda/shared/limits.h"
 #include "device/cuda/shared/prefix_scan.cuh"
 
-enum { SELECT_THREADS = 256, SELECT_ROUNDS = SELECT_TILE / SELECT_THREADS };
+enum { SELECT_THREADS = 256, SELECT_ROUNDS = SELECT_TILE / SELECT_THREADS, SELECT_AHEAD = 8 };
+static_assert(SELECT_ROUNDS % SELECT_AHEAD == 0, "rounds are put SELECT_AHEAD at a time");
 
 /* A warp has SELECT_ROUNDS times 32 neighbours; bit k of the result is lane k's. */
 template <class S>
@@ -81,10 +82,17 @@ __global__ void __launch_bounds__(SELECT_THREADS) select_put(S source, int64_t n
     int64_t number = tiles[blockIdx.x];
     for (int k = 0; k < warp; k++) number += of_warp[k];
 #pragma unroll
-    for (int k = 0; k < SELECT_ROUNDS; k++) {
-        const int64_t i = first + k * 32 + lane;
-        if (i < n) source.put(i, number + __popc(found[k] & ((1u << lane) - 1)), found[k] >> lane & 1);
-        number += __popc(found[k]);
+    for (int base = 0; base < SELECT_ROUNDS; base += SELECT_AHEAD) {
+        typename S::held_type held[SELECT_AHEAD]; /* all are on their way before the first is put */
+#pragma unroll
+        for (int k = 0; k < SELECT_AHEAD; k++) held[k] = source.held(min(first + (base + k) * 32 + lane, n - 1));
+#pragma unroll
+        for (int k = 0; k < SELECT_AHEAD; k++) {
+            const unsigned here = found[base + k];
+            const int64_t i = first + (base + k) * 32 + lane;
+            if (i < n) source.put(i, number + __popc(here & ((1u << lane) - 1)), here >> lane & 1, held[k]);
+            number += __popc(here);
+        }
     }
 }
 

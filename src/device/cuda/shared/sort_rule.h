@@ -40,8 +40,8 @@ static inline int64_t sort_slots(int64_t n_lines, int64_t n) {
     return n_lines < most ? n_lines : most;
 }
 
-/* Where the parts of the workspace begin, in bytes; (a, b, c) are arrays. It begins with the words (slot, pass, tile,
- * digit) by which tiles learn from those before them. Passes are the bytes of a key. */
+/* Where the parts of the workspace begin, in bytes; (a, b, c) are arrays. It begins with the words (slot, tile, digit)
+ * by which tiles learn from those before them, in one pass after the other. Passes are the bytes of a key. */
 struct sort_room {
     uint64_t counts;         /* (slot, pass, digit) u32: keys with a digit, then with lower ones */
     uint64_t tickets, skips; /* (slot, pass) u32: tiles that have begun; whether all keys have the same digit */
@@ -54,7 +54,7 @@ static inline struct sort_room sort_room_of(int64_t n_slots, int64_t n, int key_
     const uint64_t n_tiles = (uint64_t)((n + SORT_TILE - 1) / SORT_TILE),
                    passes = (uint64_t)n_slots * (uint64_t)key_bytes, elements = (uint64_t)n_slots * (uint64_t)n;
     struct sort_room room;
-    room.counts = passes * n_tiles * SORT_DIGITS * 8;
+    room.counts = (uint64_t)n_slots * n_tiles * SORT_DIGITS * 8;
     room.tickets = room.counts + passes * SORT_DIGITS * 4;
     room.skips = room.tickets + passes * 4;
     room.zeroed = (room.skips + passes * 4 + SORT_ALIGN - 1) / SORT_ALIGN * SORT_ALIGN;
