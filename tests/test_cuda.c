@@ -492,6 +492,9 @@ static void index_lines(struct both *both, tl_device *device) {
     give(both, tl_index_add(lines, 1, columns, chosen, 1), "index_add of columns");
     give(both, tl_gather(x, 1, places), "gather of long lines");
     give(both, tl_gather(lines, 1, tl_expand(columns, TL_SHAPE(300, 1500))), "gather of many lines");
+    tl_tensor *many = tl_normal(TL_SHAPE(1301, 2365), 0, 1, TL_F32, device);
+    tl_tensor *some = tl_integers(TL_SHAPE(1086), 0, 2365, TL_I64, device);
+    give(both, tl_index_select(many, 1, some), "index_select of columns, several lines for each block");
 }
 
 static void order_everything(struct both *both, tl_device *device) {

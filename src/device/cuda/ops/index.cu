@@ -2,8 +2,8 @@
  *
  * Elements move between a *table* (the tensor that is indexed) and *slots* (the elements fetched from it or written
  * to it). An index outside its axis is recorded as a fault (state.h) and its element skipped: readers write zeros,
- * writers nothing. Where many elements are fetched from a line, it goes through shared memory (fetch_in_lines); dense
- * slots of short lines are fetched in packs (fetch_flat).
+ * writers nothing. Where many elements are fetched from a line, it goes through shared memory (fetch_in_lines; with the
+ * same slots in all lines, fetch_same_in_lines); dense slots of short lines are fetched in packs (fetch_flat).
  *
  * Order. Two slots share a place in the table only if they agree in all axes without an index, the *rest*. Writers
  * are therefore split along the rest, and further by places: which of `n_parts` a slot belongs to depends on its
@@ -140,8 +140,9 @@ __device__ inline void line_begin(C *line, const T *x, int64_t step, int n, int 
     }
 }
 
-/* A dense line, copied in packs of 16 bytes: where it begins in a room with space for one more. */
-template <class T> __device__ inline const T *line_copy(uint4 *room, const T *x, int n) {
+/* A dense line, copied in packs of 16 bytes, AHEAD of each thread under way at once: where it begins in a room with
+ * space for one more. */
+template <int AHEAD, class T> __device__ inline const T *line_copy(uint4 *room, const T *x, int n) {
     enum { N = sizeof(uint4) / sizeof(T) };
     const int shift = (int)((uintptr_t)x % sizeof(uint4) / sizeof(T)), before = min(n, (N - shift) % N);
     const int n_packs = (n - before) / N, after = before + n_packs * N, thread = threadIdx.x, threads = blockDim.x;
@@ -150,11 +151,13 @@ template <class T> __device__ inline const T *line_copy(uint4 *room, const T *x,
     uint4 *const to = (uint4 *)(line + before);
     if (thread < before) line[thread] = x[thread];
     if (thread < n - after) line[after + thread] = x[after + thread];
-    for (int i = thread; i < n_packs; i += 2 * threads) {
-        const bool has_two = i + threads < n_packs;
-        const uint4 first = from[i], second = has_two ? from[i + threads] : first;
-        to[i] = first;
-        if (has_two) to[i + threads] = second;
+    for (int i = thread; i < n_packs; i += AHEAD * threads) {
+        uint4 pack[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) pack[k] = from[min(i + k * threads, n_packs - 1)];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (i + k * threads < n_packs) to[i + k * threads] = pack[k];
     }
     return line;
 }
@@ -189,7 +192,7 @@ __global__ void __launch_bounds__(ALONE ? LINE_FETCH_THREADS : LINE_FETCH_THREAD
 #pragma unroll
         for (int k = 0; k < IDS_AHEAD; k++)
             if (thread + k * threads < n) id[k] = index[(thread + k * threads) * w.index_step];
-        const T *const line = line_copy(fetch_room, (const T *)w.table + rest[1], (int)w.ids.size);
+        const T *const line = line_copy<2>(fetch_room, (const T *)w.table + rest[1], (int)w.ids.size);
         __syncthreads();
         for (int j = thread; j < n; j += IDS_AHEAD * threads) {
             T x[IDS_AHEAD];
@@ -207,6 +210,41 @@ __global__ void __launch_bounds__(ALONE ? LINE_FETCH_THREADS : LINE_FETCH_THREAD
             for (int k = 0; k < IDS_AHEAD; k++)
                 if (j + k * threads < n) out[(j + k * threads) * w.out_step] = x[k];
         }
+        __syncthreads();
+    }
+}
+
+/* Where in a line an id leads; -1: outside. */
+__device__ inline int place_in_line(const axis_ids &a, int64_t id) {
+    const int64_t place = id < 0 && a.wraps ? id + a.size : id;
+    if ((uint64_t)place < (uint64_t)a.size) return (int)place;
+    fault_raise(a.fault, a.fault_code, id, a.size);
+    return -1;
+}
+
+/* The same where all lines have the same slots, at most IDS_AHEAD for each thread, which keeps their places: a block
+ * processes several lines. */
+template <class T, class I>
+__global__ void __launch_bounds__(LINE_FETCH_THREADS / 2, 3) fetch_same_in_lines(line_fetch w) {
+    extern __shared__ uint4 fetch_room[];
+    const int thread = threadIdx.x, threads = blockDim.x, n = (int)w.n;
+    int place[IDS_AHEAD];
+#pragma unroll
+    for (int k = 0; k < IDS_AHEAD; k++)
+        place[k] = thread + k * threads < n
+                       ? place_in_line(w.ids, ((const I *)w.ids.index)[(thread + k * threads) * w.index_step])
+                       : -1;
+    for (int64_t i = blockIdx.x; i < w.rest.numel; i += gridDim.x) {
+        int64_t rest[3];
+        offsets_of(w.rest, i, rest);
+        const T *const line = line_copy<4>(fetch_room, (const T *)w.table + rest[1], (int)w.ids.size);
+        __syncthreads();
+        T x[IDS_AHEAD], *to = (T *)w.out + rest[0] + thread * w.out_step;
+#pragma unroll
+        for (int k = 0; k < IDS_AHEAD; k++) x[k] = place[k] < 0 ? T(0) : line[place[k]];
+#pragma unroll
+        for (int k = 0; k < IDS_AHEAD; k++, to += threads * w.out_step)
+            if (thread + k * threads < n) *to = x[k];
         __syncthreads();
     }
 }
@@ -249,14 +287,18 @@ enum {
     MOST_SLOTS = 1 << 30 /* of a block */
 };
 
+/* Whether a kernel may have so much shared memory. */
+template <class F> static bool room_granted(F *kernel, size_t bytes) {
+    if (bytes <= 48 << 10 ||
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
+}
+
 template <class T, class I, bool ALONE>
 static bool fetch_in_lines_launch(const tl_kernel_args *args, const line_fetch &w, size_t bytes) {
-    if (bytes > 48 << 10 &&
-        cudaFuncSetAttribute(fetch_in_lines<T, I, ALONE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) !=
-            cudaSuccess) {
-        cudaGetLastError();
-        return false;
-    }
+    if (!room_granted(fetch_in_lines<T, I, ALONE>, bytes)) return false;
     const int64_t wanted = (w.part + IDS_AHEAD - 1) / IDS_AHEAD;
     const int most = ALONE ? LINE_FETCH_THREADS : LINE_FETCH_THREADS / 2;
     const int64_t rounds = (wanted + most - 1) / most; /* in the last, too, most threads shall have slots */
@@ -264,9 +306,33 @@ static bool fetch_in_lines_launch(const tl_kernel_args *args, const line_fetch &
     fetch_in_lines<T, I, ALONE><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
     return true;
 }
+
+/* Whether all lines have the same slots, few enough for fetch_same_in_lines. */
+static bool has_same_slots(const line_fetch &w) {
+    for (int axis = 0; axis < w.rest.rank; axis++)
+        if (w.rest.stride[2][axis] != 0) return false;
+    return w.n_parts == 1 && w.n <= IDS_AHEAD * LINE_FETCH_THREADS / 2;
+}
+
+/* Blocks with the same number of lines, as far as possible, as many as multiprocessors have room for; of few lines each
+ * has a block of more threads. */
+template <class T, class I>
+static bool fetch_same_launch(const tl_kernel_args *args, const line_fetch &w, size_t bytes) {
+    if (!room_granted(fetch_same_in_lines<T, I>, bytes)) return false;
+    const int most = LINE_FETCH_THREADS / 2, each = w.rest.numel <= FETCH_BLOCKS ? IDS_AHEAD / 2 : (int)IDS_AHEAD;
+    const int64_t wanted = (w.n + each - 1) / each, n_lines = w.rest.numel;
+    const int threads = wanted < most ? (int)((wanted + 31) / 32 * 32) : most;
+    const int64_t by_threads = 3 * most / threads, by_bytes = (int64_t)(FETCH_BYTES / bytes);
+    const int64_t fit = FETCH_BLOCKS / 4 * (by_bytes < 1 ? 1 : by_bytes < by_threads ? by_bytes : by_threads);
+    const int64_t lines_each = (n_lines + fit - 1) / fit, blocks = (n_lines + lines_each - 1) / lines_each;
+    fetch_same_in_lines<T, I><<<capped(blocks), threads, bytes, stream_of(args)>>>(w);
+    return true;
+}
+
 template <class T, class I> static bool fetch_in_lines_of(const tl_kernel_args *args, const line_fetch &w) {
     const size_t bytes = (size_t)w.ids.size * sizeof(T) + sizeof(uint4);
     const bool is_alone = bytes > 100 << 10 || w.rest.numel * w.n_parts <= FETCH_BLOCKS / 4;
+    if (has_same_slots(w)) return fetch_same_launch<T, I>(args, w, bytes);
     return is_alone ? fetch_in_lines_launch<T, I, true>(args, w, bytes)
                     : fetch_in_lines_launch<T, I, false>(args, w, bytes);
 }
