@@ -497,6 +497,30 @@ static void index_lines(struct both *both, tl_device *device) {
     give(both, tl_index_select(many, 1, some), "index_select of columns, several lines for each block");
 }
 
+/* Lines in parts whose slots are listed: all types, cells for each place and by hash, one list and many. */
+static void long_lines(struct both *both, tl_device *device) {
+    static const struct {
+        int64_t n_lines, n;
+        tl_dtype dtype, index;
+    } cases[] = {{2, 40001, TL_F32, TL_I64},  {64, 20000, TL_BF16, TL_I64}, {100, 20001, TL_F32, TL_I32},
+                 {40, 20001, TL_F64, TL_I64}, {5, 7001, TL_F16, TL_I32},    {1, 300001, TL_F32, TL_I64}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const int64_t n_lines = cases[k].n_lines, n = cases[k].n;
+        char name[64];
+        snprintf(name, sizeof name, "scatter_add, %d lines of %d, %s", (int)n_lines, (int)n,
+                 tl_dtype_name(cases[k].dtype));
+        tl_tensor *x = tl_cast(tl_normal(TL_SHAPE(n_lines, n), 0, 1, TL_F32, device), cases[k].dtype);
+        tl_tensor *places = tl_integers(TL_SHAPE(n_lines, n), 0, n, cases[k].index, device);
+        give(both, tl_scatter_add(x, 1, places, x), name);
+    }
+    tl_tensor *x = tl_normal(TL_SHAPE(2, 9001), 0, 1, TL_F32, device);
+    tl_tensor *few = tl_integers(TL_SHAPE(2, 9001), 4000, 4003, TL_I64, device);
+    give(both, tl_scatter_add(x, 1, few, x), "scatter_add of many values for few places of a long line");
+    tl_tensor *apart = tl_transpose(tl_contiguous(tl_transpose(x, 0, 1)), 0, 1);
+    tl_tensor *ids = tl_transpose(tl_integers(TL_SHAPE(9001, 2), 0, 9001, TL_I64, device), 0, 1);
+    give(both, tl_scatter_add(x, 1, ids, apart), "scatter_add of strided long lines");
+}
+
 static void order_everything(struct both *both, tl_device *device) {
     tl_tensor *values, *indices, *counts;
     tl_tensor *x = tl_cast(tl_integers(TL_SHAPE(20, 9001), -3000, 3000, TL_I64, device), TL_F32);
@@ -553,6 +577,7 @@ static void orders_are_those_of_the_cpu(void **state) {
     (void)state;
     on_both(order_everything);
     on_both(index_lines);
+    on_both(long_lines);
 }
 
 /* The loss in chunks, with rows left out, against the CPU; sums have different orders. */

@@ -600,7 +600,7 @@ template <class W> __global__ void __launch_bounds__(WRITE_BLOCK) write_by_block
 /* Sums of floats, in shared memory: x is read, and the result written, once. A block has a part of a line's places. It
  * looks at all slots of the line, a tile of some for each thread at a time, and those in its part are added in rounds:
  * of slots with the same owner cell, and those that share a place have the same, the first goes first. A cell holds the
- * number of the round, counted down, above the slot's number in the tile, so that no cell is ever emptied. */
+ * number of the round, counted down, above the slot's number in the tile, so that a cell is hardly ever emptied. */
 struct line_sums {
     geometry<4> rest; /* out, x, index, source */
     void *out;
@@ -611,81 +611,89 @@ struct line_sums {
     bool wraps;                                        /* negative ids count from the end */
     int fault_code;
     struct cuda_fault *fault;
-    int64_t part; /* places of a block */
-    int n_parts, cell_bits;
+    int64_t part;                  /* places of a block */
+    int n_parts, cell_bits, depth; /* depth: of a thread's list */
 };
-enum {
-    LINE_THREADS = 512,
-    LINE_EACH = 4,
-    PART_THREADS = 768,
-    PART_EACH = 8,
-    SLOT_BITS = 13,
-    FIRST_ROUND = (1 << 18) - 1
-};
-static_assert(PART_EACH * PART_THREADS <= 1 << SLOT_BITS && LINE_EACH * LINE_THREADS <= 1 << SLOT_BITS,
-              "the number of a slot in its tile");
+/* Two ways: slots stay in registers until their tile has been added; or a thread lists its own (own_list). */
+enum { LINE_THREADS = 512, LINE_EACH = 4, LIST_EACH = 16, LIST_AHEAD = 4 };
+enum { PART_BYTES = 80 << 10, SLOT_BITS = 17, FIRST_ROUND = (1 << (31 - SLOT_BITS)) - 1, PLACE_BITS = 32 - SLOT_BITS };
+static_assert(2 * LIST_EACH * LINE_THREADS <= 1 << SLOT_BITS, "the number of a slot since the lists were empty");
+static_assert(PART_BYTES / sizeof(float) <= 1 << PLACE_BITS, "a place in a part");
 
 /* A cell for each place, or, of more places, one by hash. */
 __device__ inline int cell_of(int place, const line_sums &w) {
     return w.part <= 1 << w.cell_bits ? place : (int)((uint32_t)place * 0x9E3779B1u >> (32 - w.cell_bits));
 }
 
-/* What a thread's slot `e` of the tile writes into its cell: the smallest goes first. */
-__device__ inline int turn_of(int round, int e) {
-    return round << SLOT_BITS | (e * (int)blockDim.x + (int)threadIdx.x);
+/* What a slot writes into its cell: the smallest goes first. */
+__device__ inline int turn_of(int round, int number) { return round << SLOT_BITS | number; }
+
+/* The number of a thread's slot `e` in its tile. */
+__device__ inline int in_tile(int e) { return e * (int)blockDim.x + (int)threadIdx.x; }
+
+/* `round`: the same in all threads; 0 before the first. */
+__device__ inline void round_begin(const line_sums &w, int *cell, int &round) {
+    if (round-- > 0) return;
+    __syncthreads();
+    for (int k = threadIdx.x; k < 1 << w.cell_bits; k += blockDim.x) cell[k] = INT32_MAX;
+    __syncthreads();
+    round = FIRST_ROUND;
 }
 
 /* EACH slots of a line from `base` on, as they are in memory. */
 template <class T, class I, int EACH> struct line_slots {
     I id[EACH];
     T value[EACH];
-    static __device__ int64_t number(int64_t base, int e) { return base + e * (int)blockDim.x + threadIdx.x; }
+    /* How many the line has from there on. */
+    static __device__ int count(const line_sums &w, int64_t base) {
+        return (int)min(w.n - base, (int64_t)1 << SLOT_BITS);
+    }
+    template <class X>
+    static __device__ void fetch(X (&x)[EACH], const X *line, int64_t step, const line_sums &w, int64_t base) {
+        const int n = count(w, base);
+        const X *from = line + (base + threadIdx.x) * step;
+#pragma unroll
+        for (int e = 0; e < EACH; e++, from += blockDim.x * step)
+            if (in_tile(e) < n) x[e] = *from;
+    }
     __device__ void fetch_ids(const line_sums &w, const int64_t (&rest)[4], int64_t base) {
-#pragma unroll
-        for (int e = 0; e < EACH; e++)
-            if (number(base, e) < w.n) id[e] = ((const I *)w.index)[rest[2] + number(base, e) * w.index_step];
+        fetch(id, (const I *)w.index + rest[2], w.index_step, w, base);
     }
-    /* wanted: bit e for each of them. */
-    __device__ void fetch_values(const line_sums &w, const int64_t (&rest)[4], int64_t base, unsigned wanted) {
-#pragma unroll
-        for (int e = 0; e < EACH; e++)
-            if (number(base, e) < w.n && (wanted >> e & 1))
-                value[e] = ((const T *)w.source)[rest[3] + number(base, e) * w.source_step];
+    __device__ void fetch_values(const line_sums &w, const int64_t (&rest)[4], int64_t base) {
+        fetch(value, (const T *)w.source + rest[3], w.source_step, w, base);
     }
-    /* Their places in the part that begins at `first`, and which of them have one: bit e of the result. */
+    /* Their places in the part that begins at `first`, and which of them have one: bit e of the result. The first part
+     * looks for those that have none anywhere. */
     __device__ unsigned places(const line_sums &w, int64_t base, int64_t first, int64_t size,
                                int (&place)[EACH]) const {
+        const int n = count(w, base);
         unsigned waits = 0;
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
-            if (number(base, e) >= w.n) continue;
-            const int64_t in_line = id[e] < 0 && w.wraps ? id[e] + w.size : id[e];
-            if (in_line < 0 || in_line >= w.size) fault_raise(w.fault, w.fault_code, id[e], w.size);
-            place[e] = (int)(in_line - first);
-            if (in_line >= first && in_line - first < size) waits |= 1u << e;
+            if (in_tile(e) >= n) continue;
+            const uint64_t in_line = (uint64_t)(id[e] < 0 && w.wraps ? id[e] + w.size : id[e]);
+            const uint64_t in_part = in_line - (uint64_t)first;
+            place[e] = (int)in_part;
+            if (in_part < (uint64_t)size) waits |= 1u << e;
+            else if (first == 0 && in_line >= (uint64_t)w.size) fault_raise(w.fault, w.fault_code, id[e], w.size);
         }
         return waits;
     }
 };
 
-/* A tile's slots, added in rounds. `round`: the same in all threads. */
+/* A tile's slots, added in rounds. */
 template <class T, class C, int EACH>
 __device__ inline void line_add(const line_sums &w, C *line, int *cell, int &round, unsigned waits,
                                 const int (&place)[EACH], const T (&value)[EACH]) {
     do {
-        if (round-- == 0) {
-            __syncthreads();
-            for (int k = threadIdx.x; k < 1 << w.cell_bits; k += blockDim.x) cell[k] = INT32_MAX;
-            __syncthreads();
-            round = FIRST_ROUND;
-        }
+        round_begin(w, cell, round);
 #pragma unroll
         for (int e = 0; e < EACH; e++)
-            if (waits >> e & 1) atomicMin(cell + cell_of(place[e], w), turn_of(round, e));
+            if (waits >> e & 1) atomicMin(cell + cell_of(place[e], w), turn_of(round, in_tile(e)));
         __syncthreads();
 #pragma unroll
         for (int e = 0; e < EACH; e++)
-            if ((waits >> e & 1) && cell[cell_of(place[e], w)] == turn_of(round, e)) {
+            if ((waits >> e & 1) && cell[cell_of(place[e], w)] == turn_of(round, in_tile(e))) {
                 line[place[e]] += value_of<C>(value[e]);
                 waits &= ~(1u << e);
             }
@@ -699,37 +707,119 @@ __device__ inline void line_add_slots(const line_sums &w, const int64_t (&rest)[
                                       C *line, int *cell, int &round) {
     line_slots<T, I, LINE_EACH> next;
     next.fetch_ids(w, rest, 0);
-    next.fetch_values(w, rest, 0, ~0u);
+    next.fetch_values(w, rest, 0);
     line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size, threadIdx.x, blockDim.x);
     for (int64_t base = 0; base < w.n; base += LINE_EACH * blockDim.x) {
         const line_slots<T, I, LINE_EACH> slots = next;
         int place[LINE_EACH];
         const unsigned waits = slots.places(w, base, first, size, place);
         next.fetch_ids(w, rest, base + LINE_EACH * blockDim.x);
-        next.fetch_values(w, rest, base + LINE_EACH * blockDim.x, ~0u);
+        next.fetch_values(w, rest, base + LINE_EACH * blockDim.x);
         line_add(w, line, cell, round, waits, place, slots.value);
     }
 }
 
-/* The same where few of them are the block's: it reads no other values, and has larger tiles. */
+/* The block's own slots that a thread has found, in a column of shared memory: their numbers since the lists were empty
+ * above their places in the part. */
+template <class T> struct own_list {
+    uint32_t *slot;
+    T *value;
+    int n;
+
+    static __device__ int place_in(uint32_t x) { return (int)(x & ((1u << PLACE_BITS) - 1)); }
+    static __device__ int number_of(uint32_t x) { return (int)(x >> PLACE_BITS); }
+    __device__ void put(int number, int place) {
+        slot[in_tile(n++)] = (uint32_t)number << PLACE_BITS | (uint32_t)place;
+    }
+
+    /* source: of the slot with the number 0. */
+    __device__ void fetch_values(const T *source, int64_t step) {
+        for (int k = 0; k < n; k += LIST_AHEAD) {
+            T x[LIST_AHEAD];
+#pragma unroll
+            for (int a = 0; a < LIST_AHEAD; a++)
+                if (k + a < n) x[a] = source[number_of(slot[in_tile(k + a)]) * step];
+#pragma unroll
+            for (int a = 0; a < LIST_AHEAD; a++)
+                if (k + a < n) value[in_tile(k + a)] = x[a];
+        }
+    }
+    /* Adds those whose turn it is. Others move to the front: nothing is overwritten that has not been read. */
+    template <class C> __device__ void add(const line_sums &w, C *line, const int *cell, int round) {
+        int left = 0;
+        for (int k = 0; k < n; k += LIST_AHEAD) {
+            uint32_t own[LIST_AHEAD];
+            T x[LIST_AHEAD];
+            C sum[LIST_AHEAD];
+            bool is_first[LIST_AHEAD];
+#pragma unroll
+            for (int a = 0; a < LIST_AHEAD; a++) {
+                own[a] = slot[in_tile(min(k + a, n - 1))];
+                x[a] = value[in_tile(min(k + a, n - 1))];
+            }
+#pragma unroll
+            for (int a = 0; a < LIST_AHEAD; a++)
+                is_first[a] = cell[cell_of(place_in(own[a]), w)] == turn_of(round, number_of(own[a])) && k + a < n;
+#pragma unroll
+            for (int a = 0; a < LIST_AHEAD; a++)
+                if (is_first[a]) sum[a] = line[place_in(own[a])] + value_of<C>(x[a]);
+#pragma unroll
+            for (int a = 0; a < LIST_AHEAD; a++) {
+                if (is_first[a]) line[place_in(own[a])] = sum[a];
+                if (is_first[a] || k + a >= n) continue;
+                slot[in_tile(left)] = own[a];
+                value[in_tile(left++)] = x[a];
+            }
+        }
+        n = left;
+    }
+    template <class C> __device__ void add_all(const line_sums &w, C *line, int *cell, int &round) {
+        bool is_new = true; /* in later rounds, most of many for one place see that it is not their turn */
+        do {
+            round_begin(w, cell, round);
+#pragma unroll 4
+            for (int k = 0; k < n; k++) {
+                const uint32_t own = slot[in_tile(k)];
+                int *const to = cell + cell_of(place_in(own), w), turn = turn_of(round, number_of(own));
+                if (is_new || *(volatile int *)to > turn) atomicMin(to, turn);
+            }
+            is_new = false;
+            __syncthreads();
+            add(w, line, cell, round);
+        } while (__syncthreads_or(n > 0));
+    }
+};
+
+/* The same where few of them are the block's, or tiles would need many rounds: no other values are read, and rounds are
+ * for what is listed, which is added when a list may not have room for another tile. */
 template <class T, class I, class C>
 __device__ inline void line_add_own(const line_sums &w, const int64_t (&rest)[4], int64_t first, int64_t size, C *line,
                                     int *cell, int &round) {
-    line_slots<T, I, PART_EACH> slots;
-    slots.fetch_ids(w, rest, 0);
+    const int tile = LIST_EACH * (int)blockDim.x;
+    uint32_t *const room = (uint32_t *)(cell + ((size_t)1 << w.cell_bits));
+    own_list<T> own = {room, (T *)(room + w.depth * blockDim.x), 0};
+    line_slots<T, I, LIST_EACH> next;
+    next.fetch_ids(w, rest, 0);
     line_begin(line, (const T *)w.x + rest[1] + first * w.x_step, w.x_step, (int)size, threadIdx.x, blockDim.x);
-    for (int64_t base = 0; base < w.n; base += PART_EACH * blockDim.x) {
-        int place[PART_EACH];
-        const unsigned waits = slots.places(w, base, first, size, place);
-        slots.fetch_values(w, rest, base, waits);
-        slots.fetch_ids(w, rest, base + PART_EACH * blockDim.x);
-        line_add(w, line, cell, round, waits, place, slots.value);
+    int64_t begin = 0; /* the slot with the number 0 */
+    for (int64_t base = 0; base < w.n; base += tile) {
+        const line_slots<T, I, LIST_EACH> slots = next;
+        int place[LIST_EACH];
+        next.fetch_ids(w, rest, base + tile);
+        const unsigned found = slots.places(w, base, first, size, place);
+#pragma unroll
+        for (int e = 0; e < LIST_EACH; e++)
+            if (found >> e & 1) own.put((int)(base - begin) + in_tile(e), place[e]);
+        const bool is_last = base + tile >= w.n || base + 2 * tile - begin > 1 << SLOT_BITS;
+        if (!__syncthreads_or(is_last || own.n > w.depth - LIST_EACH)) continue;
+        own.fetch_values((const T *)w.source + rest[3] + begin * w.source_step, w.source_step);
+        own.add_all(w, line, cell, round);
+        begin = base + tile;
     }
 }
 
-/* PARTS: so many parts that few slots are a block's. */
-template <class T, class I, bool PARTS>
-__global__ void __launch_bounds__(PARTS ? PART_THREADS : LINE_THREADS, PARTS ? 1 : 2) add_in_lines(line_sums w) {
+template <class T, class I, bool LISTS>
+__global__ void __launch_bounds__(LINE_THREADS, LISTS ? 1 : 2) add_in_lines(line_sums w) {
     typedef typename compute_type<T>::type C;
     extern __shared__ double line_room[];
     C *const line = (C *)line_room;
@@ -739,7 +829,7 @@ __global__ void __launch_bounds__(PARTS ? PART_THREADS : LINE_THREADS, PARTS ? 1
         int64_t rest[4];
         offsets_of(w.rest, i / w.n_parts, rest);
         const int64_t first = i % w.n_parts * w.part, size = max(min(w.part, w.size - first), (int64_t)0);
-        if constexpr (PARTS) line_add_own<T, I>(w, rest, first, size, line, cell, round);
+        if constexpr (LISTS) line_add_own<T, I>(w, rest, first, size, line, cell, round);
         else line_add_slots<T, I>(w, rest, first, size, line, cell, round);
 #pragma unroll 4
         for (int64_t k = threadIdx.x; k < size; k += blockDim.x)
@@ -974,28 +1064,41 @@ static writing writing_of(const tl_kernel_args *args, const tl_operand *table, c
     return w;
 }
 
-/* The sums of a block and its cells: 96 KiB at most, so that a multiprocessor has two blocks. Every part looks at all
- * slots of its line: there are no more than memory asks for, unless multiprocessors would idle (LINE_BLOCKS). */
-enum { PART_BYTES = 80 << 10, LEAST_PART = 128, MOST_LINE_PARTS = 8, LINE_BLOCKS = 132, CELL_BITS = 12 };
-enum { SHORT_LINES = 1 << 14, FEW_PARTS = 3 };
+/* The sums of a block and its cells: 96 KiB at most, so that a multiprocessor has two blocks; with lists it has one,
+ * and more cells. Every part looks at all slots of its line: there are no more than memory asks for, unless
+ * multiprocessors would idle (LINE_BLOCKS). Of few lines half as many: the L2 cache has no more ids for them. */
+enum { LEAST_PART = 128, MOST_LINE_PARTS = 8, LINE_BLOCKS = 132, FEW_LINES = 16, CELL_BITS = 12 };
+enum { SHORT_LINES = 1 << 14, FEW_PARTS = 3, LIST_CELL_BITS = 14, LIST_BYTES = 224 << 10 };
 static int64_t line_parts(int64_t n_lines, int64_t size, int element_bytes) {
-    const int64_t most = PART_BYTES / element_bytes, enough = LINE_BLOCKS / n_lines, needed = (size + most - 1) / most;
+    const int64_t most = PART_BYTES / element_bytes, needed = (size + most - 1) / most;
+    const int64_t enough = (n_lines > FEW_LINES ? LINE_BLOCKS : LINE_BLOCKS / 2) / n_lines;
     const int64_t wanted = enough < size / LEAST_PART ? enough : size / LEAST_PART;
     return wanted > needed ? wanted : needed;
 }
 
-template <class T, class I, bool PARTS> static bool lines_launch(const tl_kernel_args *args, const line_sums &w) {
-    const int each = PARTS ? PART_EACH : LINE_EACH, most = PARTS ? PART_THREADS : LINE_THREADS;
-    const size_t bytes = (size_t)w.part * sizeof(typename compute_type<T>::type) + (sizeof(int) << w.cell_bits);
-    if (bytes > 48 << 10 && cudaFuncSetAttribute(add_in_lines<T, I, PARTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                 (int)bytes) != cudaSuccess) {
-        cudaGetLastError();
-        return false;
+template <class T, class I, bool LISTS> static bool lines_launch(const tl_kernel_args *args, line_sums w) {
+    const int64_t wanted = ((w.n > w.part ? w.n : w.part) + LINE_EACH - 1) / LINE_EACH;
+    const int threads = wanted < LINE_THREADS ? (int)((wanted + 31) / 32 * 32) : LINE_THREADS;
+    const int most_bits = !LISTS ? (int)CELL_BITS : (int)LIST_CELL_BITS - (sizeof(T) > 4); /* f64: lists are longer */
+    while (w.cell_bits < most_bits && (int64_t)1 << w.cell_bits < w.part) w.cell_bits++;
+    size_t bytes = (size_t)w.part * sizeof(typename compute_type<T>::type) + (sizeof(int) << w.cell_bits);
+    if (LISTS) { /* of one tile, or of two */
+        const size_t list = (size_t)LIST_EACH * threads * (sizeof(uint32_t) + sizeof(T));
+        w.depth = bytes + 2 * list <= LIST_BYTES ? 2 * LIST_EACH : LIST_EACH;
+        bytes += w.depth / LIST_EACH * list;
     }
-    const int64_t wanted = ((w.n > w.part ? w.n : w.part) + each - 1) / each;
-    const int threads = wanted < most ? (int)((wanted + 31) / 32 * 32) : most;
-    add_in_lines<T, I, PARTS><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
+    if (!room_granted(add_in_lines<T, I, LISTS>, bytes)) return false;
+    add_in_lines<T, I, LISTS><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
     return true;
+}
+
+/* Lists: of parts whose slots are few among those of the line, and of those with fewer cells than places, unless there
+ * are so many blocks that a multiprocessor should have two. */
+template <class T, class I> static bool lines_launch_best(const tl_kernel_args *args, const line_sums &w) {
+    const bool is_alone = w.rest.numel * w.n_parts <= LINE_BLOCKS;
+    if ((w.n_parts > FEW_PARTS || (is_alone && w.part > 1 << CELL_BITS)) && lines_launch<T, I, true>(args, w))
+        return true;
+    return lines_launch<T, I, false>(args, w);
 }
 
 /* True: all is done. False: few or long lines, or few slots beside places that may stay as they are. */
@@ -1029,10 +1132,7 @@ template <class T> static bool try_add_in_lines(const tl_kernel_args *args, line
     w.n_parts = (int)n_parts;
     w.part = (w.size + n_parts - 1) / n_parts;
     w.part += w.part % 2; /* cells lie behind whole words of any size */
-    while (w.cell_bits < CELL_BITS && (int64_t)1 << w.cell_bits < w.part) w.cell_bits++;
-    if (w.index_dtype == TL_I64)
-        return n_parts > FEW_PARTS ? lines_launch<T, int64_t, true>(args, w) : lines_launch<T, int64_t, false>(args, w);
-    return n_parts > FEW_PARTS ? lines_launch<T, int32_t, true>(args, w) : lines_launch<T, int32_t, false>(args, w);
+    return w.index_dtype == TL_I64 ? lines_launch_best<T, int64_t>(args, w) : lines_launch_best<T, int32_t>(args, w);
 }
 
 static bool add_in_lines_of(const tl_kernel_args *args, const line_sums &w) {
@@ -1077,6 +1177,7 @@ static bool scatter_lines(const tl_kernel_args *args, int axis, line_sums *w) {
           false,
           FAULT_SCATTER,
           fault_of(args),
+          0,
           0,
           0,
           0};
@@ -1580,6 +1681,7 @@ static bool index_lines(const tl_kernel_args *args, int n_index, const int64_t *
           attr->wraps,
           FAULT_INDEX_PUT,
           fault_of(args),
+          0,
           0,
           0,
           0};
