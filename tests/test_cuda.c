@@ -495,6 +495,8 @@ static void index_lines(struct both *both, tl_device *device) {
     tl_tensor *many = tl_normal(TL_SHAPE(1301, 2365), 0, 1, TL_F32, device);
     tl_tensor *some = tl_integers(TL_SHAPE(1086), 0, 2365, TL_I64, device);
     give(both, tl_index_select(many, 1, some), "index_select of columns, several lines for each block");
+    tl_tensor *three = tl_slice(many, 1, 0, 3, 1), *five = tl_integers(TL_SHAPE(5), 0, 3, TL_I64, device);
+    give(both, tl_index_add_(tl_clone(three), 1, five, tl_slice(many, 1, 3, 8, 1), 1), "index_add of few columns");
 }
 
 /* Lines in parts whose slots are listed: all types, cells for each place and by hash, one list and many. */

@@ -1416,7 +1416,7 @@ static void writing_axes(writing *w, const result_axes *r, const tl_operand *slo
 
 /* Few slots of one index: a thread for each element of the table looks for those whose place it is, in order. One
  * launch, and no f32 copy. The walk has out, x, the slots (0 along the axis), and the place along the axis. */
-enum { FEW_SLOTS = 1024, FEW_LOOKS = 1 << 26 };
+enum { FEW_SLOTS = 1024, FEW_LOOKS = 1 << 26, FEW_IN_PLACE = 16 };
 
 /* Where each slot goes, and where it is, by all threads of a block. */
 __device__ inline void few_load(const geometry<2> &slots_at, const axis_ids &ids, int64_t (&place)[FEW_SLOTS],
@@ -1595,14 +1595,14 @@ static bool put_few_launch(const tl_kernel_args *args, const geometry<4> &g, con
 }
 
 /* True: all is done. False: several indices, many slots, or numbers that others add up. In place, most elements would
- * have nothing to do. */
+ * have nothing to do, unless the axis is as short as the index. */
 static bool try_put_few(const tl_kernel_args *args, int n_index, const int64_t *index_shape, int64_t n) {
     const struct attr_index *attr = (const struct attr_index *)args->attr;
     const tl_operand *x = &args->in[0], *slots = &args->in[1], *index = &args->in[2], *out = &args->out[0];
     const int64_t numel = operand_numel(out);
     const bool is_wide = attr->accumulates && (out->dtype == TL_BF16 || out->dtype == TL_F16);
     if (attr->n != 1 || n == 0 || n > FEW_SLOTS || numel == 0) return false;
-    if (x->data == out->data && !is_wide) return false;
+    if (x->data == out->data && !is_wide && (n >= FEW_IN_PLACE || out->shape[attr->axes[0]] > 2 * n)) return false;
     result_axes r;
     result_axes_of(&r, attr, out, n_index, index_shape);
     int64_t from[TL_MAX_RANK], along[TL_MAX_RANK], slot_stride[TL_MAX_RANK];
