@@ -22,21 +22,25 @@ struct mlp_parts {
 
 #if HAS_WARPGROUPS || !defined __CUDA_ARCH__
 
-/* The sums begin with the bias. */
+/* The sums begin with the bias. All of it is asked for before any of it is used; beyond the last column the sums begin
+ * with whatever is before it, since nobody reads them. */
 template <class T>
 __device__ inline void bias_load(const product &p, const mlp_parts &u, product_tile t, tile_sum &sum) {
     const lane_place me = {(int)threadIdx.x % WARPGROUP};
+    uint32_t twos[TILE_COLUMNS / 8] = {};
+    if (u.bias) {
 #pragma unroll
-    for (int x = 0; x < TILE_COLUMNS / 2; x += 4) { /* 8 columns */
-        const int column = t.column + 2 * x + me.column();
-        float2 two = make_float2(0, 0);
-        if (u.bias && column < p.N) two = widen_two<T>(*(const uint32_t *)((const T *)u.bias + column));
+        for (int j = 0; j < TILE_COLUMNS / 8; j++)
+            twos[j] = *(const uint32_t *)((const T *)u.bias + min(t.column + 8 * j + me.column(), (int)p.N - 2));
+    }
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+    for (int j = 0; j < TILE_COLUMNS / 8; j++) {
+        const float2 two = widen_two<T>(twos[j]);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
 #pragma unroll
             for (int i = 0; i < 4; i++) /* by hand: ptxas may move a conversion between the products */
-                asm volatile("mov.b32 %0, %1;" : "=f"(sum[half][x + i]) : "f"(i % 2 ? two.y : two.x));
-        }
+                asm volatile("mov.b32 %0, %1;" : "=f"(sum[half][4 * j + i]) : "f"(i % 2 ? two.y : two.x));
     }
     registers_fence(sum[0]);
     registers_fence(sum[1]);
@@ -74,27 +78,27 @@ __device__ inline void gelu_backward(product_shared &shared, const product &p, c
                                      product_tile t, int consumer, int phase) {
     const lane_place me = {(int)threadIdx.x % WARPGROUP};
     barrier_wait(&shared.there[consumer], phase);
-    float2 sums[TILE_COLUMNS / 8]; /* of columns 8 j + me.column() on */
+    float2 sums[TILE_COLUMNS / 8] = {};      /* of columns 8 j + me.column() on */
+    enum { BLOCKS = TILE_COLUMNS / 16 * 2 }; /* of 16 columns of half of the rows */
+    uint32_t hs[2][4];                       /* of this block, and of the next: read while this one is worked on */
+    load_matrix(hs[0], shared.panel[consumer][0], me.store_row(), me.store_part());
 #pragma unroll
-    for (int j = 0; j < TILE_COLUMNS / 16; j++) {
-        sums[2 * j] = sums[2 * j + 1] = make_float2(0, 0);
+    for (int b = 0; b < BLOCKS; b++) {
+        const int j = b / 2, half = b % 2, next = b + 1;
+        if (next < BLOCKS)
+            load_matrix(hs[next % 2], shared.panel[consumer][next / 8], next % 2 * PART + me.store_row(),
+                        2 * (next / 2 % 4) + me.store_part());
+        uint32_t(&two)[4] = hs[b % 2];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t two[4];
-            load_matrix(two, shared.panel[consumer][j / 4], half * PART + me.store_row(),
-                        2 * (j % 4) + me.store_part());
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float2 h = widen_two<T>(two[i]);
-                const float low = sum[half][8 * j + 2 * i], high = sum[half][8 * j + 2 * i + 1];
-                const float dl = low * short_gelu_slope(h.x), dh = high * short_gelu_slope(h.y);
-                sums[2 * j + i / 2].x += dl;
-                sums[2 * j + i / 2].y += dh;
-                two[i] = round_two(T(), dl, dh);
-            }
-            store_matrix(shared.panel[consumer][j / 4], half * PART + me.store_row(), 2 * (j % 4) + me.store_part(),
-                         two);
+        for (int i = 0; i < 4; i++) {
+            const float2 h = widen_two<T>(two[i]);
+            const float low = sum[half][8 * j + 2 * i], high = sum[half][8 * j + 2 * i + 1];
+            const float dl = low * short_gelu_slope(h.x), dh = high * short_gelu_slope(h.y);
+            sums[2 * j + i / 2].x += dl;
+            sums[2 * j + i / 2].y += dh;
+            two[i] = round_two(T(), dl, dh);
         }
+        store_matrix(shared.panel[consumer][j / 4], half * PART + me.store_row(), 2 * (j % 4) + me.store_part(), two);
     }
     panels_send(shared, consumer, &u.result[0], &u.result[0], t.column, t.column + PART, t.row);
     if (u.sums) {
@@ -144,26 +148,31 @@ __device__ inline void swiglu_backward(product_shared &shared, const mlp_parts &
 #pragma unroll
     for (int turn = 0; turn < 2; turn++) {
         barrier_wait(&shared.there[consumer], (phase * 2 + turn) & 1);
+        enum { BLOCKS = PART / 16 * 2 };         /* of 16 columns of half of the rows */
+        uint32_t all_gates[2][4], all_ups[2][4]; /* of this block and of the next */
+        auto load = [&](int b) {
+            const int row = b % 2 * PART + me.store_row(), part = 2 * (b / 2) + me.store_part();
+            load_matrix(all_gates[b % 2], shared.panel[consumer][0], row, part);
+            load_matrix(all_ups[b % 2], shared.panel[consumer][1], row, part);
+        };
+        load(0);
 #pragma unroll
-        for (int j = 0; j < PART / 16; j++)
+        for (int b = 0; b < BLOCKS; b++) {
+            const int j = b / 2, half = b % 2, row = half * PART + me.store_row(), part = 2 * j + me.store_part();
+            if (b + 1 < BLOCKS) load(b + 1);
+            uint32_t(&gates)[4] = all_gates[half], (&ups)[4] = all_ups[half];
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                uint32_t gates[4], ups[4];
-                const int row = half * PART + me.store_row(), part = 2 * j + me.store_part();
-                load_matrix(gates, shared.panel[consumer][0], row, part);
-                load_matrix(ups, shared.panel[consumer][1], row, part);
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const float *const g = &sum[half][turn * (PART / 2) + 8 * j + 2 * i];
-                    const float2 gate = widen_two<T>(gates[i]), up = widen_two<T>(ups[i]);
-                    const float yl = short_sigmoid(gate.x), yh = short_sigmoid(gate.y);
-                    gates[i] = round_two(T(), g[0] * up.x * short_silu_slope(gate.x, yl),
-                                         g[1] * up.y * short_silu_slope(gate.y, yh));
-                    ups[i] = round_two(T(), g[0] * (gate.x * yl), g[1] * (gate.y * yh));
-                }
-                store_matrix(shared.panel[consumer][0], row, part, gates);
-                store_matrix(shared.panel[consumer][1], row, part, ups);
+            for (int i = 0; i < 4; i++) {
+                const float *const g = &sum[half][turn * (PART / 2) + 8 * j + 2 * i];
+                const float2 gate = widen_two<T>(gates[i]), up = widen_two<T>(ups[i]);
+                const float yl = short_sigmoid(gate.x), yh = short_sigmoid(gate.y);
+                gates[i] = round_two(T(), g[0] * up.x * short_silu_slope(gate.x, yl),
+                                     g[1] * up.y * short_silu_slope(gate.y, yh));
+                ups[i] = round_two(T(), g[0] * (gate.x * yl), g[1] * (gate.y * yh));
             }
+            store_matrix(shared.panel[consumer][0], row, part, gates);
+            store_matrix(shared.panel[consumer][1], row, part, ups);
+        }
         panels_send(shared, consumer, &u.result[0], &u.result[1], t.column + turn * PART, t.column + turn * PART,
                     t.row);
         if (me.lane == 0) {

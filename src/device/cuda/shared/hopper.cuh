@@ -52,6 +52,10 @@ template <int N> struct ring {
     __device__ inline void next() {
         if (++slot == N) slot = 0, phase ^= 1;
     }
+    __device__ inline void skip(int n) {
+        slot += n % N, phase ^= n / N & 1;
+        if (slot >= N) slot -= N, phase ^= 1;
+    }
 };
 
 /* ---- TMA ---------------------------------------------------------------------------------------------- */

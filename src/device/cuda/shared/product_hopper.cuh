@@ -43,7 +43,7 @@ enum { PANEL = TILE_ROWS * PART, PANELS = 2, TILE_GROUP = 8 /* pairs of tiles, o
 
 struct product {
     CUtensorMap a, b[2];   /* b: one for each block of a cluster, if two matrices are combined */
-    int64_t n_tiles;       /* of a cluster: PAIR_ROWS x COLUMNS */
+    int n_tiles;           /* of a cluster: PAIR_ROWS x COLUMNS */
     int n_pairs, n_across; /* tiles below each other, and side by side */
     int n_steps;           /* of TILE_TERMS terms */
     int64_t M, N;
@@ -117,17 +117,15 @@ struct product_tile {
 };
 /* How many tiles there are, and how many below each other. */
 struct product_walk {
-    int64_t n_tiles;
-    int n_pairs;
+    int n_tiles, n_pairs;
     __device__ inline explicit product_walk(const product &p) : n_pairs(p.pairs ? p.pairs[0] : p.n_pairs) {
-        n_tiles = p.pairs ? (int64_t)n_pairs * p.n_across : p.n_tiles;
+        n_tiles = p.pairs ? n_pairs * p.n_across : p.n_tiles;
     }
 };
 /* TILE_GROUP pairs of tiles at a time, all columns: what is fetched by blocks that run at once lies in the L2 cache. */
 template <class USE>
-__device__ inline product_tile product_tile_at(const product &p, const product_walk &w, int64_t index, int rank) {
-    const int64_t per_group = (int64_t)TILE_GROUP * p.n_across;
-    const int group = (int)(index / per_group), rest = (int)(index % per_group);
+__device__ inline product_tile product_tile_at(const product &p, const product_walk &w, int index, int rank) {
+    const int per_group = TILE_GROUP * p.n_across, group = index / per_group, rest = index % per_group;
     const int height = min((int)TILE_GROUP, w.n_pairs - group * TILE_GROUP);
     const int nth = group * TILE_GROUP + rest % height, pair = p.pairs ? p.pairs[1 + nth] : nth, across = rest / height;
     return {(pair * TILE_CLUSTER + rank) * TILE_ROWS, across * USE::COLUMNS};
@@ -138,7 +136,7 @@ template <class USE, bool TURNED> __device__ inline void operands_fetch(product_
     const int rank = cluster_rank();
     const product_walk w(p);
     ring<TILE_STAGES> at;
-    for (int64_t index = blockIdx.x / TILE_CLUSTER; index < w.n_tiles; index += gridDim.x / TILE_CLUSTER) {
+    for (int index = blockIdx.x / TILE_CLUSTER; index < w.n_tiles; index += gridDim.x / TILE_CLUSTER) {
         const product_tile t = product_tile_at<USE>(p, w, index, rank);
         const int column = USE::COLUMNS == PART ? t.column : t.column + rank * PART; /* of this block's half of b */
         for (int step = 0; step < p.n_steps; step++, at.next()) {
@@ -159,7 +157,7 @@ __device__ inline void panels_fetch(product_shared &shared, const product &p, co
     const int rank = cluster_rank();
     const product_walk w(p);
     int consumer = 0, phase = 0;
-    for (int64_t index = blockIdx.x / TILE_CLUSTER; index < w.n_tiles; index += gridDim.x / TILE_CLUSTER) {
+    for (int index = blockIdx.x / TILE_CLUSTER; index < w.n_tiles; index += gridDim.x / TILE_CLUSTER) {
         const product_tile t = product_tile_at<USE>(p, w, index, rank);
         for (int turn = 0; turn < USE::N_FETCHES; turn++) {
             const int at = (phase * USE::N_FETCHES + turn) & 1;
@@ -193,12 +191,10 @@ __device__ inline void turn_give(int consumer) {
 /* The sums of a tile: [64-row half][columns of the wgmma's layout] */
 typedef float tile_sum[TILE_ROWS / PART][TILE_COLUMNS / 2];
 
+/* `at` is the first step's slot, and then the one behind the last. */
 template <class T, bool TURNED>
-__device__ inline void tile_multiply(product_shared &shared, int64_t n_before, int n_steps, int consumer,
+__device__ inline void tile_multiply(product_shared &shared, ring<TILE_STAGES> &at, int n_steps, int consumer,
                                      tile_sum &sum) {
-    ring<TILE_STAGES> at;
-    at.slot = (int)(n_before % TILE_STAGES);
-    at.phase = (int)(n_before / TILE_STAGES % 2);
     ring<TILE_STAGES> before = at;
     const int thread = (int)threadIdx.x % WARPGROUP;
     turn_await(consumer);
@@ -284,16 +280,16 @@ __device__ inline void product_consume(product_shared &shared, const product &p,
                                        int consumer) {
     const int rank = cluster_rank(), n_clusters = (int)gridDim.x / TILE_CLUSTER;
     const product_walk w(p);
-    int64_t n_before = (int64_t)consumer * p.n_steps; /* steps, of all tiles of this block */
+    ring<TILE_STAGES> at;
     int phase = 0;
-    if (consumer == 1) turn_give(0);
-    for (int64_t index = blockIdx.x / TILE_CLUSTER + (int64_t)consumer * n_clusters; index < w.n_tiles;
-         index += TILE_CONSUMERS * n_clusters, phase ^= 1, n_before += TILE_CONSUMERS * p.n_steps) {
+    if (consumer == 1) turn_give(0), at.skip(p.n_steps);
+    for (int index = blockIdx.x / TILE_CLUSTER + consumer * n_clusters; index < w.n_tiles;
+         index += TILE_CONSUMERS * n_clusters, phase ^= 1, at.skip(p.n_steps)) {
         tile_sum sum;
         const product_tile t = product_tile_at<USE>(p, w, index, rank);
         USE::begin(p, u, t, sum);
         if constexpr (USE::N_FETCHES == 0) panels_take(consumer); /* read long ago */
-        tile_multiply<typename USE::T, TURNED>(shared, n_before, p.n_steps, consumer, sum);
+        tile_multiply<typename USE::T, TURNED>(shared, at, p.n_steps, consumer, sum);
         USE::finish(shared, p, u, sum, t, consumer, phase);
     }
     if (threadIdx.x % WARPGROUP == 0) stores_finish();
@@ -364,11 +360,11 @@ template <class USE, bool TURNED>
 static bool product_launch(const tl_kernel_args *args, product &p, const typename USE::parts &u, int64_t K) {
     p.n_pairs = (int)((p.M + PAIR_ROWS - 1) / PAIR_ROWS);
     p.n_across = (int)((p.N + USE::COLUMNS - 1) / USE::COLUMNS);
-    p.n_tiles = (int64_t)p.n_pairs * p.n_across;
+    p.n_tiles = p.n_pairs * p.n_across; /* 2^31 of them would have 2^46 results */
     p.n_steps = (int)((K + TILE_TERMS - 1) / TILE_TERMS);
     auto kernel = hopper_product<USE, TURNED>;
     if (!shared_memory_allow(args, kernel, sizeof(product_shared))) return false;
-    const int64_t most = cuda_state_of(args->stream)->n_multiprocessors / TILE_CLUSTER;
+    const int most = cuda_state_of(args->stream)->n_multiprocessors / TILE_CLUSTER;
     const unsigned blocks = (unsigned)(TILE_CLUSTER * (p.n_tiles < most ? p.n_tiles : most));
     kernel<<<blocks, HOPPER_THREADS, sizeof(product_shared), stream_of(args)>>>(p, u);
     return true;
