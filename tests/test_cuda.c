@@ -497,6 +497,10 @@ static void index_lines(struct both *both, tl_device *device) {
     give(both, tl_index_select(many, 1, some), "index_select of columns, several lines for each block");
     tl_tensor *three = tl_slice(many, 1, 0, 3, 1), *five = tl_integers(TL_SHAPE(5), 0, 3, TL_I64, device);
     give(both, tl_index_add_(tl_clone(three), 1, five, tl_slice(many, 1, 3, 8, 1), 1), "index_add of few columns");
+    const int axis = 0; /* 1,301 rows, of which many are put more than once */
+    tl_tensor *rows = tl_integers(TL_SHAPE(1300), 0, 1301, TL_I64, device), *put = tl_slice(many, 1, 0, 333, 1);
+    give(both, tl_index_put(put, &axis, &rows, 1, tl_slice(put, 0, 0, 1300, 1), false), "index_put of many rows");
+    give(both, tl_index_put_(tl_clone(put), &axis, &rows, 1, tl_slice(put, 0, 1, 1301, 1), false), "the same in place");
 }
 
 /* Lines in parts whose slots are listed: all types, cells for each place and by hash, one list and many. */

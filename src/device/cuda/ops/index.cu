@@ -488,25 +488,38 @@ template <class W> __global__ void __launch_bounds__(BLOCK) write_by_thread(writ
 }
 
 __device__ inline int64_t row_place(const writing &w, int64_t j) {
-    if (w.offset) return w.offset[j];
     int64_t at[1];
     offsets_of(w.index_at, j, at);
     return place_of_id(w.ids, at[0]);
 }
 
-/* The same where all elements of the rest have the same places: a warp looks at 32 of them at a time. */
+/* The same where all elements of the rest have the same places: a warp looks at 32 of them at a time. Of places that
+ * are known, four times as many are asked for at once: a warp waits for memory that often. */
+enum { ROWS_AHEAD = 4 };
 template <class W> __global__ void __launch_bounds__(BLOCK) write_rows(writing w, W way) {
     const int64_t n_threads = (w.rest.numel + 31) / 32 * 32;
     FOR_EACH(i, n_threads) {
         int64_t rest[3] = {0, 0, 0};
         if (i < w.rest.numel) offsets_of(w.rest, i, rest);
-        for (int64_t base = 0; base < w.n; base += 32) {
-            const int64_t j = base + threadIdx.x % 32, own = j < w.n ? row_place(w, j) : NOWHERE;
-            const bool is_mine = own != NOWHERE && scattered(own, w.n_parts) == blockIdx.y;
-            for (unsigned found = __ballot_sync(0xFFFFFFFFu, is_mine); found; found &= found - 1) {
-                const int lane = __ffs((int)found) - 1;
-                const int64_t place = __shfl_sync(0xFFFFFFFFu, own, lane);
-                if (i < w.rest.numel) way(w, rest[0] + place, slot_of(w, rest, base + lane));
+        for (int64_t base = 0; base < w.n; base += 32 * ROWS_AHEAD) {
+            const int64_t first = base + threadIdx.x % 32;
+            int64_t own[ROWS_AHEAD];
+            if (w.offset) {
+#pragma unroll
+                for (int k = 0; k < ROWS_AHEAD; k++) own[k] = first + 32 * k < w.n ? w.offset[first + 32 * k] : NOWHERE;
+            } else {
+#pragma unroll
+                for (int k = 0; k < ROWS_AHEAD; k++)
+                    own[k] = first + 32 * k < w.n ? row_place(w, first + 32 * k) : NOWHERE;
+            }
+#pragma unroll
+            for (int k = 0; k < ROWS_AHEAD; k++) {
+                const bool is_mine = own[k] != NOWHERE && scattered(own[k], w.n_parts) == blockIdx.y;
+                for (unsigned found = __ballot_sync(0xFFFFFFFFu, is_mine); found; found &= found - 1) {
+                    const int lane = __ffs((int)found) - 1;
+                    const int64_t place = __shfl_sync(0xFFFFFFFFu, own[k], lane);
+                    if (i < w.rest.numel) way(w, rest[0] + place, slot_of(w, rest, base + 32 * k + lane));
+                }
             }
         }
     }
@@ -1705,7 +1718,8 @@ static bool index_put(const tl_kernel_args *args) {
         result_axes r;
         result_axes_of(&r, attr, &t.operand, rank, shape);
         writing_axes(&w, &r, &args->in[1]);
-        if (attr->n == 1 && is_of_rows(w) && !(attr->accumulates && !dtype_is_float(t.operand.dtype))) {
+        if (attr->n == 1 && n <= FEW_SLOTS && is_of_rows(w) &&
+            !(attr->accumulates && !dtype_is_float(t.operand.dtype))) {
             const tl_operand *const list[1] = {&args->in[2]};
             w.ids = axis_ids_of(args, &args->in[2], &t.operand, 0, FAULT_INDEX_PUT);
             w.index_at = geometry_of<1>(list);
