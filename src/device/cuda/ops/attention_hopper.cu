@@ -419,7 +419,7 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
     float dk[DP / 2], dv[DP / 2];
     for (;; kv.next()) {
         barrier_wait(&shared.kv_full[kv.slot], kv.phase);
-        const int n_queries = shared.key[kv.slot].n_queries;
+        const int n_queries = warp_uniform(shared.key[kv.slot].n_queries);
         if (n_queries < 0) break;
         if (shared.key[kv.slot].begins) {
 #pragma unroll
@@ -588,7 +588,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) char memory[];
     hopper_shared<DP> &shared = *(hopper_shared<DP> *)memory;
-    const int role = (int)threadIdx.x / WARPGROUP;
+    const int role = warp_uniform((int)threadIdx.x / WARPGROUP);
     if (threadIdx.x == 0) {
         for (int i = 0; i < hopper_shape<DP>::KV_STAGES; i++)
             barrier_init(&shared.kv_full[i], 2), barrier_init(&shared.kv_empty[i], 2);

@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, forward_shape<DP, KIND>::BLOCK
     typedef forward_shape<DP, KIND> shape;
     extern __shared__ __align__(1024) char memory[];
     forward_shared<DP, KIND> &shared = *(forward_shared<DP, KIND> *)memory;
-    const int role = (int)threadIdx.x / WARPGROUP;
+    const int role = warp_uniform((int)threadIdx.x / WARPGROUP);
     if (threadIdx.x == 0) {
         barrier_init(&shared.q_full, 1);
         for (int i = 0; i < STAGES; i++) {

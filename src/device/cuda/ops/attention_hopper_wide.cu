@@ -473,7 +473,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) char memory[];
     keys_shared<DP> &shared = *(keys_shared<DP> *)memory;
-    const int role = (int)threadIdx.x / WARPGROUP;
+    const int role = warp_uniform((int)threadIdx.x / WARPGROUP);
     if (threadIdx.x == 0) {
         barrier_init(&shared.k_full, 1), barrier_init(&shared.v_full, 1);
         for (int i = 0; i < STAGES; i++) {
@@ -505,7 +505,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) char memory[];
     queries_shared<DP> &shared = *(queries_shared<DP> *)memory;
-    const int role = (int)threadIdx.x / WARPGROUP;
+    const int role = warp_uniform((int)threadIdx.x / WARPGROUP);
     if (threadIdx.x == 0) {
         barrier_init(&shared.own_full, 1);
         for (int i = 0; i < STAGES; i++)

@@ -122,7 +122,7 @@ __device__ inline void compute(grouped_shared<TILE_N> &shared, const grouped &g,
     const bool releases = threadIdx.x % WARPGROUP == 0;
     for (int64_t index = blockIdx.x; index < n_tiles; index += gridDim.x) {
         const tile t = tile_at<TILE_M, TILE_N>(g, shared.first_tile, index);
-        const int n_k = (int)t.n_k;
+        const int n_k = warp_uniform((int)t.n_k);
         float sum[TILE_N / 2];
         if (n_k == 0) memset(sum, 0, sizeof sum);
         for (int k = 0; k < n_k; k += TILE_K, at.next()) {
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) char memory[];
     grouped_shared<TILE_N> &shared = *(grouped_shared<TILE_N> *)memory;
-    const int role = (int)threadIdx.x / WARPGROUP;
+    const int role = warp_uniform((int)threadIdx.x / WARPGROUP);
     if (threadIdx.x == 0) {
         for (int i = 0; i < grouped_shared<TILE_N>::STAGES; i++) {
             barrier_init(&shared.full[i], 1);

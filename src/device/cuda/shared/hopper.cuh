@@ -46,6 +46,11 @@ template <int CONSUMER> __device__ inline void warpgroup_sync() {
 /* What this thread wrote to shared memory becomes visible to TMA and the tensor cores. */
 __device__ inline void shared_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/* x, which is the same in all lanes of a warp: a shuffle tells the compiler so. What follows from such a number stays
+ * in registers that a warp has once. Descriptors of tiles are read from those: copying one there for every product
+ * takes a third of the instructions of a loop, and their power. */
+__device__ inline int warp_uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
 /* A counter of a ring of N slots: which slot, and the parity of its barriers. */
 template <int N> struct ring {
     int slot = 0, phase = 0;

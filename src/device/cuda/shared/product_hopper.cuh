@@ -303,7 +303,7 @@ __global__ void __cluster_dims__(TILE_CLUSTER, 1, 1) __launch_bounds__(HOPPER_TH
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) char memory[];
     product_shared &shared = *(product_shared *)memory;
-    const int role = (int)threadIdx.x / WARPGROUP;
+    const int role = warp_uniform((int)threadIdx.x / WARPGROUP);
     if (threadIdx.x == 0) {
         for (int i = 0; i < TILE_STAGES; i++) {
             barrier_init(&shared.full[i], 1);
