@@ -8,7 +8,8 @@ lengths that are no multiples of anything. The ratio is ours / torch: below 1 we
 each turn queues the op for at least 2 ms and waits for the GPU, and the shortest turn counts. Rows are printed worst
 first. The exit status is 1 if a row takes more than MOST times as long as PyTorch's.
 
-Each op's result is compared with torch's before it is timed, with tolerances of its dtype.
+Each op's result is compared with torch's before it is timed, with tolerances of its dtype. The compiled binding (`make
+python`) is needed: most of a small op's time is its call.
 """
 import argparse
 import json
@@ -25,6 +26,7 @@ os.environ.setdefault("TALLY_LIB", str(ROOT / "build" / "libtally.so"))
 import torch  # noqa: E402
 
 import tally  # noqa: E402
+from tally import _library  # noqa: E402
 
 MOST = 1.3
 TURNS, TURN_S = 5, 0.002
@@ -358,6 +360,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=400)
     parser.add_argument("--json")
     options = parser.parse_args()
+    if not _library.is_compiled:
+        sys.exit("bench_ops_gpu: the compiled binding is missing, and calls through ctypes take several times as long: "
+                 "run `make python` first")
     kinds = [(name, make, dtypes, backward) for name, (make, dtypes, grads) in CASES.items()
              for backward in (False, True)
              if (grads or not backward) and not (grads == "only" and not backward)
