@@ -303,6 +303,18 @@ static int threads_to_hold(int64_t n) {
 }
 static unsigned warp_blocks(int64_t n_rows) { return capped((n_rows + HELD_WARPS - 1) / HELD_WARPS); }
 
+/* Calls f with the number of elements that a lane keeps of a row of n, which a warp has: those that it has not cost as
+ * much as others. */
+template <int HELD> struct held_elements {
+    enum { N = HELD };
+};
+template <class F> static void by_elements(int64_t n, F f) {
+    if (n <= 32 * HELD_FEW) f(held_elements<HELD_FEW>());
+    else if (n <= 64 * HELD_FEW) f(held_elements<2 * HELD_FEW>());
+    else if (n <= 128 * HELD_FEW) f(held_elements<4 * HELD_FEW>());
+    else f(held_elements<HELD_WARP>());
+}
+
 /* Rows in 16 bits that threads keep in packs; and rows that are longer than threads keep, which are read twice. */
 static bool shifted_holds(int64_t n) { return n > HELD_FEW * 32 && n <= (HELD_PACKS * 512 - 1) * PACK; }
 template <class T> static bool is_long(int64_t n) {
@@ -351,12 +363,11 @@ template <class T, bool LOG> static void softmax_launch(const tl_kernel_args *ar
         if (rows_shift_alike(2, addresses) && shifted_holds(n)) return shifted_launch<T, LOG>(args, n_rows, n);
     if (rows_are_packs(n, 2, addresses))
         softmax_rows<T, PACK, LOG><<<capped(n_rows), threads_for_row(n / 2), 0, stream_of(args)>>>(x, y, n_rows, n);
-    else if (n <= 32 * HELD_FEW)
-        softmax_held<T, LOG, true, HELD_FEW>
-            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
     else if (n <= 32 * HELD_WARP)
-        softmax_held<T, LOG, true, HELD_WARP>
-            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
+        by_elements(n, [&](auto held) {
+            softmax_held<T, LOG, true, decltype(held)::N>
+                <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
+        });
     else if (const int threads = threads_to_hold(n))
         softmax_held<T, LOG, false, HELD_BLOCK>
             <<<capped(n_rows), threads, 0, stream_of(args)>>>(x, y, n_rows, (unsigned)n);
@@ -377,12 +388,11 @@ template <class T, bool LOG> static void softmax_grad_launch(const tl_kernel_arg
         if (rows_shift_alike(3, addresses) && shifted_holds(n)) return shifted_grad_launch<T, LOG>(args, n_rows, n);
     if (rows_are_packs(n, 3, addresses))
         softmax_grad_rows<T, PACK, LOG><<<blocks, threads_for_row(n / 2), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
-    else if (n <= 32 * HELD_FEW)
-        softmax_grad_held<T, LOG, true, HELD_FEW>
-            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
     else if (n <= 32 * HELD_WARP)
-        softmax_grad_held<T, LOG, true, HELD_WARP>
-            <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
+        by_elements(n, [&](auto held) {
+            softmax_grad_held<T, LOG, true, decltype(held)::N>
+                <<<warp_blocks(n_rows), 32 * HELD_WARPS, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
+        });
     else if (const int threads = threads_to_hold(n))
         softmax_grad_held<T, LOG, false, HELD_BLOCK>
             <<<blocks, threads, 0, stream_of(args)>>>(y, g, dx, n_rows, (unsigned)n);
