@@ -287,18 +287,9 @@ enum {
     MOST_SLOTS = 1 << 30 /* of a block */
 };
 
-/* Whether a kernel may have so much shared memory. */
-template <class F> static bool room_granted(F *kernel, size_t bytes) {
-    if (bytes <= 48 << 10 ||
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess)
-        return true;
-    cudaGetLastError();
-    return false;
-}
-
 template <class T, class I, bool ALONE>
 static bool fetch_in_lines_launch(const tl_kernel_args *args, const line_fetch &w, size_t bytes) {
-    if (!room_granted(fetch_in_lines<T, I, ALONE>, bytes)) return false;
+    if (!shared_memory_try(fetch_in_lines<T, I, ALONE>, bytes)) return false;
     const int64_t wanted = (w.part + IDS_AHEAD - 1) / IDS_AHEAD;
     const int most = ALONE ? LINE_FETCH_THREADS : LINE_FETCH_THREADS / 2;
     const int64_t rounds = (wanted + most - 1) / most; /* in the last, too, most threads shall have slots */
@@ -318,7 +309,7 @@ static bool has_same_slots(const line_fetch &w) {
  * has a block of more threads. */
 template <class T, class I>
 static bool fetch_same_launch(const tl_kernel_args *args, const line_fetch &w, size_t bytes) {
-    if (!room_granted(fetch_same_in_lines<T, I>, bytes)) return false;
+    if (!shared_memory_try(fetch_same_in_lines<T, I>, bytes)) return false;
     const int most = LINE_FETCH_THREADS / 2, each = w.rest.numel <= FETCH_BLOCKS ? IDS_AHEAD / 2 : (int)IDS_AHEAD;
     const int64_t wanted = (w.n + each - 1) / each, n_lines = w.rest.numel;
     const int threads = wanted < most ? (int)((wanted + 31) / 32 * 32) : most;
@@ -1100,7 +1091,7 @@ template <class T, class I, bool LISTS> static bool lines_launch(const tl_kernel
         w.depth = bytes + 2 * list <= LIST_BYTES ? 2 * LIST_EACH : LIST_EACH;
         bytes += w.depth / LIST_EACH * list;
     }
-    if (!room_granted(add_in_lines<T, I, LISTS>, bytes)) return false;
+    if (!shared_memory_try(add_in_lines<T, I, LISTS>, bytes)) return false;
     add_in_lines<T, I, LISTS><<<capped(w.rest.numel * w.n_parts), threads, bytes, stream_of(args)>>>(w);
     return true;
 }

@@ -498,9 +498,6 @@ template <class T, class W> __host__ __device__ inline int line_parts(const norm
     return r.g_sum ? ROW_PARTS : ROW_MORE;
 }
 
-/* The place of a line's first element in its 16 bytes of memory. */
-template <class T> __device__ inline int line_shift(const T *line) { return (int)((uintptr_t)line % 16 / sizeof(T)); }
-
 template <class T> __device__ inline void line_copy(uint4 *to, const T *line, int n, const team &me) {
     const uint4 *const from = (const uint4 *)(line - line_shift(line));
     const int n_packs = (int)line_packs(line, n);
@@ -526,6 +523,38 @@ __device__ inline void terms_each(const T *g, const T *x, int n_own, C mean, C r
     }
 }
 
+/* A team's rows in shared memory: STAGES of them, of which each part has room for part_packs. */
+template <class T, class W> struct line_ring {
+    const norm_backward_rows<T, W> &r;
+    const team &me;
+    uint4 *packs;
+    int part_packs;
+
+    __device__ uint4 *at(int stage, int which) const { return packs + (stage * line_parts(r) + which) * part_packs; }
+    /* All threads of the team ask for their 16 bytes of a row. */
+    __device__ void fetch(int stage, int64_t row) const {
+        const int n = (int)r.n;
+        line_copy(at(stage, ROW_G), r.g + row * n, n, me);
+        line_copy(at(stage, ROW_X), r.x + row * n, n, me);
+        if (r.g_sum) line_copy(at(stage, ROW_MORE), r.g_sum + row * n, n, me);
+    }
+    /* The part of a row, which is at `line` in memory too. */
+    __device__ const T *part(int stage, int which, const T *line) const {
+        return (const T *)at(stage, which) + line_shift(line);
+    }
+};
+
+/* A block's sums of columns to its place among the runs; as block_sums_put. */
+template <int EACH, class C>
+__device__ inline void line_sums_put(const C (&sums)[EACH], C *run, C *joint, int n_teams, int n, int column, int n_own,
+                                     const team &me) {
+    C *const to = n_teams == 1 ? run : joint + me.index * n;
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        if (e < n_own) to[column + e * 32] = sums[e];
+    if (n_teams > 1) teams_join(run, joint, n_teams, n);
+}
+
 /* As norm_team_grads, without the sums of dx's columns. part_packs: room for a part of a row. */
 template <class T, class W, bool RMS, bool DROPS, int EACH>
 __global__ void __launch_bounds__(norm_line<T, EACH>::THREADS, norm_line<T, EACH>::BLOCKS)
@@ -536,19 +565,14 @@ __global__ void __launch_bounds__(norm_line<T, EACH>::THREADS, norm_line<T, EACH
     __shared__ C slots[2][norm_line<T, EACH>::THREADS / 32][2];
     extern __shared__ double2 shared[];
     const team me = team_of(team_threads, 0);
-    const int n = (int)r.n, n_teams = blockDim.x / team_threads, stage_packs = line_parts(r) * part_packs;
+    const int n = (int)r.n, n_teams = blockDim.x / team_threads;
     const int n_each = (n + me.threads - 1) / me.threads; /* of a thread */
     const int column = me.lane / 32 * 32 * n_each + me.lane % 32, n_own = max(0, min(n_each, (n - column + 31) / 32));
     const int64_t run_rows = (r.n_rows + gridDim.x - 1) / gridDim.x;
     const int64_t first = min(r.n_rows, blockIdx.x * run_rows), last = min(r.n_rows, first + run_rows);
-    uint4 *const ring = (uint4 *)shared + me.index * STAGES * stage_packs;
+    const line_ring<T, W> ring = {r, me, (uint4 *)shared + me.index * STAGES * line_parts(r) * part_packs, part_packs};
     const auto fetch = [&](int stage, int64_t row) {
-        uint4 *const to = ring + stage * stage_packs;
-        if (row < last) {
-            line_copy(to + ROW_G * part_packs, r.g + row * r.n, n, me);
-            line_copy(to + ROW_X * part_packs, r.x + row * r.n, n, me);
-            if (r.g_sum) line_copy(to + ROW_MORE * part_packs, r.g_sum + row * r.n, n, me);
-        }
+        if (row < last) ring.fetch(stage, row);
         copies_commit();
     };
     int64_t at = first + me.index;
@@ -568,12 +592,10 @@ __global__ void __launch_bounds__(norm_line<T, EACH>::THREADS, norm_line<T, EACH
         copies_wait<STAGES - 2>();
         team_wait(me); /* the row is there, and the one before has been used */
         fetch(stage ? stage - 1 : STAGES - 1, at + (STAGES - 1) * n_teams);
-        const int64_t place = at * r.n + column;
-        const auto part = [&](int which, const T *line) {
-            return (const T *)(ring + stage * stage_packs + which * part_packs) + line_shift(line + at * r.n) + column;
-        };
-        const T *const g = part(ROW_G, r.g), *const x = part(ROW_X, r.x);
-        const T *const more = r.g_sum ? part(ROW_MORE, r.g_sum) : nullptr;
+        const int64_t row = at * r.n, place = row + column;
+        const T *const g = ring.part(stage, ROW_G, r.g + row) + column;
+        const T *const x = ring.part(stage, ROW_X, r.x + row) + column;
+        const T *const more = r.g_sum ? ring.part(stage, ROW_MORE, r.g_sum + row) + column : nullptr;
         C sum_d = 0, sum_dh = 0;
         terms_each<EACH>(g, x, n_own, mean, rstd, [&](int e, C of_g, C h) {
             const C d = of_g * w[e];
@@ -597,16 +619,10 @@ __global__ void __launch_bounds__(norm_line<T, EACH>::THREADS, norm_line<T, EACH
     }
     copies_wait<0>();
     __syncthreads();
-    const auto put = [&](const C(&sums)[EACH], C *results) {
-        C *const run = results + blockIdx.x * r.n, *const joint = (C *)shared;
-        C *const to = n_teams == 1 ? run : joint + me.index * n;
-#pragma unroll
-        for (int e = 0; e < EACH; e++)
-            if (e < n_own) to[column + e * 32] = sums[e];
-        if (n_teams > 1) teams_join(run, joint, n_teams, n);
-    };
-    if (runs.dweight) put(dweight, runs.dweight);
-    if (runs.dbias) put(dbias, runs.dbias);
+    C *const joint = (C *)shared;
+    const int64_t run = blockIdx.x * r.n;
+    if (runs.dweight) line_sums_put(dweight, runs.dweight + run, joint, n_teams, n, column, n_own, me);
+    if (runs.dbias) line_sums_put(dbias, runs.dbias + run, joint, n_teams, n, column, n_own, me);
 }
 
 /* ---- Gradients of other rows ------------------------------------------------------------------------------ */
@@ -871,10 +887,7 @@ static int team_backward_start(const tl_kernel_args *args, const norm_backward_r
     static_assert(STAGES * ROW_PARTS * sizeof(row_pack<T>) >= PACK * sizeof(C), "teams' sums fit where rows were");
     auto *const kernel = norm_team_grads<T, W, RMS, SUMS, DROPS, OWN, STAGES>;
     static const bool is_early = waits_for_front(kernel);
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring_bytes) != cudaSuccess) {
-        cudaGetLastError();
-        return 0;
-    }
+    if (!shared_memory_try(kernel, ring_bytes)) return 0;
     launch_early(args, kernel, is_early, (unsigned)n_runs, threads, ring_bytes, r, team_threads, runs);
     return n_runs;
 }
@@ -914,10 +927,7 @@ static int line_backward_start(const tl_kernel_args *args, const norm_backward_r
     auto *const kernel = norm_line_grads<T, W, RMS, DROPS, EACH>;
     static const bool is_early = waits_for_front(kernel);
     if (most_bytes > LINE_BYTES) return 0;
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most_bytes) != cudaSuccess) {
-        cudaGetLastError();
-        return 0;
-    }
+    if (!shared_memory_try(kernel, most_bytes)) return 0;
     launch_early(args, kernel, is_early, (unsigned)n_blocks, team_threads * n_teams, line_parts(r) * part_bytes, r,
                  team_threads, part_packs, runs);
     return n_blocks;

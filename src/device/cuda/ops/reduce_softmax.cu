@@ -104,8 +104,6 @@ __global__ void __launch_bounds__(WARP ? 32 * HELD_WARPS : 512)
 
 /* Rows in 16 bits of any length, which begin anywhere in a pack: the packs of memory that a row touches, of which the
  * first and the last may be shared with other rows. A thread keeps HELD of them; what is not the row's is `rest`. */
-template <class T> __device__ inline int row_shift(const T *row) { return (int)((uintptr_t)row % 16 / sizeof(T)); }
-
 template <int HELD> struct shifted_packs {
     float v[HELD][PACK];
     int first[HELD], n; /* elements of the row: each pack's first, which may be negative, and of all */
@@ -117,7 +115,7 @@ template <int HELD> struct shifted_packs {
         n = n_row;
 #pragma unroll
         for (int k = 0; k < HELD; k++) {
-            first[k] = (thread + k * n_threads) * PACK - row_shift(row);
+            first[k] = (thread + k * n_threads) * PACK - line_shift(row);
             if (is_whole(k)) packs[k] = row_load(row + first[k], 0);
         }
 #pragma unroll

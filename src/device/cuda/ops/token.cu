@@ -445,11 +445,7 @@ static bool table_launch(const tl_kernel_args *args, const tl_operand *g_rows, i
                  bytes = of_slots > of_counts ? of_slots : of_counts;
     float *const parts = table_bytes(n, V, n_columns, false) ? (float *)args->workspace : nullptr;
     T *const out = (T *)args->out[0].data;
-    if (cudaFuncSetAttribute(table_sums<T, U>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) !=
-        cudaSuccess) {
-        cudaGetLastError();
-        return false;
-    }
+    if (!shared_memory_try(table_sums<T, U>, bytes)) return false;
     const dim3 grid((unsigned)table_strips(n_columns), (unsigned)n_parts);
     table_sums<T, U><<<grid, TABLE_THREADS, bytes, stream_of(args)>>>(
         (const T *)g_rows->data, ids->data, ids->dtype, n, V, n_columns, parts, out, is_added, fault_of(args));

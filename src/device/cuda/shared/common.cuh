@@ -512,6 +512,13 @@ static inline bool shared_memory_allow(const tl_kernel_args *args, KERNEL kernel
     return cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), args->op,
                       args->error);
 }
+/* The same for a kernel in whose place there is another: false where the device has less. */
+template <class KERNEL> static inline bool shared_memory_try(KERNEL kernel, size_t bytes) {
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
+}
 
 /* Blocks for one element per thread, up to a limit beyond which threads loop (grid_stride). */
 static inline unsigned blocks_for(int64_t n, int block = BLOCK) {

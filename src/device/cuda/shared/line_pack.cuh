@@ -6,6 +6,9 @@
 
 enum { PACKS_AHEAD = 4 }; /* packs that a thread fetches before it uses the first */
 
+/* The place of a line's first element in its 16 bytes of memory. */
+template <class T> __device__ inline int line_shift(const T *line) { return (int)((uintptr_t)line % 16 / sizeof(T)); }
+
 /* The 16 bytes of memory that hold elements first .. first + N - 1 of a line; of these the line has those from 0 to
  * n - 1. first may be negative: lines begin anywhere. What is not the line's is read with it, since a block of memory
  * consists of such packs, and left out: reading a few elements one after the other takes longer. */
@@ -18,7 +21,7 @@ template <class T> struct line_pack {
     __device__ bool has(int j) const { return (uint64_t)(first + j) < (uint64_t)n; }
     /* Pack i of a line; nothing, where the line has none of it. */
     __device__ void fetch(const T *line, int64_t n_line, int64_t i) {
-        first = i * N - (int64_t)((uintptr_t)line % 16 / sizeof(T));
+        first = i * N - line_shift(line);
         n = n_line;
         if (max(first, (int64_t)0) < n) bits = *(const uint4 *)(line + first);
     }
@@ -39,8 +42,7 @@ template <class T> struct line_pack {
     }
 };
 template <class T> __device__ inline int64_t line_packs(const T *line, int64_t n) {
-    const int64_t shift = (int64_t)((uintptr_t)line % 16 / sizeof(T));
-    return (shift + n + line_pack<T>::N - 1) / line_pack<T>::N;
+    return (line_shift(line) + n + line_pack<T>::N - 1) / line_pack<T>::N;
 }
 
 /* f of each pack of a line that is one thread's, of n_threads. */
