@@ -503,6 +503,34 @@ static void index_lines(struct both *both, tl_device *device) {
     give(both, tl_index_put_(tl_clone(put), &axis, &rows, 1, tl_slice(put, 0, 1, 1301, 1), false), "the same in place");
 }
 
+/* Sums of 16 bits in place, where few of many rows or columns get any: of one slot and of several; in all sizes. */
+static void add_few(struct both *both, tl_device *device) {
+    static const struct {
+        int64_t rows, columns;
+        int n, axis, n_places;
+    } cases[] = {{203, 373, 6, 1, 373}, {900, 373, 150, 1, 40},  {5, 5001, 1, 1, 5001},
+                 {203, 77, 40, 0, 203}, {3001, 300, 1000, 0, 9}, {3000, 8, 70, 0, 3000}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const bool is_of_rows = cases[k].axis == 0;
+        const int64_t n = cases[k].n;
+        char name[64];
+        snprintf(name, sizeof name, "index_add_ of %d of %d along axis %d", (int)n,
+                 (int)(is_of_rows ? cases[k].rows : cases[k].columns), cases[k].axis);
+        tl_tensor *x = tl_normal(TL_SHAPE(cases[k].rows, cases[k].columns), 0, 1, k % 2 ? TL_F16 : TL_BF16, device);
+        tl_tensor *source = tl_normal(TL_SHAPE(is_of_rows ? n : cases[k].rows, is_of_rows ? cases[k].columns : n), 0, 1,
+                                      tl_dtype_of(x), device);
+        tl_tensor *ids = tl_integers(TL_SHAPE(n), 0, cases[k].n_places, k % 3 ? TL_I64 : TL_I32, device);
+        give(both, tl_index_add_(x, cases[k].axis, ids, source, 1), name);
+    }
+    tl_tensor *sorted, *indices;
+    for (int d = TL_F64; d <= TL_BF16; d++) {
+        assert_true(
+            tl_sort(tl_cast(tl_normal(TL_SHAPE(37), 0, 1, TL_F32, device), (tl_dtype)d), 0, false, &sorted, &indices));
+        give(both, tl_searchsorted(sorted, tl_cast(tl_normal(TL_SHAPE(900), 0, 1, TL_F32, device), (tl_dtype)d), d % 2),
+             "searchsorted in 37 numbers");
+    }
+}
+
 /* Lines in parts whose slots are listed: all types, cells for each place and by hash, one list and many. */
 static void long_lines(struct both *both, tl_device *device) {
     static const struct {
@@ -584,6 +612,7 @@ static void orders_are_those_of_the_cpu(void **state) {
     on_both(order_everything);
     on_both(index_lines);
     on_both(long_lines);
+    on_both(add_few);
 }
 
 /* The loss in chunks, with rows left out, against the CPU; sums have different orders. */
@@ -1341,7 +1370,39 @@ static void others_at(tl_device *device, tl_dtype dtype, int size, struct result
     }
 }
 
-static bool large_is_close(void (*at)(tl_device *, tl_dtype, int, struct results *), tl_dtype dtype, int size) {
+/* Rows of lengths on both sides of those at which other kernels begin: of a warp with 4, 8, 16 and 32 elements in a
+ * lane, of blocks, of packs, of what is read twice. */
+static const int64_t row_lengths[] = {1,   2,   31,   33,   127,  129,  148,  255,  257,  300,  511,  513,   700,
+                                      777, 896, 1023, 1025, 1500, 2047, 2049, 4095, 4097, 8191, 9001, 12289, 16385};
+enum { ROW_LENGTHS = sizeof row_lengths / sizeof *row_lengths };
+static void rows_at(tl_device *device, tl_dtype dtype, int size, struct results *r) {
+    const int64_t shape[] = {5, row_lengths[size]};
+    tl_tensor *x = drawn(device, dtype, 2, shape), *y = drawn(device, dtype, 2, shape);
+    tl_tensor *w = drawn(device, dtype, 1, &shape[1]), *b = drawn(device, dtype, 1, &shape[1]);
+    tl_tensor *u = drawn(device, dtype, 2, shape);
+    tl_tensor *of[] = {tl_softmax(x, 1), tl_log_softmax(y, 1), tl_layer_norm(u, w, b, 1e-5)};
+    for (int k = 0; k < 3; k++) {
+        seed_back(of[k], device);
+        result_add(r, of[k]);
+    }
+    result_add(r, tl_grad_of(x));
+    result_add(r, tl_grad_of(y));
+    if (shape[1] > 2) result_add(r, tl_grad_of(u)); /* of one number it is noise, of two nearly */
+    result_add(r, tl_grad_of(w));
+}
+static void row_folds_at(tl_device *device, tl_dtype dtype, int size, struct results *r) {
+    const int axis = 1;
+    tl_tensor *x = drawn(device, dtype, 2, (int64_t[]){5, row_lengths[size]}), *values, *indices;
+    result_add(r, tl_sum(x, &axis, 1, false));
+    result_add(r, tl_cumsum(x, 1));
+    result_add(r, tl_max(x, &axis, 1, false));
+    result_add(r, tl_logsumexp(x, &axis, 1, false));
+    assert_true(tl_sort(x, 1, false, &values, &indices));
+    result_add(r, values);
+}
+
+static bool large_is_close(const char *name, void (*at)(tl_device *, tl_dtype, int, struct results *), tl_dtype dtype,
+                           int size) {
     struct results of[2] = {{0}, {0}};
     char why[200] = "";
     for (int i = 0; i < 2; i++) {
@@ -1352,9 +1413,7 @@ static bool large_is_close(void (*at)(tl_device *, tl_dtype, int, struct results
     }
     bool ok =
         tl_error() == TL_OK && results_close(&of[0], &of[1], dtype == TL_F32 ? 2e-5 : 3e-2, NULL, why, sizeof why);
-    if (!ok)
-        print_message("    %s, %s, size %d: %s%s\n", at == others_at ? "other" : "norm", tl_dtype_name(dtype), size,
-                      why, tl_error_message());
+    if (!ok) print_message("    %s, %s, size %d: %s%s\n", name, tl_dtype_name(dtype), size, why, tl_error_message());
     tl_error_clear();
     results_free(&of[0]), results_free(&of[1]);
     return ok;
@@ -1366,9 +1425,20 @@ static void large_sizes_equal_those_of_the_cpu(void **state) {
     static const tl_dtype dtypes[] = {TL_BF16, TL_F32};
     int failed = 0;
     for (int d = 0; d < 2; d++) {
-        for (int size = 0; size < 18; size++) failed += !large_is_close(norm_at, dtypes[d], size);
-        for (int size = 0; size < 36; size++) failed += !large_is_close(add_norm_at, dtypes[d], size);
-        for (int size = 0; size < 11; size++) failed += !large_is_close(others_at, dtypes[d], size);
+        for (int size = 0; size < 18; size++) failed += !large_is_close("norm", norm_at, dtypes[d], size);
+        for (int size = 0; size < 36; size++) failed += !large_is_close("norm of a sum", add_norm_at, dtypes[d], size);
+        for (int size = 0; size < 11; size++) failed += !large_is_close("other", others_at, dtypes[d], size);
+    }
+    assert_int_equal(failed, 0);
+}
+
+static void rows_of_any_length_equal_those_of_the_cpu(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    int failed = 0;
+    for (int i = 0; i < 2 * ROW_LENGTHS; i++) {
+        const tl_dtype dtype = i % 2 ? TL_BF16 : TL_F32;
+        failed += !large_is_close("rows", rows_at, dtype, i / 2) + !large_is_close("folds", row_folds_at, dtype, i / 2);
     }
     assert_int_equal(failed, 0);
 }
@@ -1683,6 +1753,7 @@ int main(void) {
         cmocka_unit_test(biases_get_the_sums_of_their_gradients),
         cmocka_unit_test(attention_of_any_length_is_right_and_at_its_price),
         cmocka_unit_test(large_sizes_equal_those_of_the_cpu),
+        cmocka_unit_test(rows_of_any_length_equal_those_of_the_cpu),
         cmocka_unit_test(timed_products_are_right),
         cmocka_unit_test(a_bad_id_is_reported_and_nothing_breaks),
         cmocka_unit_test(bad_data_is_reported_when_somebody_waits),

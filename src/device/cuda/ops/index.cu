@@ -14,7 +14,7 @@
  *               elements of the rest. Sums of floats are kept in shared memory, if the lines of the table fit
  *               (add_in_lines); of many short lines each warp has one (add_by_warps)
  *   by element  few slots: for each element of the table a thread looks for those that it gets (put_few); for each
- *               part of a row a warp (put_few_rows)
+ *               part of a row a warp (put_few_rows); in a table that stays, for each slot (add_few_in_place)
  * Which write is last, and the order of a sum, depend on nothing else. Sums of integers may have any order: they are
  * done with atomics.
  *
@@ -1569,6 +1569,51 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
+/* A table that stays where it is, of which most has no slot: a warp has one slot and 32 ROW_AHEAD elements of the rest.
+ * Where that slot is the last of its place, the warp adds what all slots of the place have, in order. rest: the table
+ * and the slots. */
+enum { REST_PART = 32 * ROW_AHEAD };
+
+template <class T>
+__global__ void __launch_bounds__(BLOCK)
+    add_few_in_place(geometry<2> rest, T *out, const T *slots, axis_ids ids, geometry<2> slots_at) {
+    typedef typename compute_type<T>::type C;
+    __shared__ int64_t place[FEW_SLOTS], slot[FEW_SLOTS];
+    __shared__ few_found of_warp[BLOCK / 32];
+    few_found &found = of_warp[threadIdx.x / 32];
+    const int n = (int)slots_at.numel;
+    const int64_t n_items = (rest.numel + REST_PART - 1) / REST_PART * n;
+    few_load(slots_at, ids, place, slot);
+    for (int64_t item = blockIdx.x * (int64_t)(BLOCK / 32) + threadIdx.x / 32; item < n_items;
+         item += gridDim.x * (int64_t)(BLOCK / 32)) {
+        const int own = (int)(item % n);
+        const int64_t first = item / n * REST_PART + threadIdx.x % 32;
+        if (place[own] == NOWHERE || few_find(found, place, n, place[own]) != own) continue;
+        T *to[ROW_AHEAD];
+        const T *from[ROW_AHEAD];
+        C sum[ROW_AHEAD];
+#pragma unroll
+        for (int k = 0; k < ROW_AHEAD; k++) {
+            if (first + 32 * k >= rest.numel) continue;
+            int64_t at[2];
+            offsets_of(rest, first + 32 * k, at);
+            to[k] = out + at[0] + place[own];
+            from[k] = slots + at[1];
+            sum[k] = value_of<C>(*to[k]);
+        }
+        for (int word = 0; word <= own / 32; word++)
+            for (unsigned left = found.bits[word]; left; left &= left - 1) {
+                const int64_t at = slot[word * 32 + __ffs((int)left) - 1];
+#pragma unroll
+                for (int k = 0; k < ROW_AHEAD; k++)
+                    if (first + 32 * k < rest.numel) sum[k] += value_of<C>(from[k][at]);
+            }
+#pragma unroll
+        for (int k = 0; k < ROW_AHEAD; k++)
+            if (first + 32 * k < rest.numel) *to[k] = conversion<T>::from(sum[k]);
+    }
+}
+
 /* Whether the elements of a row, which all have the same place along the axis, are neighbours in all operands. */
 static bool few_has_rows(const geometry<4> &g) {
     const int last = g.rank - 1;
@@ -1598,15 +1643,36 @@ static bool put_few_launch(const tl_kernel_args *args, const geometry<4> &g, con
     return true;
 }
 
-/* True: all is done. False: several indices, many slots, or numbers that others add up. In place, most elements would
- * have nothing to do, unless the axis is as short as the index. */
+template <class T>
+static bool add_few_launch(const tl_kernel_args *args, const result_axes &r, const geometry<2> &slots_at) {
+    const axis_ids ids = axis_ids_of(args, &args->in[2], &args->out[0], 0, FAULT_INDEX_PUT);
+    int64_t shape[TL_MAX_RANK], stride[2][TL_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < r.rank; i++) {
+        if (r.is_index[i]) continue;
+        shape[rank] = r.shape[i];
+        stride[0][rank] = r.table[i];
+        stride[1][rank++] = broadcast_stride(&args->in[1], i, r.rank);
+    }
+    const geometry<2> rest = walk_of<2>(rank, shape, stride);
+    const int64_t n_items = (rest.numel + REST_PART - 1) / REST_PART * slots_at.numel;
+    const unsigned most = FETCH_BLOCKS, blocks = min(blocks_for(n_items, BLOCK / 32), most); /* each reads all ids */
+    add_few_in_place<T><<<blocks, BLOCK, 0, stream_of(args)>>>(rest, (T *)args->out[0].data,
+                                                               (const T *)args->in[1].data, ids, slots_at);
+    return true;
+}
+
+/* True: all is done. False: several indices, many slots, or numbers that others add up. In place, most elements have
+ * nothing to do, unless the axis is as short as the index: sums of 16 bits, which others would copy to f32, look for
+ * the slots instead. */
 static bool try_put_few(const tl_kernel_args *args, int n_index, const int64_t *index_shape, int64_t n) {
     const struct attr_index *attr = (const struct attr_index *)args->attr;
     const tl_operand *x = &args->in[0], *slots = &args->in[1], *index = &args->in[2], *out = &args->out[0];
     const int64_t numel = operand_numel(out);
     const bool is_wide = attr->accumulates && (out->dtype == TL_BF16 || out->dtype == TL_F16);
     if (attr->n != 1 || n == 0 || n > FEW_SLOTS || numel == 0) return false;
-    if (x->data == out->data && !is_wide && (n >= FEW_IN_PLACE || out->shape[attr->axes[0]] > 2 * n)) return false;
+    const bool in_place = x->data == out->data, stays = in_place && out->shape[attr->axes[0]] > 2 * n;
+    if (!is_wide && (stays || (in_place && n >= FEW_IN_PLACE))) return false;
     result_axes r;
     result_axes_of(&r, attr, out, n_index, index_shape);
     int64_t from[TL_MAX_RANK], along[TL_MAX_RANK], slot_stride[TL_MAX_RANK];
@@ -1624,6 +1690,8 @@ static bool try_put_few(const tl_kernel_args *args, int n_index, const int64_t *
     const tl_operand *const list[4] = {out, x, &walks[0], &walks[1]}, *const both[2] = {&places[0], &places[1]};
     const geometry<4> g = geometry_of<4>(list);
     const geometry<2> slots_at = geometry_of<2>(both);
+    if (stays)
+        return out->dtype == TL_BF16 ? add_few_launch<bf16>(args, r, slots_at) : add_few_launch<f16>(args, r, slots_at);
     if (!attr->accumulates) {
 #define PUT_FEW(T) return put_few_launch<T, false>(args, g, slots_at)
         BY_BYTES(out->dtype, PUT_FEW)

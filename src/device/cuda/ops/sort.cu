@@ -154,29 +154,8 @@ template <class KEYS> static bool sort_typed(const tl_kernel_args *args) {
 
 /* ---- searchsorted ----------------------------------------------------------------------------------------- */
 
-/* Operands: out, values, sorted with stride 0 along the last axis of values. The first place whose number is not
- * below the value; a NaN goes to the end: nothing is above it. */
-template <class C>
-__global__ void __launch_bounds__(BLOCK) search_any(geometry<3> g, int64_t *out, const void *values, const void *sorted,
-                                                    tl_dtype dtype, int64_t n, int64_t stride, bool right) {
-    FOR_EACH(i, g.numel) {
-        int64_t at[3];
-        offsets_of(g, i, at);
-        const C value = load_as<C>(values, at[1], dtype);
-        int64_t low = 0, high = n;
-        while (low < high) {
-            const int64_t middle = low + (high - low) / 2;
-            const C x = load_as<C>(sorted, at[2] + middle * stride, dtype);
-            if (right ? !(x > value) : !(x >= value)) low = middle + 1;
-            else high = middle;
-        }
-        out[at[0]] = low;
-    }
-}
-
-/* ---- unique ----------------------------------------------------------------------------------------------- */
-
-/* Elements of a known type, or of one that is looked up. C: double or int64_t, whichever holds the dtype. */
+/* Elements of a known type, or of one that is looked up. C: double or int64_t, whichever holds the dtype, or T's
+ * own. */
 struct any_dtype {};
 template <class C, class T> __device__ inline C element_of(const void *x, int64_t at, tl_dtype, T *) {
     return value_of<C>(((const T *)x)[at]);
@@ -184,6 +163,37 @@ template <class C, class T> __device__ inline C element_of(const void *x, int64_
 template <class C> __device__ inline C element_of(const void *x, int64_t at, tl_dtype dtype, any_dtype *) {
     return load_as<C>(x, at, dtype);
 }
+
+/* Operands: out, values, sorted with stride 0 along the last axis of values. The first place whose number is not
+ * below the value; a NaN goes to the end: nothing is above it. I: holds the places. */
+template <class C, class T, class I>
+__global__ void __launch_bounds__(BLOCK) search_each(geometry<3> g, int64_t *out, const void *values,
+                                                     const void *sorted, tl_dtype dtype, I n, I stride, bool right) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[3];
+        offsets_of(g, i, at);
+        const C value = element_of<C>(values, at[1], dtype, (T *)nullptr);
+        I low = 0, high = n;
+        while (low < high) {
+            const I middle = low + (high - low) / 2;
+            const C x = element_of<C>(sorted, at[2] + middle * stride, dtype, (T *)nullptr);
+            if (right ? !(x > value) : !(x >= value)) low = middle + 1;
+            else high = middle;
+        }
+        out[at[0]] = low;
+    }
+}
+
+template <class C, class T, class I> static bool search(const tl_kernel_args *args, const geometry<3> &g) {
+    const tl_operand *sorted = &args->in[0], *values = &args->in[1];
+    const int last = sorted->rank - 1;
+    search_each<C, T, I><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(
+        g, (int64_t *)args->out[0].data, values->data, sorted->data, sorted->dtype, (I)sorted->shape[last],
+        (I)sorted->stride[last], ((const struct attr_search *)args->attr)->right);
+    return true;
+}
+
+/* ---- unique ----------------------------------------------------------------------------------------------- */
 
 /* begins: where each value's run begins. */
 template <class C, class T> struct unique_source {
@@ -263,7 +273,6 @@ bool cuda_searchsorted(const tl_kernel_args *args) {
     const tl_operand *sorted = &args->in[0], *values = &args->in[1];
     if (!operands_known(args)) return false;
     const int last = sorted->rank - 1;
-    const bool right = ((const struct attr_search *)args->attr)->right;
     int64_t stride[TL_MAX_RANK] = {0};
     for (int i = 0; i < last; i++) stride[i] = sorted->stride[i];
     tl_operand rows = *sorted;
@@ -273,16 +282,14 @@ bool cuda_searchsorted(const tl_kernel_args *args) {
     const tl_operand *const list[3] = {&args->out[0], values, &rows};
     const geometry<3> g = geometry_of<3>(list);
     if (g.numel == 0) return true;
-    const unsigned blocks = blocks_for(g.numel);
-    int64_t *out = (int64_t *)args->out[0].data;
-    const int64_t n = sorted->shape[last], step = sorted->stride[last];
-    if (dtype_is_float(sorted->dtype))
-        search_any<double>
-            <<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, values->data, sorted->data, sorted->dtype, n, step, right);
-    else
-        search_any<int64_t>
-            <<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, values->data, sorted->data, sorted->dtype, n, step, right);
-    return true;
+    const bool is_short = sorted->shape[last] * sorted->stride[last] <= INT32_MAX;
+    if (is_short && sorted->dtype == TL_F32) return search<float, float, int32_t>(args, g);
+    if (is_short && sorted->dtype == TL_BF16) return search<float, bf16, int32_t>(args, g);
+    if (is_short && sorted->dtype == TL_F16) return search<float, f16, int32_t>(args, g);
+    if (is_short && sorted->dtype == TL_F64) return search<double, double, int32_t>(args, g);
+    if (is_short && sorted->dtype == TL_I64) return search<int64_t, int64_t, int32_t>(args, g);
+    return dtype_is_float(sorted->dtype) ? search<double, any_dtype, int64_t>(args, g)
+                                         : search<int64_t, any_dtype, int64_t>(args, g);
 }
 
 bool cuda_unique(const tl_kernel_args *args) {
