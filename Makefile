@@ -23,6 +23,8 @@
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops
 #:                       is the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
+#: make cuda-on-cpu      the same kernels compiled for a GPU made of the CPU, with their tests, in build/on-cpu; needs
+#:                       CUDA's and cuDNN's headers, and no GPU (tests/cuda_on_cpu/run)
 #: make mpi              the plugins for the MPI libraries that are installed, build/libtally_openmpi.so and
 #:                       build/libtally_mpich.so; `make` makes them too
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
@@ -354,8 +356,8 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel wheel-cuda mpi cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan \
-    asan-ranks fuzz fuzz-run fuzz-programs soak soak-ranks soak-kills soak-machines sweep bench docs format \
+.PHONY: all lib python wheel wheel-cuda mpi cuda cuda-on-cpu cuda-found cuda-skipped cuda-refused cuda-why test tests \
+    asan tsan asan-ranks fuzz fuzz-run fuzz-programs soak soak-ranks soak-kills soak-machines sweep bench docs format \
     install uninstall clean help FORCE
 
 all: lib mpi $(if $(NO_CUDA),cuda-skipped,cuda-found)
@@ -433,6 +435,30 @@ $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
 	$(call say,LINK,$@)echo '{ global: tally_cuda_*; local: *; };' >$(BUILD)/cuda.map && \
 	    $(CXX) -shared $(LINKSAFE) -Wl,--version-script=$(BUILD)/cuda.map -o $@ $^ $(CUDA_LIBS) \
 	    $(CUDA_RPATHS)
+
+# The same plugin without a GPU: its kernels as C++ (tests/cuda_on_cpu). Warnings are nvcc's business.
+ON_CPU       := $(BUILD)/on-cpu
+ON_CPU_TOOL  := tests/cuda_on_cpu
+ON_CPU_FLAGS  = -std=c++17 -O1 -w -Wno-psabi -fPIC -fvisibility=hidden -ffp-contract=off $(CUDA_INC)
+ON_CPU_CUH   := $(addprefix $(ON_CPU)/,$(wildcard src/device/cuda/*/*.cuh))
+ON_CPU_CU    := $(patsubst %.cu,$(ON_CPU)/%.o,$(filter %.cu,$(CUDA_SRC)))
+ON_CPU_GPU   := $(patsubst %.cpp,$(ON_CPU)/%.o,$(wildcard $(ON_CPU_TOOL)/*.cpp))
+$(ON_CPU)/%.cuh: %.cuh $(ON_CPU_TOOL)/convert $(ON_CPU_TOOL)/gpu.h
+	@$(ON_CPU_TOOL)/convert $< $@
+$(ON_CPU)/%.cpp: %.cu $(ON_CPU_TOOL)/convert $(ON_CPU_TOOL)/gpu.h
+	@$(ON_CPU_TOOL)/convert $< $@
+$(ON_CPU_CU): %.o: %.cpp $(ON_CPU_CUH) $(wildcard src/device/cuda/*/*.h)
+	$(call say,CXX,$(<:$(ON_CPU)/%.cpp=%.cu))$(CXX) $(ON_CPU_FLAGS) -include $(ON_CPU_TOOL)/gpu.h -I$(ON_CPU)/src \
+	    -Iinclude -Isrc -c -o $@ $<
+$(ON_CPU_GPU): $(ON_CPU)/%.o: %.cpp $(ON_CPU_TOOL)/gpu.h
+	$(call say,CXX,$<)mkdir -p $(@D) && $(CXX) $(ON_CPU_FLAGS) -O2 -Wall -Wextra -c -o $@ $<
+$(ON_CPU)/libtally_cuda.so: $(call objects,$(filter %.c,$(CUDA_SRC))) $(ON_CPU_CU) $(ON_CPU_GPU)
+	$(call say,LINK,$@)echo '{ global: tally_cuda_*; local: *; };' >$(ON_CPU)/cuda.map && \
+	    $(CXX) -shared $(LINKSAFE) -Wl,--version-script=$(ON_CPU)/cuda.map -o $@ $^ -ldl -pthread
+# A program looks for its plugins beside itself first.
+$(ON_CPU)/%: $(BUILD)/tests/%
+	@mkdir -p $(@D) && ln -f $< $@
+cuda-on-cpu: $(ON_CPU)/libtally_cuda.so $(ON_CPU)/test_cuda
 
 # The packages that pkg-config knows them by: Open MPI's and MPICH's.
 MPI_openmpi := ompi-c
