@@ -339,6 +339,9 @@ static void only_a_profile_of_this_machine_is_found(void **state) {
     expect_true(mkdtemp(folder) != NULL);
     setenv("XDG_CONFIG_HOME", folder, 1);
     expect_true(!machine_find(&q, cpu, why) && strstr(why, "there is no profile of this machine"));
+    struct predict_machine m;
+    expect_true(!predict_machine_find(&m, &q, "cpu", "a chip in no table") && !q.samples);
+    expect_true(predict_machine_find(&m, &q, "cpu", "NVIDIA H200") && !m.profile && m.bandwidth > 0);
     snprintf(file, sizeof file, "%s/tally/machine-cpu.json", folder);
     expect_true(machine_write(&p, file));
     expect_true(!machine_find(&q, cpu, why) && strstr(why, "the profile is of a machine"));
@@ -347,8 +350,12 @@ static void only_a_profile_of_this_machine_is_found(void **state) {
     p.threads = process_threads();
     expect_true(machine_write(&p, file) && machine_find(&q, cpu, why));
     machine_free(&q);
+    expect_true(predict_machine_find(&m, &q, "cpu", p.machine) && m.profile == &q);
+    machine_free(&q);
+    expect_true(predict_machine_find(&m, &q, "cpu", "NVIDIA H200") && !m.profile && !q.samples); /* of another chip */
     expect_true(file_put(file, "{", 1));
     expect_true(!machine_find(&q, cpu, why) && *why && tl_error() == TL_OK);
+    expect_true(!predict_machine_find(&m, &q, "cpu", "a chip in no table") && tl_error() == TL_OK);
     unlink(file);
     snprintf(file, sizeof file, "%s/tally", folder);
     rmdir(file);

@@ -1249,9 +1249,12 @@ static void profiling_changes_no_count(void **state) {
     expect_same_receipt(&plain, &timed);
     expect_same_run(&plain, &timed);
 
-    const struct profile *p = &summary.profile;
+    struct profile *p = &summary.profile;
     expect_equal(p->n_steps, 4);
-    double by_module = 0, flops = 0;
+    double by_module = 0, flops = 0, floor_s = 0;
+    for (size_t i = 0; i < p->rows.n; i++) profile_floor_add(p, &p->rows.rows[i], (double)(i + 1));
+    for (size_t i = 0; i < p->modules.n; i++) floor_s += p->modules.rows[i].floor_s;
+    expect_true(floor_s == (double)(p->rows.n * (p->rows.n + 1) / 2) && floor_s == profile_floor_s(p));
     for (size_t i = 0; i < p->modules.n; i++) by_module += p->modules.rows[i].time_s;
     for (size_t i = 0; i < p->ops.n; i++) flops += p->ops.rows[i].flops;
     expect_true(profile_kernel_s(p) > 0 && profile_kernel_s(p) <= p->step_s);

@@ -13,6 +13,7 @@
 #include "cli/learning.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/profile_table.h"
 #include "cli/train_progress.h"
 #include "cli/watch_child.h"
 #include "comm/comm.h"
@@ -194,26 +195,6 @@ static void log_tell(const char *line, void *context) {
 static void log_drop(const char *line, void *context) { (void)line, (void)context; } /* rank 0 tells */
 
 /* ---- The end ---- */
-
-static void profile_table(const struct profile *p, const struct profile_list *list, const char *title) {
-    printf("\n  %-44s %-9s %10s %10s %7s %9s %8s\n", title, "", "calls/step", "ms/step", "share", "GFLOP/s", "GB/s");
-    for (size_t i = 0; i < list->n; i++) {
-        const struct profile_row *row = &list->rows[i];
-        printf("  %-44s %-9s %10.1f %10.3f %6.1f%% %9.1f %8.1f\n", *row->name ? row->name : "(outside modules)",
-               row->phase, (double)row->calls / (double)p->n_steps, 1e3 * row->time_s / (double)p->n_steps,
-               100 * row->time_s / p->step_s, profile_rate(row->flops, row->time_s),
-               profile_rate(row->bytes, row->time_s));
-    }
-    double rest = p->step_s - profile_kernel_s(p);
-    printf("  %-44s %-9s %10s %10.3f %6.1f%%\n", "outside kernels", "", "", 1e3 * rest / (double)p->n_steps,
-           100 * rest / p->step_s);
-}
-
-static void profile_print(const struct profile *p) {
-    if (!p->n_steps) return;
-    profile_table(p, &p->ops, "time by op");
-    profile_table(p, &p->modules, "time by module");
-}
 
 /* One line, which programs that read line by line can take; uses the JSON up. */
 static bool json_line(json_t *json) {
@@ -524,6 +505,7 @@ static int train(struct options *o) {
     enum run_end end = run_train(&o->settings, &listener, &summary);
     tl_set_log_hook(NULL, NULL);
     train_progress_end(&p);
+    profile_floors_find(&summary.profile, o->settings.device);
     int code = finish(o, end, &summary, &p);
     fflush(stdout);
     page_end(&p, o, end, tl_comm_size(world));

@@ -79,25 +79,11 @@ static void verdict_put(json_t *run, const struct file_folder *dir) {
 
 /* ---- Time and its floor ---- */
 
-/* The machine that a run was trained on: its profile, if it is this one, or its chip of the table. False: not known. */
-static bool machine_of(const json_t *origin, const json_t *config, struct machine *profile, bool *has_profile,
-                       struct predict_machine *m) {
-    const char *device_name = json_string_value(json_object_get(config, "device"));
+/* The machine that a run was trained on. False: not known. */
+static bool machine_of(const json_t *origin, const json_t *config, struct machine *profile, struct predict_machine *m) {
+    const char *device = json_string_value(json_object_get(config, "device"));
     const char *chip = json_string_value(json_object_get(origin, "chip"));
-    char why[200];
-    *has_profile = false;
-    tl_policy policy = tl_set_error_policy(TL_RETURN);
-    tl_device *device = device_name && chip ? tl_device_find(device_name) : NULL;
-    if (device && machine_find(profile, device, why)) {
-        *has_profile = !strncmp(profile->machine, chip, strlen(chip));
-        if (*has_profile) *m = predict_machine_of(profile);
-        else machine_free(profile);
-    }
-    tl_error_clear();
-    tl_set_error_policy(policy);
-    const struct hardware *known = !*has_profile && chip ? hardware_seek(chip) : NULL;
-    if (known) *m = predict_machine_of_chip(known);
-    return *has_profile || known;
+    return device && chip && predict_machine_find(m, profile, device, chip);
 }
 
 static tl_dtype dtype_named(const char *name) {
@@ -122,19 +108,18 @@ static void floors_put(json_t *profile, const struct predict_machine *m) {
 }
 
 static void time_put(json_t *run, json_t *profile) {
-    struct machine machine;
+    struct machine machine = {0};
     struct predict_machine m;
-    bool has_profile;
-    if (machine_of(json_object_get(run, "machine"), json_object_get(run, "settings"), &machine, &has_profile, &m)) {
+    if (machine_of(json_object_get(run, "machine"), json_object_get(run, "settings"), &machine, &m)) {
         json_t *peaks = json_object();
         for (int i = 0; i < TL_DTYPE_COUNT; i++)
             if (m.peak[i] > 0) put(peaks, tl_dtype_name((tl_dtype)i), json_real(m.peak[i]));
         put(run, "roof",
             json_pack("{s:o, s:f, s:s}", "peaks", peaks, "bandwidth", m.bandwidth, "source",
-                      has_profile ? "measured by tally calibrate" : "the chip's data sheet"));
+                      m.profile ? "measured by tally calibrate" : "the chip's data sheet"));
         floors_put(profile, &m);
-        if (has_profile) machine_free(&machine);
     }
+    machine_free(&machine);
     json_object_set(run, "profile", profile);
 }
 

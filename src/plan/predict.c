@@ -34,6 +34,24 @@ struct predict_machine predict_machine_of_chip(const struct hardware *chip) {
     return m;
 }
 
+bool predict_machine_find(struct predict_machine *m, struct machine *profile, const char *device, const char *chip) {
+    char why[200];
+    *profile = (struct machine){0};
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
+    tl_device *found = tl_device_find(device);
+    bool is_measured = found && machine_find(profile, found, why);
+    tl_error_clear();
+    tl_set_error_policy(policy);
+    const struct hardware *sheet = hardware_seek(chip);
+    if (is_measured && strncmp(profile->machine, chip, strlen(chip)) != 0) {
+        machine_free(profile);
+        is_measured = false;
+    }
+    if (is_measured) *m = predict_machine_of(profile);
+    else if (sheet) *m = predict_machine_of_chip(sheet);
+    return is_measured || sheet;
+}
+
 /* ---- Rows ---- */
 
 static double bytes_of(const struct ledger_row *row) {

@@ -30,6 +30,9 @@ struct predict_machine {
 };
 struct predict_machine predict_machine_of(const struct machine *p); /* which must outlive it */
 struct predict_machine predict_machine_of_chip(const struct hardware *chip);
+/* The machine behind a device: by its stored profile, which goes to *profile (machine_free it in any case), if that is
+ * of this chip; otherwise by the chip's data sheet. False: neither is known. Nothing is recorded. */
+bool predict_machine_find(struct predict_machine *m, struct machine *profile, const char *device, const char *chip);
 
 /* Of the model whose step it is. 0: not known. */
 struct predict_shape {

@@ -28,19 +28,28 @@ static bool row_is(const struct profile_row *row, const struct profile_row *key)
            !strcmp(row->module, key->module);
 }
 
-static bool list_add(struct profile_list *list, const char *name, const char *module, const char *phase,
-                     const char *dtype, const struct ledger_row *row) {
-    size_t i = 0;
+static struct profile_row key_of(const char *name, const char *module, const char *phase, int dtype) {
     struct profile_row key = {.phase = phase, .dtype = dtype};
     text_copy(key.name, sizeof key.name, name);
     text_copy(key.module, sizeof key.module, module);
-    while (i < list->n && !row_is(&list->rows[i], &key)) i++;
-    if (i == list->n) {
+    return key;
+}
+
+/* NULL: there is none. */
+static struct profile_row *row_find(struct profile_list *list, const struct profile_row *key) {
+    for (size_t i = 0; i < list->n; i++)
+        if (row_is(&list->rows[i], key)) return &list->rows[i];
+    return NULL;
+}
+
+static bool list_add(struct profile_list *list, struct profile_row key, const struct ledger_row *row) {
+    struct profile_row *own = row_find(list, &key);
+    if (!own) {
         if (!memory_grow((void **)&list->rows, &list->capacity, list->n, sizeof *list->rows))
             return error_memory(sizeof *list->rows, "a profile");
-        list->rows[list->n++] = key;
+        own = &list->rows[list->n++];
+        *own = key;
     }
-    struct profile_row *own = &list->rows[i];
     own->calls += row->calls;
     own->time_s += row->time_s;
     own->flops += (double)row->flops;
@@ -67,9 +76,9 @@ bool profile_add(struct profile *p, const tl_ledger *step, double seconds) {
         if (!timed) continue;
         const char *phase = tl_phase_name((tl_phase)timed->key.phase);
         pattern_of(module, sizeof module, path_text(row->key.path));
-        const char *dtype = row->key.dtype < TL_DTYPE_COUNT ? tl_dtype_name((tl_dtype)row->key.dtype) : "none";
-        ok = list_add(&p->ops, row->key.op, "", phase, "", row) && list_add(&p->modules, module, "", phase, "", row) &&
-             list_add(&p->rows, row->key.op, module, phase, dtype, row);
+        ok = list_add(&p->ops, key_of(row->key.op, "", phase, TL_DTYPE_COUNT), row) &&
+             list_add(&p->modules, key_of(module, "", phase, TL_DTYPE_COUNT), row) &&
+             list_add(&p->rows, key_of(row->key.op, module, phase, row->key.dtype), row);
     }
     p->n_steps++;
     p->step_s += seconds;
@@ -93,11 +102,26 @@ double profile_kernel_s(const struct profile *p) {
     return sum;
 }
 
+double profile_floor_s(const struct profile *p) {
+    double sum = 0;
+    for (size_t i = 0; i < p->ops.n; i++) sum += p->ops.rows[i].floor_s;
+    return sum;
+}
+
+void profile_floor_add(struct profile *p, struct profile_row *row, double seconds) {
+    const struct profile_row op = key_of(row->name, "", row->phase, TL_DTYPE_COUNT);
+    const struct profile_row module = key_of(row->module, "", row->phase, TL_DTYPE_COUNT);
+    row->floor_s += seconds;
+    row_find(&p->ops, &op)->floor_s += seconds;
+    row_find(&p->modules, &module)->floor_s += seconds;
+}
+
 static json_t *row_json(const struct profile *p, const struct profile_row *row) {
+    const char *dtype = row->dtype < TL_DTYPE_COUNT ? tl_dtype_name((tl_dtype)row->dtype) : "none";
     double n = (double)p->n_steps;
     return json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "op", row->name, "module", row->module, "phase",
-                     row->phase, "dtype", row->dtype, "calls", (double)row->calls / n, "time_s", row->time_s / n,
-                     "flops", row->flops / n, "bytes", row->bytes / n);
+                     row->phase, "dtype", dtype, "calls", (double)row->calls / n, "time_s", row->time_s / n, "flops",
+                     row->flops / n, "bytes", row->bytes / n);
 }
 
 char *profile_text(const struct profile *p, const tl_device *device) {

@@ -76,6 +76,7 @@ static json_t *profile_rows_json(const struct profile *p, const struct profile_l
         put(o, "calls", json_real((double)row->calls / (double)p->n_steps), &ok);
         put(o, "ms", json_real(1e3 * row->time_s / (double)p->n_steps), &ok);
         put(o, "share", json_real(row->time_s / p->step_s), &ok);
+        if (p->floors) put(o, "floor_ms", json_real(1e3 * row->floor_s / (double)p->n_steps), &ok);
         put(o, "gflops_per_s", json_real(profile_rate(row->flops, row->time_s)), &ok);
         put(o, "gb_per_s", json_real(profile_rate(row->bytes, row->time_s)), &ok);
         ok = json_array_append_new(rows, o) == 0 && ok;
@@ -89,6 +90,10 @@ static json_t *profile_json(const struct profile *p) {
     put(o, "steps", json_integer(p->n_steps), &ok);
     put(o, "step_ms", json_real(1e3 * p->step_s / (double)p->n_steps), &ok);
     put(o, "outside_kernels_ms", json_real(1e3 * (p->step_s - profile_kernel_s(p)) / (double)p->n_steps), &ok);
+    if (p->floors) {
+        put(o, "floor_ms", json_real(1e3 * profile_floor_s(p) / (double)p->n_steps), &ok);
+        put(o, "floors", json_string(p->floors), &ok);
+    }
     put(o, "by_op", profile_rows_json(p, &p->ops), &ok);
     put(o, "by_module", profile_rows_json(p, &p->modules), &ok);
     return finish(o, ok);
