@@ -3,12 +3,14 @@
 
     make python && build/venv/bin/python bench/bench_decode.py [--model gpt2-124m] [--tokens 64] [--rounds 5]
                                                                [--batch 8] [--threads N] [--peers] [--device cuda]
+                                                               [--least 60]
 
 A token reads every weight once, so decoding is bound by bytes / bandwidth. Bytes per step are the ledger's. The
 bandwidth is that of a sum over as many bytes with the same threads, or of an addition of halves where that is faster,
 measured between the rounds of the same run. All figures are those of the fastest step of all rounds, and of the
 fastest sum: on a shared machine the slower ones are the neighbours'. Batches decode `--batch` texts in each step and
-are compared with as many texts one after the other. --peers also runs transformers (torch) on the same weights, if it
+are compared with as many texts one after the other. With --least the exit status is 1 if one text alone reaches less
+than so many percent of what the bandwidth allows. --peers also runs transformers (torch) on the same weights, if it
 is installed.
 """
 import argparse
@@ -91,6 +93,7 @@ def main():
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--peers", action="store_true")
     p.add_argument("--device", default="cpu")
+    p.add_argument("--least", type=float, default=0, help="percent of what the bandwidth allows")
     a = p.parse_args()
     tally.set_num_threads(a.threads)
     tally.set_default_device(a.device)
@@ -98,13 +101,16 @@ def main():
     assert c.tl_model_preset(a.model.encode(), ctypes.byref(config))
     print(f"{a.model}, {a.device}, {a.threads} threads, prompt of {PROMPT} tokens, {a.tokens} more; fastest step of "
           f"{a.rounds} rounds")
+    missed = False
     with tally.no_grad():
         for name in ("float32", "bfloat16") if a.device == "cpu" else ("bfloat16",):
             model = c.tl_model_new(ctypes.byref(config), getattr(tally, name).code, None)
-            run(model, name, a)
+            share = run(model, name, a)
+            missed = missed or share < a.least
             if a.peers:
                 peer(model, name, a)
             c.tl_module_free(model)
+    return 1 if missed else 0
 
 
 def run(model, name, a):
@@ -116,12 +122,14 @@ def run(model, name, a):
         took, many = decode(model, a.batch, a.tokens)
         together.append(took)
     bound = max(read) / one
+    share = 100 / min(alone) / bound
     print(f"{name:9} alone    {1 / min(alone):7.1f} tokens/s; {one / 1e6:.0f} MB per token at "
-          f"{max(read) / 1e9:.1f} GB/s allow {bound:.1f}: {100 / min(alone) / bound:.0f} %")
+          f"{max(read) / 1e9:.1f} GB/s allow {bound:.1f}: {share:.0f} %")
     bound = max(read) / many * a.batch
     print(f"{'':9} batch {a.batch:2} {a.batch / min(together):7.1f} tokens/s; {many / 1e6:.0f} MB per step "
           f"allow {bound:.1f}: {100 * a.batch / min(together) / bound:.0f} %; "
           f"{a.batch * min(alone) / min(together):.2f} times {a.batch} alone")
+    return share
 
 
 def peer(model, name, a):
@@ -150,4 +158,4 @@ def peer(model, name, a):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
