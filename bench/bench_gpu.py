@@ -8,11 +8,10 @@ clipping.
 PyTorch compiles all models first, as many at once as the GPU has memory for; then it waits, and nothing else runs
 while a model is timed. Prints one table. The columns:
 
-- tokens/s (median of the steps after the first eight): ours in the default, deterministic mode, ours with --fast, and
-  PyTorch's; then both ratios;
-- model FLOP/s utilisation by PaLM's rule (6 N + 12 L T d per token, of 989.5 TFLOP/s of dense bf16) of the default
-  mode, of --fast and of PyTorch;
-- the FLOP/s of --fast as a share of what this card reaches in an 8192^3 product in this run;
+- tokens/s (median of the steps after the first eight), ours (deterministic) and PyTorch's, and their
+  ratio;
+- model FLOP/s utilisation by PaLM's rule (6 N + 12 L T d per token, of 989.5 TFLOP/s of dense bf16) of both;
+- our FLOP/s as a share of what this card reaches in an 8192^3 product in this run;
 - peak memory: ours as priced, as priced with `--checkpointing selective`, and as the driver reports it; PyTorch's as
   PyTorch counts it.
 
@@ -67,7 +66,7 @@ GOALS = {
     "char": {"speed": 2.5, "ms": 4.0},
 }
 WARM = 8
-WAYS = ["ours", "fast", "torch"]
+WAYS = ["ours", "torch"]
 
 
 def cut(case):
@@ -159,10 +158,10 @@ def train_command(case, recipe, device, folder, *more, steps=100000):
         dropout_of(case), *more)]
 
 
-def ours(case, recipe, device, fast, n_steps):
+def ours(case, recipe, device, n_steps):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = train_command(case, recipe, device, folder, "--quiet", *["--fast"] * fast)
+        command = train_command(case, recipe, device, folder, "--quiet")
         before, held = driver_bytes(), 0
         with open(folder / "error", "w") as error:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=error)
@@ -383,15 +382,14 @@ def attempt(what, call):
 
 def row_print(name, case, ways, top):
     rate = {way: case[7] * case[8] / statistics.median(ways[way]["times"]) if ways[way] else None for way in WAYS}
-    our, their = ways["ours"] or ways["fast"], ways["torch"]
+    our, their = ways["ours"], ways["torch"]
     number = lambda x, text: format(x, text) if x is not None else format("-", ">" + text.split(".")[0])
     over = lambda a, b: a / b if a and b else None
     flops = {way: value and value * token_flops(case) for way, value in rate.items()}
     gigabytes = lambda n_bytes: number(n_bytes and n_bytes / 2**30, "8.2f")
-    cells = ([number(rate[way], "9.0f") for way in WAYS]
-             + [number(over(rate[way], rate["torch"]), "6.3f") for way in WAYS[:2]])
-    cells += ([number(over(flops[way], DENSE_BF16), "6.3f") for way in WAYS]
-              + [number(over(flops["fast"], top and top["flops"]), "8.3f")])
+    cells = [number(rate[way], "9.0f") for way in WAYS] + [number(over(rate["ours"], rate["torch"]), "6.3f")]
+    cells += [number(over(flops[way], DENSE_BF16), "6.3f") for way in WAYS]
+    cells += [number(over(flops["ours"], top and top["flops"]), "8.3f")]
     cells += [gigabytes(n_bytes) for n_bytes in (our and our["bytes"], ways["selective_bytes"],
                                                  our and our["driver_bytes"], their and their["bytes"])]
     print(f"{name:11}", *cells, f" {our['health'].get('watts', '') if our else ''}", flush=True)
@@ -527,7 +525,7 @@ def random_compare(options):
     peers = peers_of(cases, options)
     rows, ratios = [], {}
     for case, peer in zip(cases, peers):
-        our = attempt(f"{case}, ours", lambda: ours(case, options.recipe, options.device, False, options.steps))
+        our = attempt(f"{case}, ours", lambda: ours(case, options.recipe, options.device, options.steps))
         their = peer and attempt(f"{case}, torch", peer.run)
         ratios[", ".join(map(str, case))] = ratio_of(our, their)
         if our and their:
@@ -566,14 +564,13 @@ def named_compare(options):
     if top:
         print(f"ceilings here: product {top['flops'] / 1e12:.0f} TFLOP/s, copy {top['copy'] / 1e12:.2f} TB/s; recipe "
               f"{options.recipe}")
-    print(f"{'':11} {'tokens/s':>29} {'over torch':>13} {'MFU':>20} {'of':>8} {'GiB':>35}")
-    print(f"{'':11} {'default':>9} {'--fast':>9} {'torch':>9} {'def.':>6} {'fast':>6} {'def.':>6} {'fast':>6} "
-          f"{'torch':>6} {'product':>8} {'priced':>8} {'select.':>8} {'driver':>8} {'torch':>8}  watts")
+    print(f"{'':11} {'tokens/s':>19} {'over':>6} {'MFU':>13} {'of':>8} {'GiB':>35}")
+    print(f"{'':11} {'ours':>9} {'torch':>9} {'torch':>6} {'ours':>6} {'torch':>6} {'product':>8} {'priced':>8} "
+          f"{'select.':>8} {'driver':>8} {'torch':>8}  watts")
     rows, goals = {}, []
     for (name, case), peer in zip(cases.items(), peers):
-        rows[name] = ways = {way: attempt(f"{name}, {way}", lambda: ours(case, options.recipe, options.device,
-                                                                         way == "fast", options.steps))
-                             for way in WAYS[:2]}
+        rows[name] = ways = {}
+        ways["ours"] = attempt(f"{name}, ours", lambda: ours(case, options.recipe, options.device, options.steps))
         ways["torch"] = peer and attempt(f"{name}, torch", peer.run)
         ways["selective_bytes"] = attempt(f"{name}, price", lambda: selective_bytes(case, options.recipe,
                                                                                     options.device))

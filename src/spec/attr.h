@@ -112,7 +112,7 @@ struct attr_matmul {
     bool folds; /* operands and result of rank > 2 are stacks of rows: one matrix (rows, last axis), see spec/rows.h */
     bool is_fast;  /* f32 operands: TL_MATMUL_HIGH is enough */
     /* cuda: the algorithm is what a clock finds to be the fastest, which need not be the same each time
-     * (tl_set_fast) */
+     * (tl_set_fast); not of 16 bits on Hopper */
     bool is_timed;
 };
 

@@ -14,7 +14,8 @@
  * Trials. With attr.is_timed the first call of a plan runs every candidate on its own operands and keeps the fastest;
  * another run may choose another. A product that adds to its result must not run twice. It takes the algorithm of the
  * same product without adding, if that was timed; otherwise candidates add to the workspace, and if that has no room,
- * the first is taken.
+ * the first is taken. 16-bit products on Hopper have no trials: what is fastest in such a burst need not be so at the
+ * power limit, and no step of four models became shorter.
  *
  * A bias goes into the epilogue: one number per column of ours, which is one per row of cuBLASLt's D.
  *
@@ -334,13 +335,16 @@ static double tile_waste(const struct tile *t, const struct key *key, int n_mult
     return (double)round_up(across * down, n_multiprocessors) * t->m * t->n / ((double)key->m * (double)key->n);
 }
 
+static bool is_16_bit_on_hopper(const struct matmul_cache *cache, const struct key *key) {
+    return cache->capability / 10 == 9 && (key->in_type == CUDA_R_16BF || key->in_type == CUDA_R_16F);
+}
+
 /* The tile that wastes least; NULL where all waste much, as of small results. */
 static const struct tile *tile_choose(const struct matmul_cache *cache, const struct key *key) {
     const struct tile *best = NULL;
     double least = 1.25;
-    const bool is_16_bit = key->in_type == CUDA_R_16BF || key->in_type == CUDA_R_16F;
     const bool sums_rows = key->transpose_a == CUBLAS_OP_N && key->transpose_b == CUBLAS_OP_T;
-    if (cache->capability / 10 != 9 || !is_16_bit || key->batch != 1 || sums_rows) return NULL;
+    if (!is_16_bit_on_hopper(cache, key) || key->batch != 1 || sums_rows) return NULL;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         if (tiles[i].is_for_short_k != (key->k <= SHORT_K)) continue;
         const double waste = tile_waste(&tiles[i], key, cache->n_multiprocessors);
@@ -383,14 +387,11 @@ static bool tile_algorithm(const struct matmul_cache *cache, const struct plan *
     return result->workspaceSize <= plan->key.workspace_bytes;
 }
 
-/* The algorithm with the tile of our choice, if there is one, before the heuristic's. */
+/* The algorithm with the tile of our choice, if there is one, or the heuristic's. */
 static int candidates_list(const struct matmul_cache *cache, const struct plan *plan,
                            cublasLtMatmulHeuristicResult_t *candidates, char *error) {
     const struct tile *t = tile_choose(cache, &plan->key);
-    const bool is_ours = t && tile_algorithm(cache, plan, t, candidates);
-    if (is_ours && !plan->key.is_timed) return 1;
-    const int n = candidates_find(cache, plan, candidates + is_ours, error);
-    return n < 0 ? n : n + is_ours;
+    return t && tile_algorithm(cache, plan, t, candidates) ? 1 : candidates_find(cache, plan, candidates, error);
 }
 
 /* The same product without adding, if it was timed; NULL otherwise. */
@@ -402,9 +403,10 @@ static const struct plan *plan_without_adding(const struct matmul_cache *cache, 
 }
 
 static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, const struct operands *o, char *error) {
-    cublasLtMatmulHeuristicResult_t candidates[CANDIDATES + 1];
+    cublasLtMatmulHeuristicResult_t candidates[CANDIDATES];
     const struct key *key = &plan->key;
-    const struct plan *same = key->is_timed && key->accumulate ? plan_without_adding(cache, key) : NULL;
+    const bool is_tried = key->is_timed && !is_16_bit_on_hopper(cache, key);
+    const struct plan *same = is_tried && key->accumulate ? plan_without_adding(cache, key) : NULL;
     if (same) {
         plan->algorithm = same->algorithm;
         return true;
@@ -418,7 +420,7 @@ static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, cons
                  (unsigned long long)key->workspace_bytes);
         return false;
     }
-    const int best = key->is_timed && n > 1 ? trial_run(cache, plan, candidates, n, *o) : 0;
+    const int best = is_tried && n > 1 ? trial_run(cache, plan, candidates, n, *o) : 0;
     plan->algorithm = candidates[best].algo;
     return true;
 }
