@@ -1,4 +1,4 @@
-/* gpu.cpp: the threads of a block as coroutines of one thread of the host. */
+/* gpu.cpp: the threads of a block, or of a cluster of blocks, as coroutines of one thread of the host. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +13,13 @@
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
-int gpu_thread;
+int gpu_thread, gpu_rank;
 
 namespace {
 
-enum { STACK_BYTES = 256 << 10, SHARED_BYTES = 228 << 10, MOST_THREADS = 1024 };
-alignas(1024) char shared_room[SHARED_BYTES];
+enum { STACK_BYTES = 256 << 10, SHARED_BYTES = 228 << 10, MOST_THREADS = 1024, MOST_RANKS = 8 };
+static_assert((int)SHARED_BYTES <= (int)GPU_ROOM, "a block's own addresses");
+alignas(1024) char rooms[MOST_RANKS][GPU_ROOM];
 
 /* A place where some wait for n others. `turn` is how often it was left. */
 struct meeting {
@@ -33,19 +34,32 @@ struct warp_meeting {
 
 struct coroutine {
     std::unique_ptr<char[]> stack;
-    jmp_buf place;
+    jmp_buf beginning, place;
     bool is_running = false; /* it has a thread, which has not ended */
 };
 
-std::deque<coroutine> coroutines; /* whose addresses stay */
+/* A block that runs. */
+struct block {
+    uint3 index;
+    int n_left = 0;
+    meeting all;
+    std::map<int, meeting> of_barrier, of_warpgroup;
+    std::vector<std::deque<warp_meeting>> of_warp;
+};
+
+std::deque<coroutine> coroutines; /* whose addresses stay; those of a block one after the other */
+int current;                      /* of them */
 jmp_buf scheduler;
-int n_left;
 uint64_t n_events; /* whatever may let a thread that waits go on */
 const std::function<void()> *body;
-meeting of_block;
-std::map<int, meeting> of_barrier;
-std::vector<std::deque<warp_meeting>> of_warp;
-ucontext_t beginning, unused;
+std::vector<block> blocks; /* of the cluster */
+int n_left;                /* threads of the cluster */
+int wanted_ranks;          /* of a cluster, as the kernel says */
+meeting of_cluster;
+ucontext_t origin, unused;
+
+block &own_block() { return blocks[(size_t)gpu_rank]; }
+coroutine &own_coroutine() { return coroutines[(size_t)current]; }
 
 void meeting_leave(meeting &m) {
     n_events++;
@@ -54,15 +68,27 @@ void meeting_leave(meeting &m) {
     m.turn++;
 }
 
+/* The last of n who arrives lets all go on. */
+void meeting_arrive(meeting &m, int n) {
+    if (++m.n_here == n) meeting_leave(m);
+}
+void meeting_wait(meeting &m, int n) {
+    const uint64_t turn = m.turn;
+    meeting_arrive(m, n);
+    while (m.turn == turn) gpu_turn();
+}
+
 /* A coroutine never returns: it waits for the thread of the next block. */
 void coroutine_run() {
-    coroutine &own = coroutines[(size_t)gpu_thread];
     for (;;) {
-        (*body)();
-        own.is_running = false;
+        if (_setjmp(own_coroutine().beginning) == 0) (*body)();
+        own_coroutine().is_running = false;
+        block &own = own_block();
+        own.n_left--;
         n_left--;
         n_events++;
-        if (of_block.n_here > 0 && of_block.n_here == n_left) meeting_leave(of_block);
+        if (own.all.n_here > 0 && own.all.n_here == own.n_left) meeting_leave(own.all);
+        if (of_cluster.n_here > 0 && of_cluster.n_here == n_left) meeting_leave(of_cluster);
         gpu_turn();
     }
 }
@@ -71,64 +97,97 @@ void coroutine_new() {
     coroutines.emplace_back();
     coroutine &c = coroutines.back();
     c.stack.reset(new char[STACK_BYTES]);
-    getcontext(&beginning);
-    beginning.uc_stack.ss_sp = c.stack.get();
-    beginning.uc_stack.ss_size = STACK_BYTES;
-    beginning.uc_link = nullptr;
+    getcontext(&origin);
+    origin.uc_stack.ss_sp = c.stack.get();
+    origin.uc_stack.ss_size = STACK_BYTES;
+    origin.uc_link = nullptr;
     makecontext(
-        &beginning,
+        &origin,
         [] {
             if (_setjmp(coroutines.back().place) == 0) _longjmp(scheduler, 1);
             coroutine_run();
         },
         0);
-    if (_setjmp(scheduler) == 0) swapcontext(&unused, &beginning);
+    if (_setjmp(scheduler) == 0) swapcontext(&unused, &origin);
 }
 
-void coroutine_resume(int i) {
+void coroutine_resume(int rank, int i, int n_threads) {
     const unsigned at = (unsigned)i, x = blockDim.x, y = blockDim.y;
+    current = rank * n_threads + i;
+    gpu_rank = rank;
     gpu_thread = i;
+    blockIdx = own_block().index;
     threadIdx = {at % x, at / x % y, at / x / y};
-    if (_setjmp(scheduler) == 0) _longjmp(coroutines[(size_t)i].place, 1);
+    if (_setjmp(scheduler) == 0) _longjmp(own_coroutine().place, 1);
 }
 
-/* Every thread gets a turn, until all have ended, or nothing changes any more. */
-void block_run(int n_threads) {
-    of_block = meeting();
-    of_barrier.clear();
-    of_warp.assign((size_t)(n_threads + 31) / 32, {});
-    n_left = n_threads;
-    for (int i = 0; i < n_threads; i++) coroutines[(size_t)i].is_running = true;
-    while (n_left > 0) {
+/* Every thread gets a turn, until all have ended, or nothing changes any more. The blocks are those from `first` on,
+ * side by side. */
+void cluster_run(uint3 first, int n_ranks, int n_threads) {
+    blocks.assign((size_t)n_ranks, block());
+    of_cluster = meeting();
+    n_left = n_ranks * n_threads;
+    for (int rank = 0; rank < n_ranks; rank++) {
+        block &b = blocks[(size_t)rank];
+        b.index = {first.x + (unsigned)rank, first.y, first.z};
+        b.n_left = n_threads;
+        b.of_warp.assign((size_t)(n_threads + 31) / 32, {});
+    }
+    for (int i = 0; i < n_left; i++) coroutines[(size_t)i].is_running = true;
+    while (n_left > 0 && wanted_ranks == n_ranks) {
         const uint64_t before = n_events;
-        for (int i = 0; i < n_threads; i++)
-            if (coroutines[(size_t)i].is_running) coroutine_resume(i);
+        for (int rank = 0; rank < n_ranks; rank++)
+            for (int i = 0; i < n_threads && wanted_ranks == n_ranks; i++)
+                if (coroutines[(size_t)(rank * n_threads + i)].is_running) coroutine_resume(rank, i, n_threads);
         if (n_events == before) gpu_unknown("a block whose threads wait for each other in vain");
     }
 }
 
+const float *halves_make() {
+    float *const all = new float[1 << 16];
+    for (int i = 0; i < 1 << 16; i++) all[i] = __half2float(gpu_of_bits<__half>((uint64_t)i));
+    return all;
+}
+
 } /* namespace */
 
+const float *const gpu_halves_of = halves_make();
+
 void gpu_turn(void) {
-    if (_setjmp(coroutines[(size_t)gpu_thread].place) == 0) _longjmp(scheduler, 1);
+    if (_setjmp(own_coroutine().place) == 0) _longjmp(scheduler, 1);
+}
+void gpu_changed(void) { n_events++; }
+
+/* A kernel says how many blocks a cluster has when its first thread begins, which then begins again. */
+void gpu_cluster(int n) {
+    if ((int)blocks.size() == n) return;
+    if (n > MOST_RANKS || gridDim.x % (unsigned)n) gpu_unknown("a launch that a GPU would refuse");
+    wanted_ranks = n;
+    _longjmp(own_coroutine().beginning, 1);
 }
 
-void gpu_launch(dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &kernel) {
+void gpu_launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()> &kernel) {
     const int n = (int)(threads.x * threads.y * threads.z);
-    if (n < 1 || n > MOST_THREADS || blocks.x * blocks.y * blocks.z < 1 || shared_bytes > SHARED_BYTES)
+    if (n < 1 || n > MOST_THREADS || grid.x * grid.y * grid.z < 1 || shared_bytes > SHARED_BYTES)
         gpu_unknown("a launch that a GPU would refuse");
-    while ((int)coroutines.size() < n) coroutine_new();
     body = &kernel;
     blockDim = threads;
-    gridDim = blocks;
-    for (blockIdx.z = 0; blockIdx.z < blocks.z; blockIdx.z++)
-        for (blockIdx.y = 0; blockIdx.y < blocks.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < blocks.x; blockIdx.x++) block_run(n);
+    gridDim = grid;
+    wanted_ranks = 1;
+    uint3 at;
+    for (at.z = 0; at.z < grid.z; at.z++)
+        for (at.y = 0; at.y < grid.y; at.y++)
+            for (at.x = 0; at.x < grid.x;) {
+                const int n_ranks = wanted_ranks;
+                while ((int)coroutines.size() < n_ranks * n) coroutine_new();
+                cluster_run(at, n_ranks, n);
+                if (wanted_ranks == n_ranks) at.x += (unsigned)n_ranks;
+            }
 }
 
-void *gpu_dynamic_shared(void) { return shared_room; }
-uint32_t gpu_shared_address(const void *p) { return (uint32_t)((const char *)p - shared_room); }
-char *gpu_shared_place(uint32_t address) { return shared_room + (int32_t)address; }
+void *gpu_dynamic_shared(void) { return rooms[gpu_rank]; }
+uint32_t gpu_shared_address(const void *p) { return (uint32_t)((const char *)p - rooms[0]); }
+char *gpu_shared_place(uint32_t address) { return rooms[0] + (int32_t)address; }
 
 void gpu_unknown(const char *what) {
     fprintf(stderr, "cuda_on_cpu: %s is not known here\n", what);
@@ -136,22 +195,18 @@ void gpu_unknown(const char *what) {
 }
 
 int gpu_block_wait(int brought) {
-    const uint64_t turn = of_block.turn;
-    of_block.brought += brought;
-    if (++of_block.n_here == n_left) meeting_leave(of_block);
-    while (of_block.turn == turn) gpu_turn();
-    return of_block.sum;
+    block &own = own_block();
+    own.all.brought += brought;
+    meeting_wait(own.all, own.n_left);
+    return own.all.sum;
 }
-
-void gpu_barrier_wait(int barrier, int n) {
-    meeting &m = of_barrier[barrier];
-    const uint64_t turn = m.turn;
-    if (++m.n_here == n) meeting_leave(m);
-    while (m.turn == turn) gpu_turn();
-}
+void gpu_barrier_wait(int barrier, int n) { meeting_wait(own_block().of_barrier[barrier], n); }
+void gpu_barrier_arrive(int barrier, int n) { meeting_arrive(own_block().of_barrier[barrier], n); }
+void gpu_warpgroup_wait(void) { meeting_wait(own_block().of_warpgroup[gpu_thread / 128], 128); }
+void gpu_cluster_wait(void) { meeting_wait(of_cluster, n_left); }
 
 const gpu_lanes &gpu_warp_wait(unsigned mask, uint64_t brought) {
-    std::deque<warp_meeting> &meetings = of_warp[(size_t)gpu_thread / 32];
+    std::deque<warp_meeting> &meetings = own_block().of_warp[(size_t)gpu_thread / 32];
     if (!(mask >> gpu_lane() & 1)) gpu_unknown("an exchange with a mask that leaves the lane itself out");
     warp_meeting *m = nullptr;
     for (warp_meeting &each : meetings)

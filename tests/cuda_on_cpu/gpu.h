@@ -2,13 +2,14 @@
  *
  * Included before every .cu file, which `convert` has turned into C++. A block's threads are coroutines (gpu.cpp) that
  * take turns in one thread of the host: each runs until it has to wait for others, at a barrier or an exchange among
- * the lanes of a warp. Blocks run one after the other, and so do launches. That is a GPU of compute capability 8.0
- * with the results of one order of many; what is wrong in all orders is wrong here too: sums, indices, conversions,
- * barriers that not all threads reach.
+ * the lanes of a warp. Blocks run one after the other, those of a cluster together, and launches one after the other.
+ * Copies and products are done when they are asked for. Those are the results of one order of many; what is wrong in
+ * all orders is wrong here too: sums, indices, conversions, barriers that not all threads reach.
  */
 #ifndef GPU_H
 #define GPU_H
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cuda_bf16.h>
@@ -18,20 +19,23 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <algorithm>
 #include <functional>
 #include <type_traits>
 
-#define GPU_ARCH 800
+#define GPU_ARCH 900 /* kernels are compiled for it; CUDA_ON_CPU=80 runs those for capability 8.0 all the same */
+#define __CUDA_ARCH_FEAT_SM90_ALL
 
 /* ---- Where a thread is ----------------------------------------------------------------------------------- */
 
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 extern int gpu_thread; /* in the block */
+extern int gpu_rank;   /* of the block in its cluster */
 
 void gpu_launch(dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &kernel);
-void *gpu_dynamic_shared(void);
+/* The first thing that a kernel does whose blocks form clusters of n. */
+void gpu_cluster(int n);
+void *gpu_dynamic_shared(void); /* of the thread's own block */
 [[noreturn]] void gpu_unknown(const char *what);
 
 /* Static, since blocks run one after the other. */
@@ -56,8 +60,12 @@ void *gpu_dynamic_shared(void);
 
 /* Waits for all threads of the block; the sum of what they bring. */
 int gpu_block_wait(int brought);
-/* Waits for n threads that bring the same number of a barrier. */
+/* Waits for n threads that bring the same number of a barrier; or is one of them, and goes on. */
 void gpu_barrier_wait(int barrier, int n);
+void gpu_barrier_arrive(int barrier, int n);
+/* Waits for the other threads of the warpgroup; of the cluster. */
+void gpu_warpgroup_wait(void);
+void gpu_cluster_wait(void);
 /* Waits for the lanes of the mask; what each brought, by lane. */
 struct gpu_lanes {
     uint64_t of[32];
@@ -129,8 +137,9 @@ inline unsigned __reduce_max_sync(unsigned mask, unsigned x) {
 inline unsigned __reduce_or_sync(unsigned mask, unsigned x) {
     return gpu_fold(mask, x, [](unsigned a, unsigned b) { return a | b; });
 }
-/* A thread that waits for memory to change lets others run. */
+/* A thread that waits for memory to change lets others run; one that changes what others wait for says so. */
 void gpu_turn(void);
+void gpu_changed(void);
 inline void __nanosleep(unsigned) { gpu_turn(); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
@@ -167,14 +176,15 @@ template <class T> T atomicCAS(T *p, std::common_type_t<T> is, std::common_type_
 
 /* ---- Functions -------------------------------------------------------------------------------------------- */
 
-using std::max;
-using std::min;
-inline int64_t min(int64_t a, int b) { return std::min(a, (int64_t)b); }
-inline int64_t max(int64_t a, int b) { return std::max(a, (int64_t)b); }
-inline int64_t min(int a, int64_t b) { return std::min((int64_t)a, b); }
-inline int64_t max(int a, int64_t b) { return std::max((int64_t)a, b); }
-inline unsigned min(unsigned a, int b) { return std::min(a, (unsigned)b); }
-inline unsigned max(unsigned a, int b) { return std::max(a, (unsigned)b); }
+/* By value, as on a GPU. GCC 12 computes (c ? p : q)[std::min(i, j)] from a temporary that it has not set. */
+template <class T> T min(T a, T b) { return b < a ? b : a; }
+template <class T> T max(T a, T b) { return a < b ? b : a; }
+inline int64_t min(int64_t a, int b) { return min(a, (int64_t)b); }
+inline int64_t max(int64_t a, int b) { return max(a, (int64_t)b); }
+inline int64_t min(int a, int64_t b) { return min((int64_t)a, b); }
+inline int64_t max(int a, int64_t b) { return max((int64_t)a, b); }
+inline unsigned min(unsigned a, int b) { return min(a, (unsigned)b); }
+inline unsigned max(unsigned a, int b) { return max(a, (unsigned)b); }
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
@@ -225,6 +235,15 @@ inline float __frcp_rn(float x) { return 1 / x; }
 #define __sinf(x) sinf(x)
 #define __cosf(x) cosf(x)
 inline unsigned __vadd2(unsigned a, unsigned b) { return ((a + b) & 0xFFFFu) | ((a >> 16) + (b >> 16)) << 16; }
+template <class F> unsigned gpu_halves(unsigned a, unsigned b, F f) {
+    return (uint16_t)f((int16_t)a, (int16_t)b) | (unsigned)(uint16_t)f((int16_t)(a >> 16), (int16_t)(b >> 16)) << 16;
+}
+inline unsigned __viaddmin_s16x2(unsigned a, unsigned b, unsigned c) {
+    return gpu_halves(__vadd2(a, b), c, [](int16_t x, int16_t y) { return x < y ? x : y; });
+}
+inline unsigned __viaddmax_s16x2(unsigned a, unsigned b, unsigned c) {
+    return gpu_halves(__vadd2(a, b), c, [](int16_t x, int16_t y) { return x > y ? x : y; });
+}
 template <class T> T __ldg(const T *p) { return *p; }
 template <class T> T __ldcg(const T *p) { return *p; }
 template <class T> T __ldcs(const T *p) { return *p; }
@@ -234,7 +253,9 @@ template <class T> void __stcs(T *p, T x) { *p = x; }
 
 #define INSTRUCTION inline void
 
-/* Shared memory has addresses of 32 bits: here the distance to the room of dynamic shared memory. */
+/* Shared memory has addresses of 32 bits: here the distance to the dynamic shared memory of the cluster's first block;
+ * that of the next is GPU_ROOM bytes on. */
+enum { GPU_ROOM = 1 << 18 };
 uint32_t gpu_shared_address(const void *p);
 char *gpu_shared_place(uint32_t address);
 #define __cvta_generic_to_shared gpu_shared_address
@@ -244,6 +265,13 @@ INSTRUCTION rcp_approx_ftz_f32(float &y, float x) { y = 1 / x; }
 INSTRUCTION cvt_u32_u64(uint32_t &low, uint64_t x) { low = (uint32_t)x; }
 INSTRUCTION bar_sync(int barrier, int n) { gpu_barrier_wait(barrier, n); }
 INSTRUCTION bar_sync(int) { gpu_unknown("bar.sync of all threads by number"); }
+INSTRUCTION bar_arrive(int barrier, int n) { gpu_barrier_arrive(barrier, n); }
+INSTRUCTION barrier_cluster_arrive() { gpu_cluster_wait(); }
+INSTRUCTION mov_u32_tid_x(int &y) { y = (int)threadIdx.x; }
+INSTRUCTION mov_u32_cluster_ctarank(int &y) { y = gpu_rank; }
+INSTRUCTION mov_b32(float &y, float x) { y = x; }
+INSTRUCTION mad_wide_s32(const char *&y, int a, int b, const char *c) { y = c + (int64_t)a * b; }
+INSTRUCTION cp_async_bulk_prefetch_L2_global(const void *, uint32_t) {}
 INSTRUCTION griddepcontrol_wait() {}
 INSTRUCTION griddepcontrol_launch_dependents() {}
 INSTRUCTION prmt_b32(uint32_t &y, uint32_t a, uint32_t b, uint32_t which) {
@@ -274,7 +302,8 @@ INSTRUCTION cp_async_commit_group() {}
 INSTRUCTION cp_async_wait_group(int) {}
 
 inline float gpu_narrow(const __nv_bfloat16 *, uint32_t bits) { return gpu_of_bits<float>(bits << 16); }
-inline float gpu_narrow(const __half *, uint32_t bits) { return __half2float(gpu_of_bits<__half>(bits)); }
+extern const float *const gpu_halves_of; /* every f16, since CUDA's own conversion takes its time */
+inline float gpu_narrow(const __half *, uint32_t bits) { return gpu_halves_of[bits]; }
 /* c (16,8) += a (16,16) b (16,8); tensor_core.cuh says which lane has what. */
 template <class T> void gpu_multiply(float *const (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     const struct { uint32_t a[4], b[2]; } own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
@@ -318,6 +347,175 @@ INSTRUCTION ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &a, uint32_t &b, u
 INSTRUCTION ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d,
                                                            uint32_t at) {
     gpu_parts_load({&a, &b, &c, &d}, at, true);
+}
+
+/* ---- Instructions of Hopper --------------------------------------------------------------------------------- */
+
+INSTRUCTION setmaxnreg_dec_sync_aligned_u32() {}
+INSTRUCTION setmaxnreg_inc_sync_aligned_u32(int = 0) {}
+INSTRUCTION fence_mbarrier_init_release_cluster() {}
+INSTRUCTION fence_proxy_async_shared_cta() {}
+
+/* A barrier in shared memory. A phase is over when all have arrived and all bytes are there. */
+struct gpu_mbarrier {
+    enum { IS_SET = 0x5a };
+    uint8_t is_set, n_expected, n_missing, phase;
+    int32_t bytes_missing;
+
+    void change(int n_arrived, int bytes) {
+        if (is_set != IS_SET || n_arrived > n_missing) gpu_unknown("an arrival at a barrier that expects none");
+        n_missing -= (uint8_t)n_arrived;
+        bytes_missing += bytes;
+        if (n_missing == 0 && bytes_missing == 0) n_missing = n_expected, phase ^= 1;
+        gpu_changed();
+    }
+};
+inline gpu_mbarrier &gpu_mbarrier_at(uint32_t address) { return *(gpu_mbarrier *)gpu_shared_place(address); }
+INSTRUCTION mbarrier_init_shared_cta_b64(uint32_t at, int n) {
+    gpu_mbarrier_at(at) = {gpu_mbarrier::IS_SET, (uint8_t)n, (uint8_t)n, 0, 0};
+}
+INSTRUCTION mbarrier_arrive_shared_cta_b64(uint32_t at) { gpu_mbarrier_at(at).change(1, 0); }
+INSTRUCTION mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t at, int bytes) { gpu_mbarrier_at(at).change(1, bytes); }
+INSTRUCTION mbarrier_try_wait_parity_shared_cta_b64(uint32_t at, int phase) {
+    if (gpu_mbarrier_at(at).is_set != gpu_mbarrier::IS_SET) gpu_unknown("a wait at what is no barrier");
+    while (gpu_mbarrier_at(at).phase == phase) gpu_turn();
+}
+/* Where that address is in another block of the cluster. */
+inline uint32_t gpu_address_in(uint32_t address, int rank) {
+    return (address & (GPU_ROOM - 1)) | (uint32_t)rank * GPU_ROOM;
+}
+INSTRUCTION mapa_shared_cluster_u32(uint32_t at, int rank) { /* and arrives there */
+    mbarrier_arrive_shared_cta_b64(gpu_address_in(at, rank));
+}
+
+/* A tensor of 16-bit elements, in boxes of rows of 64, whose 16-byte parts are swizzled by the row. */
+struct gpu_map {
+    char *data;
+    uint64_t size[4], stride[4]; /* stride: bytes */
+    uint32_t n_rows;             /* of a box */
+};
+static_assert(sizeof(gpu_map) <= sizeof(CUtensorMap), "it takes the place of CUDA's own");
+inline uint32_t gpu_swizzle(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
+/* Each element of the box at d, t, h, b that is inside the tensor; `outside` of the others. */
+template <class F, class G>
+void gpu_box(const gpu_map &m, uint32_t room, int d, int t, int h, int b, F inside, G outside) {
+    if (room % 1024) gpu_unknown("a tile that is not aligned");
+    for (uint32_t row = 0; row < m.n_rows; row++)
+        for (uint32_t i = 0; i < 64; i++) {
+            const int64_t at[4] = {d + (int64_t)i, t + (int64_t)row, h, b};
+            bool is_inside = true;
+            char *place = m.data;
+            for (int k = 0; k < 4; k++) {
+                is_inside = is_inside && at[k] >= 0 && at[k] < (int64_t)m.size[k];
+                place += at[k] * (int64_t)m.stride[k];
+            }
+            char *const here = gpu_shared_place(gpu_swizzle(room + row * 128 + i * 2));
+            if (is_inside) inside(here, place);
+            else outside(here);
+        }
+}
+inline void gpu_box_fetch(uint32_t to, const void *map, uint32_t barrier, int d, int t, int h, int b) {
+    const gpu_map &m = *(const gpu_map *)map;
+    gpu_box(
+        m, to, d, t, h, b, [](char *here, const char *place) { memcpy(here, place, 2); },
+        [](char *here) { memset(here, 0, 2); });
+    gpu_mbarrier_at(barrier).change(0, -(int)(m.n_rows * 128));
+}
+INSTRUCTION cp_async_bulk_tensor_4d_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to, const void *map,
+                                                                                     uint32_t barrier, int d, int t,
+                                                                                     int h, int b) {
+    gpu_box_fetch(to, map, barrier, d, t, h, b);
+}
+INSTRUCTION cp_async_bulk_tensor_4d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(
+    uint32_t to, const void *map, uint32_t barrier, int d, int t, int h, uint16_t ranks) {
+    for (int rank = 0; rank < 16; rank++)
+        if (ranks >> rank & 1) gpu_box_fetch(gpu_address_in(to, rank), map, gpu_address_in(barrier, rank), d, t, h, h);
+}
+INSTRUCTION cp_async_bulk_tensor_4d_global_shared_cta_bulk_group(const void *map, uint32_t from, int d, int t, int h) {
+    gpu_box(
+        *(const gpu_map *)map, from, d, t, h, h, [](const char *here, char *place) { memcpy(place, here, 2); },
+        [](char *) {});
+}
+INSTRUCTION cp_async_bulk_global_shared_cta_bulk_group(float *to, uint32_t from, int bytes) {
+    memcpy(to, gpu_shared_place(from), (size_t)bytes);
+}
+INSTRUCTION cp_reduce_async_bulk_global_shared_cta_bulk_group_add_f32(float *to, uint32_t from, int bytes) {
+    const float *const x = (const float *)gpu_shared_place(from);
+    for (int i = 0; i < bytes / 4; i++) to[i] += x[i];
+}
+INSTRUCTION cp_async_bulk_commit_group() {}
+INSTRUCTION cp_async_bulk_wait_group_read() {}
+INSTRUCTION cp_async_bulk_wait_group() {}
+
+INSTRUCTION cvt_rn_bf16x2_f32(uint32_t &two, float high, float low) {
+    const __nv_bfloat16 halves[2] = {__float2bfloat16_rn(low), __float2bfloat16_rn(high)};
+    memcpy(&two, halves, 4);
+}
+INSTRUCTION cvt_rn_f16x2_f32(uint32_t &two, float high, float low) {
+    const __half halves[2] = {__float2half_rn(low), __float2half_rn(high)};
+    memcpy(&two, halves, 4);
+}
+/* Lane i has the address of row i % 8 of part i / 8; it brings two neighbours of row i / 4 of each. */
+INSTRUCTION stmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    const gpu_lanes lanes = gpu_warp_wait(0xFFFFFFFFu, at);
+    const uint32_t pairs[4] = {a, b, c, d};
+    for (int part = 0; part < 4; part++)
+        memcpy(gpu_shared_place((uint32_t)lanes.of[part * 8 + gpu_lane() / 4]) + gpu_lane() % 4 * 4, &pairs[part], 4);
+}
+
+/* Warpgroup products. Each thread computes its own results when it asks for them. All must have done so before one may
+ * go on behind the wait, since then operands may be overwritten. */
+INSTRUCTION wgmma_fence_sync_aligned() {}
+INSTRUCTION wgmma_commit_group_sync_aligned() {}
+INSTRUCTION wgmma_wait_group_sync_aligned(int) { gpu_warpgroup_wait(); }
+
+/* 16 terms of a row (or, turned, of a column) of an operand in shared memory. */
+template <class T> void gpu_terms(float (&terms)[16], uint64_t operand, int row, bool is_turned) {
+    const uint32_t begin = (uint32_t)(operand & 0x3fff) << 4, apart = (uint32_t)(operand >> 16 & 0x3fff) << 4;
+    const uint32_t eight_rows = (uint32_t)(operand >> 32 & 0x3fff) << 4, r = (uint32_t)row;
+    const char *const room = (const char *)gpu_dynamic_shared();
+    uint16_t bits[16];
+    if (operand >> 62 != 1) gpu_unknown("an operand that is not swizzled by 128 bytes");
+    for (uint32_t k = 0; k < 16; k += is_turned ? 1 : 8) {
+        const uint32_t at = is_turned ? begin + r / 64 * apart + k / 8 * eight_rows + k % 8 * 128 + r % 64 * 2
+                                      : begin + r / 8 * eight_rows + r % 8 * 128 + k * 2;
+        memcpy(&bits[k], room + gpu_swizzle(at), is_turned ? 2 : 16);
+    }
+    for (int k = 0; k < 16; k++) terms[k] = gpu_narrow((const T *)nullptr, bits[k]);
+}
+/* Two rows of a, by all columns that the lane has. */
+template <int N, class T>
+void gpu_products(float (&c)[N / 2], const float (&a)[2][16], uint64_t b, bool turns_b, bool adds) {
+    for (int i = 0; i < N / 4; i++) {
+        float terms[16];
+        gpu_terms<T>(terms, b, i / 2 * 8 + gpu_lane() % 4 * 2 + i % 2, turns_b);
+        for (int half = 0; half < 2; half++) {
+            double sum = 0;
+            for (int k = 0; k < 16; k++) sum += (double)a[half][k] * (double)terms[k];
+            float &result = c[i / 2 * 4 + half * 2 + i % 2];
+            result = (float)(adds ? (double)result + sum : sum);
+        }
+    }
+}
+template <int N, bool TURNS_A, bool TURNS_B, class T>
+void gpu_products_shared(T, float (&c)[N / 2], uint64_t a, uint64_t b, int adds) {
+    const int row = gpu_thread % 128 / 32 * 16 + gpu_lane() / 4;
+    float rows[2][16];
+    for (int half = 0; half < 2; half++) gpu_terms<T>(rows[half], a, row + 8 * half, TURNS_A);
+    gpu_products<N, T>(c, rows, b, TURNS_B, adds);
+}
+template <int N, class T>
+void gpu_products_registers(T, float (&c)[N / 2], const uint32_t (&a)[4], uint64_t b, int adds) {
+    const struct { uint32_t a[4]; } own = {{a[0], a[1], a[2], a[3]}};
+    const gpu_lanes lanes = gpu_warp_wait(0xFFFFFFFFu, gpu_bits(&own));
+    float rows[2][16];
+    for (int k = 0; k < 16; k++) {
+        const decltype(&own) lane = gpu_of_bits<decltype(&own)>(lanes.of[gpu_lane() / 4 * 4 + k % 8 / 2]);
+        for (int half = 0; half < 2; half++)
+            rows[half][k] = gpu_narrow((const T *)nullptr, lane->a[half + k / 8 * 2] >> 16 * (k % 2) & 0xFFFFu);
+    }
+    gpu_warp_wait(0xFFFFFFFFu, 0); /* all have read what the others brought */
+    gpu_products<N, T>(c, rows, b, true, adds);
 }
 
 /* ---- The runtime's functions that take kernels --------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* libraries.cpp: cuBLASLt's product as a loop, and a cuDNN that refuses, so that Tally's own attention is used. */
+/* libraries.cpp: cuBLASLt's product as a loop, and a cuDNN without plans, so that Tally's own attention is used. */
 #include <cublasLt.h>
 #include <cudnn.h>
 
@@ -171,9 +171,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
 /* ---- cuDNN ---- */
 
 size_t cudnnGetVersion() { return 0; }
-const char *cudnnGetErrorString(cudnnStatus_t) { return "no cuda kernel for this without cuDNN"; }
-cudnnStatus_t cudnnCreate(cudnnHandle_t *) { return CUDNN_STATUS_NOT_SUPPORTED; }
-cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_NOT_SUPPORTED; }
+const char *cudnnGetErrorString(cudnnStatus_t) { return "the cuDNN of the GPU made of the CPU has no plans"; }
+cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) { return *handle = (cudnnHandle_t) new int(), CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t, cudnnBackendDescriptor_t *) {
     return CUDNN_STATUS_NOT_SUPPORTED;
 }

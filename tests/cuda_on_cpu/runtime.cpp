@@ -26,6 +26,29 @@ struct block {
 };
 enum { ALIGN = 512 };
 
+/* Of a GPU, in tens: what kernels are chosen by. */
+int capability() {
+    const char *const asked = getenv("CUDA_ON_CPU");
+    return asked ? atoi(asked) : GPU_ARCH / 10;
+}
+
+/* cuTensorMapEncodeTiled, as far as the plugin uses it. */
+CUresult map_encode(CUtensorMap *map, CUtensorMapDataType, cuuint32_t rank, void *data, const cuuint64_t *size,
+                    const cuuint64_t *stride, const cuuint32_t *box, const cuuint32_t *, CUtensorMapInterleave,
+                    CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+    gpu_map m = {(char *)data, {}, {2}, box[1]};
+    bool is_known = rank == 4 && swizzle == CU_TENSOR_MAP_SWIZZLE_128B && box[0] == 64 && box[1] <= 256 &&
+                    box[2] == 1 && box[3] == 1 && (uintptr_t)data % 16 == 0;
+    for (int i = 0; i < 4; i++) {
+        m.size[i] = size[i];
+        if (i > 0) m.stride[i] = stride[i - 1];
+        is_known = is_known && size[i] > 0 && size[i] <= (cuuint64_t)1 << 32;
+        is_known = is_known && (i == 0 || (m.stride[i] % 16 == 0 && m.stride[i] < (cuuint64_t)1 << 40));
+    }
+    memcpy((void *)map, &m, sizeof m);
+    return is_known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 } /* namespace */
 
 struct CUevent_st {
@@ -47,8 +70,8 @@ cudaError_t cudaRuntimeGetVersion(int *version) { return *version = CUDART_VERSI
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
     memset((void *)properties, 0, sizeof *properties);
     snprintf(properties->name, sizeof properties->name, "a GPU made of the CPU");
-    properties->major = GPU_ARCH / 100;
-    properties->minor = GPU_ARCH / 10 % 10;
+    properties->major = capability() / 10;
+    properties->minor = capability() % 10;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
@@ -56,10 +79,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char *, int, int) { return fail(cudaErrorNotSupported); }
-cudaError_t cudaGetDriverEntryPointByVersion(const char *, void **function, unsigned, unsigned long long,
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult *result) {
-    *function = nullptr;
-    *result = cudaDriverEntryPointSymbolNotFound;
+    *function = strcmp(name, "cuTensorMapEncodeTiled") == 0 ? (void *)map_encode : nullptr;
+    *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {
