@@ -32,10 +32,13 @@ struct warp_meeting {
     gpu_lanes lanes, last;
 };
 
+typedef std::function<void()> work;
+
 struct coroutine {
     std::unique_ptr<char[]> stack;
     jmp_buf beginning, place;
-    bool is_running = false; /* it has a thread, which has not ended */
+    bool is_running = false;                         /* it has a thread, which has not ended */
+    std::deque<std::vector<work>> groups[GPU_WORKS]; /* that are not done; the last one is not committed yet */
 };
 
 /* A block that runs. */
@@ -56,6 +59,7 @@ std::vector<block> blocks; /* of the cluster */
 int n_left;                /* threads of the cluster */
 int wanted_ranks;          /* of a cluster, as the kernel says */
 meeting of_cluster;
+std::vector<work> much_later; /* the newest is done first */
 ucontext_t origin, unused;
 
 block &own_block() { return blocks[(size_t)gpu_rank]; }
@@ -78,10 +82,19 @@ void meeting_wait(meeting &m, int n) {
     while (m.turn == turn) gpu_turn();
 }
 
+/* What a thread still writes when it ends would be lost. */
+void work_end() {
+    for (int kind = GPU_STORES; kind < GPU_WORKS; kind++)
+        for (const std::vector<work> &group : own_coroutine().groups[kind])
+            if (!group.empty()) gpu_unknown("a thread that ends before its work is done");
+    for (auto &groups : own_coroutine().groups) groups.clear();
+}
+
 /* A coroutine never returns: it waits for the thread of the next block. */
 void coroutine_run() {
     for (;;) {
         if (_setjmp(own_coroutine().beginning) == 0) (*body)();
+        work_end();
         own_coroutine().is_running = false;
         block &own = own_block();
         own.n_left--;
@@ -136,11 +149,17 @@ void cluster_run(uint3 first, int n_ranks, int n_threads) {
     for (int i = 0; i < n_left; i++) coroutines[(size_t)i].is_running = true;
     while (n_left > 0 && wanted_ranks == n_ranks) {
         const uint64_t before = n_events;
-        for (int rank = 0; rank < n_ranks; rank++)
-            for (int i = 0; i < n_threads && wanted_ranks == n_ranks; i++)
-                if (coroutines[(size_t)(rank * n_threads + i)].is_running) coroutine_resume(rank, i, n_threads);
-        if (n_events == before) gpu_unknown("a block whose threads wait for each other in vain");
+        for (int k = 0; k < n_ranks * n_threads && wanted_ranks == n_ranks; k++) {
+            const int at = gpu_is_late ? n_ranks * n_threads - 1 - k : k;
+            if (coroutines[(size_t)at].is_running) coroutine_resume(at / n_threads, at % n_threads, n_threads);
+        }
+        if (n_events != before) continue;
+        if (much_later.empty()) gpu_unknown("a block whose threads wait for each other in vain");
+        const work newest = much_later.back();
+        much_later.pop_back();
+        newest();
     }
+    if (!much_later.empty()) gpu_unknown("a block that ends before its tiles are there");
 }
 
 const float *halves_make() {
@@ -152,11 +171,32 @@ const float *halves_make() {
 } /* namespace */
 
 const float *const gpu_halves_of = halves_make();
+const bool gpu_is_late = getenv("CUDA_ON_CPU") && strstr(getenv("CUDA_ON_CPU"), "late");
 
 void gpu_turn(void) {
     if (_setjmp(own_coroutine().place) == 0) _longjmp(scheduler, 1);
 }
 void gpu_changed(void) { n_events++; }
+
+void gpu_later(gpu_work kind, const work &one) {
+    auto &groups = own_coroutine().groups[kind];
+    if (groups.empty()) groups.emplace_back();
+    groups.back().push_back(one);
+}
+void gpu_commit(gpu_work kind) {
+    auto &groups = own_coroutine().groups[kind];
+    if (!gpu_is_late) return;
+    if (groups.empty()) groups.emplace_back();
+    groups.emplace_back();
+}
+void gpu_finish(gpu_work kind, int n_pending) {
+    auto &groups = own_coroutine().groups[kind];
+    while ((int)groups.size() > n_pending + 1) {
+        for (const work &one : groups.front()) one();
+        groups.pop_front();
+    }
+}
+void gpu_much_later(const work &one) { much_later.push_back(one); }
 
 /* A kernel says how many blocks a cluster has when its first thread begins, which then begins again. */
 void gpu_cluster(int n) {

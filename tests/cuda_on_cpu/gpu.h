@@ -3,8 +3,12 @@
  * Included before every .cu file, which `convert` has turned into C++. A block's threads are coroutines (gpu.cpp) that
  * take turns in one thread of the host: each runs until it has to wait for others, at a barrier or an exchange among
  * the lanes of a warp. Blocks run one after the other, those of a cluster together, and launches one after the other.
- * Copies and products are done when they are asked for. Those are the results of one order of many; what is wrong in
- * all orders is wrong here too: sums, indices, conversions, barriers that not all threads reach.
+ * What is wrong in all orders is wrong here: sums, indices, conversions, barriers that not all threads reach.
+ *
+ * A GPU works in one of many orders, and this one in either of two. Early: the first thread is the first to run, and
+ * what threads do not wait for (copies to and from shared memory, products of warpgroups) is done when it is asked for.
+ * Late: the last thread is the first, and such work is done when somebody has to wait for it, tiles even only when
+ * nobody can go on. A kernel that relies on neither gives the same results in both.
  */
 #ifndef GPU_H
 #define GPU_H
@@ -22,7 +26,8 @@
 #include <functional>
 #include <type_traits>
 
-#define GPU_ARCH 900 /* kernels are compiled for it; CUDA_ON_CPU=80 runs those for capability 8.0 all the same */
+/* Kernels are compiled for it. CUDA_ON_CPU=80 runs those for capability 8.0 all the same; 90-late is late. */
+#define GPU_ARCH 900
 #define __CUDA_ARCH_FEAT_SM90_ALL
 
 /* ---- Where a thread is ----------------------------------------------------------------------------------- */
@@ -144,6 +149,21 @@ inline void __nanosleep(unsigned) { gpu_turn(); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
+
+/* ---- Now or later ------------------------------------------------------------------------------------------ */
+
+extern const bool gpu_is_late;
+/* Work of a thread that it waits for by groups: until at most so many are not done. */
+enum gpu_work { GPU_COPIES, GPU_STORES, GPU_PRODUCTS, GPU_WORKS };
+void gpu_later(gpu_work kind, const std::function<void()> &work);
+void gpu_commit(gpu_work kind);
+void gpu_finish(gpu_work kind, int n_pending);
+/* Work that is done when no thread can go on without it. */
+void gpu_much_later(const std::function<void()> &work);
+template <class F> void gpu_do(gpu_work kind, F work) {
+    if (gpu_is_late) gpu_later(kind, work);
+    else work();
+}
 
 /* ---- Atomic, since no other thread runs meanwhile --------------------------------------------------------- */
 
@@ -290,16 +310,17 @@ INSTRUCTION ld_global_L1_no_allocate_v4_u32(uint32_t &x, uint32_t &y, uint32_t &
 INSTRUCTION ld_global_nc_L1_no_allocate_v4_u32(uint32_t &x, uint32_t &y, uint32_t &z, uint32_t &w, const void *from) {
     ld_global_L1_no_allocate_v4_u32(x, y, z, w, from);
 }
-/* Copies are done when they are asked for. */
 INSTRUCTION cp_async_ca_shared_global(uint32_t to, const void *from, int n, int n_there) {
-    memcpy(gpu_shared_place(to), from, (size_t)n_there);
-    memset(gpu_shared_place(to) + n_there, 0, (size_t)(n - n_there));
+    gpu_do(GPU_COPIES, [=] {
+        memcpy(gpu_shared_place(to), from, (size_t)n_there);
+        memset(gpu_shared_place(to) + n_there, 0, (size_t)(n - n_there));
+    });
 }
 INSTRUCTION cp_async_cg_shared_global(uint32_t to, const void *from, int n_there) {
     cp_async_ca_shared_global(to, from, 16, n_there);
 }
-INSTRUCTION cp_async_commit_group() {}
-INSTRUCTION cp_async_wait_group(int) {}
+INSTRUCTION cp_async_commit_group() { gpu_commit(GPU_COPIES); }
+INSTRUCTION cp_async_wait_group(int n_pending) { gpu_finish(GPU_COPIES, n_pending); }
 
 inline float gpu_narrow(const __nv_bfloat16 *, uint32_t bits) { return gpu_of_bits<float>(bits << 16); }
 extern const float *const gpu_halves_of; /* every f16, since CUDA's own conversion takes its time */
@@ -415,11 +436,15 @@ void gpu_box(const gpu_map &m, uint32_t room, int d, int t, int h, int b, F insi
         }
 }
 inline void gpu_box_fetch(uint32_t to, const void *map, uint32_t barrier, int d, int t, int h, int b) {
-    const gpu_map &m = *(const gpu_map *)map;
-    gpu_box(
-        m, to, d, t, h, b, [](char *here, const char *place) { memcpy(here, place, 2); },
-        [](char *here) { memset(here, 0, 2); });
-    gpu_mbarrier_at(barrier).change(0, -(int)(m.n_rows * 128));
+    const auto fetch = [=] {
+        const gpu_map &m = *(const gpu_map *)map;
+        gpu_box(
+            m, to, d, t, h, b, [](char *here, const char *place) { memcpy(here, place, 2); },
+            [](char *here) { memset(here, 0, 2); });
+        gpu_mbarrier_at(barrier).change(0, -(int)(m.n_rows * 128));
+    };
+    if (gpu_is_late) gpu_much_later(fetch);
+    else fetch();
 }
 INSTRUCTION cp_async_bulk_tensor_4d_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to, const void *map,
                                                                                      uint32_t barrier, int d, int t,
@@ -432,20 +457,24 @@ INSTRUCTION cp_async_bulk_tensor_4d_shared_cluster_global_mbarrier_complete_tx_b
         if (ranks >> rank & 1) gpu_box_fetch(gpu_address_in(to, rank), map, gpu_address_in(barrier, rank), d, t, h, h);
 }
 INSTRUCTION cp_async_bulk_tensor_4d_global_shared_cta_bulk_group(const void *map, uint32_t from, int d, int t, int h) {
-    gpu_box(
-        *(const gpu_map *)map, from, d, t, h, h, [](const char *here, char *place) { memcpy(place, here, 2); },
-        [](char *) {});
+    gpu_do(GPU_STORES, [=] {
+        gpu_box(
+            *(const gpu_map *)map, from, d, t, h, h, [](const char *here, char *place) { memcpy(place, here, 2); },
+            [](char *) {});
+    });
 }
 INSTRUCTION cp_async_bulk_global_shared_cta_bulk_group(float *to, uint32_t from, int bytes) {
-    memcpy(to, gpu_shared_place(from), (size_t)bytes);
+    gpu_do(GPU_STORES, [=] { memcpy(to, gpu_shared_place(from), (size_t)bytes); });
 }
 INSTRUCTION cp_reduce_async_bulk_global_shared_cta_bulk_group_add_f32(float *to, uint32_t from, int bytes) {
-    const float *const x = (const float *)gpu_shared_place(from);
-    for (int i = 0; i < bytes / 4; i++) to[i] += x[i];
+    gpu_do(GPU_STORES, [=] {
+        const float *const x = (const float *)gpu_shared_place(from);
+        for (int i = 0; i < bytes / 4; i++) to[i] += x[i];
+    });
 }
-INSTRUCTION cp_async_bulk_commit_group() {}
-INSTRUCTION cp_async_bulk_wait_group_read() {}
-INSTRUCTION cp_async_bulk_wait_group() {}
+INSTRUCTION cp_async_bulk_commit_group() { gpu_commit(GPU_STORES); }
+INSTRUCTION cp_async_bulk_wait_group_read() { gpu_finish(GPU_STORES, 0); }
+INSTRUCTION cp_async_bulk_wait_group() { gpu_finish(GPU_STORES, 0); }
 
 INSTRUCTION cvt_rn_bf16x2_f32(uint32_t &two, float high, float low) {
     const __nv_bfloat16 halves[2] = {__float2bfloat16_rn(low), __float2bfloat16_rn(high)};
@@ -463,11 +492,14 @@ INSTRUCTION stmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t at, uint32_t a, ui
         memcpy(gpu_shared_place((uint32_t)lanes.of[part * 8 + gpu_lane() / 4]) + gpu_lane() % 4 * 4, &pairs[part], 4);
 }
 
-/* Warpgroup products. Each thread computes its own results when it asks for them. All must have done so before one may
- * go on behind the wait, since then operands may be overwritten. */
+/* Warpgroup products. Each thread computes its own results. All must have done so before one may go on behind the wait,
+ * since then operands may be overwritten. */
 INSTRUCTION wgmma_fence_sync_aligned() {}
-INSTRUCTION wgmma_commit_group_sync_aligned() {}
-INSTRUCTION wgmma_wait_group_sync_aligned(int) { gpu_warpgroup_wait(); }
+INSTRUCTION wgmma_commit_group_sync_aligned() { gpu_commit(GPU_PRODUCTS); }
+INSTRUCTION wgmma_wait_group_sync_aligned(int n_pending) {
+    gpu_finish(GPU_PRODUCTS, n_pending);
+    gpu_warpgroup_wait();
+}
 
 /* 16 terms of a row (or, turned, of a column) of an operand in shared memory. */
 template <class T> void gpu_terms(float (&terms)[16], uint64_t operand, int row, bool is_turned) {
@@ -499,10 +531,12 @@ void gpu_products(float (&c)[N / 2], const float (&a)[2][16], uint64_t b, bool t
 }
 template <int N, bool TURNS_A, bool TURNS_B, class T>
 void gpu_products_shared(T, float (&c)[N / 2], uint64_t a, uint64_t b, int adds) {
-    const int row = gpu_thread % 128 / 32 * 16 + gpu_lane() / 4;
-    float rows[2][16];
-    for (int half = 0; half < 2; half++) gpu_terms<T>(rows[half], a, row + 8 * half, TURNS_A);
-    gpu_products<N, T>(c, rows, b, TURNS_B, adds);
+    gpu_do(GPU_PRODUCTS, [=, &c] {
+        const int row = gpu_thread % 128 / 32 * 16 + gpu_lane() / 4;
+        float rows[2][16];
+        for (int half = 0; half < 2; half++) gpu_terms<T>(rows[half], a, row + 8 * half, TURNS_A);
+        gpu_products<N, T>(c, rows, b, TURNS_B, adds);
+    });
 }
 template <int N, class T>
 void gpu_products_registers(T, float (&c)[N / 2], const uint32_t (&a)[4], uint64_t b, int adds) {
@@ -515,7 +549,7 @@ void gpu_products_registers(T, float (&c)[N / 2], const uint32_t (&a)[4], uint64
             rows[half][k] = gpu_narrow((const T *)nullptr, lane->a[half + k / 8 * 2] >> 16 * (k % 2) & 0xFFFFu);
     }
     gpu_warp_wait(0xFFFFFFFFu, 0); /* all have read what the others brought */
-    gpu_products<N, T>(c, rows, b, true, adds);
+    gpu_do(GPU_PRODUCTS, [=, &c] { gpu_products<N, T>(c, rows, b, true, adds); });
 }
 
 /* ---- The runtime's functions that take kernels --------------------------------------------------------------- */
