@@ -1078,6 +1078,8 @@ COLLECT = set("gather take_along index index_select embedding as_strided pad rep
 # Where torch gives zeros of either sign, by the place of an element or by fma.
 UNSIGNED = set("addcmul addcdiv unique relu relu_ maximum minimum clamp clamp_ maximum_scalar minimum_scalar lerp "
                "lerp_scalar max min".split())
+if not torch.nn.functional.gelu(torch.full((8,), -0.0)).signbit().all():  # oneDNN's on some processors; -0 elsewhere
+    UNSIGNED |= {"gelu_erf", "gelu_erf_"}
 # Where views and copies are meant to differ.
 COPIES = {"flip": "a view of ours, as tally.h says"}
 # Losses that are one term per element: a gradient is a sum only where its operand was broadcast.
