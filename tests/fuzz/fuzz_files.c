@@ -166,10 +166,11 @@ static bool kinds(const char *path) {
 static bool manifest(const char *path) {
     static char root[64], file[128];
     static struct checkpoints all;
+    static struct file_folder *run; /* kept, so that it is no leak */
     if (!*root) {
         snprintf(root, sizeof root, "/dev/shm/tally-fuzz-%d", (int)getpid());
         snprintf(file, sizeof file, "%s/checkpoints/step-000000000007", root);
-        struct file_folder *run = mkdir(root, 0700) ? NULL : file_folder_open(root);
+        run = mkdir(root, 0700) ? NULL : file_folder_open(root);
         if (!run || !checkpoints_open(&all, run, true) || mkdir(file, 0700)) abort();
         strcat(file, "/manifest.json");
     }
