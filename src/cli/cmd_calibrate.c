@@ -129,11 +129,7 @@ static void ops_print(const struct machine *p) {
             const struct machine_sample *s = &p->samples[k];
             if (strcmp(s->op, first->op) || s->dtype != first->dtype) continue;
             is_first = is_first && k >= i;
-            struct ledger_row row = {.key = {.op = s->op, .dtype = (uint8_t)s->dtype},
-                                     .calls = 1,
-                                     .flops = (count)s->flops,
-                                     .bytes_read = (count)s->bytes};
-            shares[n++] = 100 * predict_roof(&m, &row) / s->seconds;
+            shares[n++] = 100 * predict_floor(&m, (int)s->dtype, s->flops, s->bytes) / s->seconds;
         }
         if (!is_first) continue;
         qsort(shares, (size_t)n, sizeof *shares, double_order);

@@ -12,11 +12,9 @@ void profile_floors_find(struct profile *p, const char *device) {
     if (found && predict_machine_find(&m, &machine, device, origin_here(found).chip)) {
         for (size_t i = 0; i < p->rows.n; i++) {
             struct profile_row *row = &p->rows.rows[i];
-            const struct ledger_row counts = {
-                .key.dtype = (uint8_t)row->dtype, .flops = (count)row->flops, .bytes_read = (count)row->bytes};
-            profile_floor_add(p, row, predict_roof(&m, &counts));
+            profile_floor_add(p, row, predict_floor(&m, row->dtype, row->flops, row->bytes));
         }
-        p->floors = m.profile ? "measured by tally calibrate" : "the chip's data sheet";
+        p->floors = predict_source(&m);
     }
     machine_free(&machine);
 }

@@ -97,12 +97,10 @@ static void floors_put(json_t *profile, const struct predict_machine *m) {
     size_t i;
     json_t *row;
     json_array_foreach(json_object_get(profile, "rows"), i, row) {
-        struct ledger_row counts = {
-            .key.dtype = (uint8_t)dtype_named(json_string_value(json_object_get(row, "dtype"))),
-            .flops = (count)json_number_value(json_object_get(row, "flops")),
-            .bytes_read = (count)json_number_value(json_object_get(row, "bytes")),
-        };
-        double floor_s = counts.key.dtype < TL_DTYPE_COUNT ? predict_roof(m, &counts) : NAN;
+        const tl_dtype dtype = dtype_named(json_string_value(json_object_get(row, "dtype")));
+        if (dtype == TL_DTYPE_COUNT) continue;
+        const double floor_s = predict_floor(m, dtype, json_number_value(json_object_get(row, "flops")),
+                                             json_number_value(json_object_get(row, "bytes")));
         if (isfinite(floor_s)) put(row, "floor_s", json_real(floor_s));
     }
 }
@@ -115,8 +113,7 @@ static void time_put(json_t *run, json_t *profile) {
         for (int i = 0; i < TL_DTYPE_COUNT; i++)
             if (m.peak[i] > 0) put(peaks, tl_dtype_name((tl_dtype)i), json_real(m.peak[i]));
         put(run, "roof",
-            json_pack("{s:o, s:f, s:s}", "peaks", peaks, "bandwidth", m.bandwidth, "source",
-                      m.profile ? "measured by tally calibrate" : "the chip's data sheet"));
+            json_pack("{s:o, s:f, s:s}", "peaks", peaks, "bandwidth", m.bandwidth, "source", predict_source(&m)));
         floors_put(profile, &m);
     }
     machine_free(&machine);

@@ -52,6 +52,10 @@ bool predict_machine_find(struct predict_machine *m, struct machine *profile, co
     return is_measured || sheet;
 }
 
+const char *predict_source(const struct predict_machine *m) {
+    return m->profile ? "measured by tally calibrate" : "the chip's data sheet";
+}
+
 /* ---- Rows ---- */
 
 static double bytes_of(const struct ledger_row *row) {
@@ -64,7 +68,7 @@ static double peak_of(const struct predict_machine *m, int dtype) {
     return peak > 0 ? peak : m->peak[TL_F32];
 }
 
-static double roof(const struct predict_machine *m, int dtype, double flops, double bytes) {
+double predict_floor(const struct predict_machine *m, int dtype, double flops, double bytes) {
     double peak = peak_of(m, dtype);
     return fmax(peak > 0 ? flops / peak : 0, m->bandwidth > 0 ? bytes / m->bandwidth : 0);
 }
@@ -77,7 +81,7 @@ bool predict_knows(const struct predict_machine *m, const struct ledger_row *row
 }
 
 double predict_roof(const struct predict_machine *m, const struct ledger_row *row) {
-    return roof(m, row->key.dtype, (double)row->flops, bytes_of(row));
+    return predict_floor(m, row->key.dtype, (double)row->flops, bytes_of(row));
 }
 
 /* ---- Efficiency at a size ----
@@ -235,7 +239,7 @@ static double slowness_between(const struct near *near, int n) {
 
 /* The time without inefficiency: that of a launch, and the roof. */
 static double least_s(const struct predict_machine *m, int dtype, double flops, double bytes) {
-    double least = roof(m, dtype, flops, bytes);
+    double least = predict_floor(m, dtype, flops, bytes);
     return least > 0 ? least + m->profile->host_call_s : 0;
 }
 

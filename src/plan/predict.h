@@ -33,6 +33,7 @@ struct predict_machine predict_machine_of_chip(const struct hardware *chip);
 /* The machine behind a device: by its stored profile, which goes to *profile (machine_free it in any case), if that is
  * of this chip; otherwise by the chip's data sheet. False: neither is known. Nothing is recorded. */
 bool predict_machine_find(struct predict_machine *m, struct machine *profile, const char *device, const char *chip);
+const char *predict_source(const struct predict_machine *m); /* of a machine's figures, for people */
 
 /* Of the model whose step it is. 0: not known. */
 struct predict_shape {
@@ -65,8 +66,9 @@ bool predict_json(const struct predict_machine *m, const json_t *json, struct pr
 
 /* Seconds of the kernels of one row, all its calls; NAN without a profile, 0 for a row that runs no kernel. */
 double predict_row(const struct predict_machine *m, const struct predict_shape *shape, const struct ledger_row *row);
-/* The shortest that a row could take: max(FLOPs / peak, bytes / bandwidth), with memory beyond all caches: the roof
- * of a roofline. */
+/* The shortest that work could take: max(FLOPs / peak, bytes / bandwidth), with memory beyond all caches: the roof of a
+ * roofline. A dtype without a peak of its own, or none at all (TL_DTYPE_COUNT), computes as f32. */
+double predict_floor(const struct predict_machine *m, int dtype, double flops, double bytes);
 double predict_roof(const struct predict_machine *m, const struct ledger_row *row);
 /* Whether the peak for a row's FLOPs is known: of a float its own, since no figure is taken from another dtype or chip.
  * Integers (the orders of a router) have none, and count as f32. */
