@@ -8,8 +8,7 @@ clipping.
 PyTorch compiles all models first, as many at once as the GPU has memory for; then it waits, and nothing else runs
 while a model is timed. Prints one table. The columns:
 
-- tokens/s (median of the steps after the first eight), ours (deterministic) and PyTorch's, and their
-  ratio;
+- tokens/s (median of the steps after the first eight), ours (deterministic) and PyTorch's, and their ratio;
 - model FLOP/s utilisation by PaLM's rule (6 N + 12 L T d per token, of 989.5 TFLOP/s of dense bf16) of both;
 - our FLOP/s as a share of what this card reaches in an 8192^3 product in this run;
 - peak memory: ours as priced, as priced with `--checkpointing selective`, and as the driver reports it; PyTorch's as
@@ -121,11 +120,11 @@ def config(case):
             "hidden_act": "silu"}
 
 
-def driver_bytes():
-    """Of the GPU's memory in use; 0 where there is no driver."""
+def driver_bytes(which):
+    """Of the GPU's memory, "used" or "total"; 0 where there is no driver."""
     if not shutil.which("nvidia-smi"):
         return 0
-    done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+    done = subprocess.run(["nvidia-smi", f"--query-gpu=memory.{which}", "--format=csv,noheader,nounits"],
                           capture_output=True, text=True)
     return int(done.stdout.split()[0]) << 20 if done.returncode == 0 and done.stdout.split() else 0
 
@@ -162,13 +161,13 @@ def ours(case, recipe, device, n_steps):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = train_command(case, recipe, device, folder, "--quiet")
-        before, held = driver_bytes(), 0
+        before, held = driver_bytes("used"), 0
         with open(folder / "error", "w") as error:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=error)
         log, times, began = folder / "run" / "log.jsonl", [], time.time()
         while process.poll() is None and len(times) < WARM + n_steps and time.time() - began < 150:
             time.sleep(0.2)
-            held = max(held, driver_bytes() - before)
+            held = max(held, driver_bytes("used") - before)
             if log.exists():
                 whole = [line for line in log.read_text().splitlines() if line.endswith("}")]
                 times = [json.loads(line)["time"]["step_s"] for line in whole if '"time"' in line]
@@ -192,17 +191,27 @@ def selective_bytes(case, recipe, device):
         return priced_bytes(json.loads(done.stdout))
 
 
+def trained(case, recipe, device, steps, *more):
+    """A whole run: its summary, and the lines of its log. It ends with its weights and moments in a file, some 16 bytes
+    for each parameter: in memory, where there is room."""
+    shared = Path("/dev/shm")
+    has_room = shared.is_dir() and shutil.disk_usage(shared).free > 20 * parameters(case) + (1 << 30)
+    with tempfile.TemporaryDirectory(dir=shared if has_room else None) as name:
+        folder = Path(name)
+        done = subprocess.run(train_command(case, recipe, device, folder, "--quiet", "--eval-batches", 1, *more,
+                                            steps=steps), capture_output=True, text=True, timeout=150)
+        if done.returncode:
+            raise RuntimeError(f"tally ended with {done.returncode}: " + done.stderr.strip()[-300:])
+        log = (folder / "run" / "log.jsonl").read_text().splitlines()
+        return json.loads(done.stdout), [json.loads(line) for line in log if line.endswith("}")]
+
+
 def profile_of(case, recipe, device):
     """Where the time of a step goes, op by op."""
-    with tempfile.TemporaryDirectory() as name:
-        done = subprocess.run(train_command(case, recipe, device, Path(name), "--quiet", "--profile=4", steps=10),
-                              capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr.strip()[-300:])
-        run = json.loads(done.stdout)
-        if run["differences"]:
-            raise RuntimeError(f"{run['differences']} differences between price and receipt")
-        return run["profile"]
+    run, _ = trained(case, recipe, device, 10, "--profile=4")
+    if run["differences"]:
+        raise RuntimeError(f"{run['differences']} differences between price and receipt")
+    return run["profile"]
 
 
 def profile_print(name, profile):
@@ -497,11 +506,7 @@ class Peer:
 
 def room_of(device):
     """All of the GPU's memory but a tenth; on a cpu, one at a time."""
-    if device == "cpu":
-        return Room(0)
-    done = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
-                          capture_output=True, text=True, check=True)
-    return Room((int(done.stdout.split()[0]) << 20) * 9 // 10)
+    return Room(0 if device == "cpu" else driver_bytes("total") * 9 // 10)
 
 
 def peers_of(cases, options):

@@ -8,16 +8,10 @@ token takes more than 1.3 times as long, or if there is a difference. --small us
 try the program without a GPU.
 """
 import argparse
-import json
-import random
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
-from bench_gpu import TALLY, config
+from bench_gpu import trained
 
 WARM = 6
 MOST = 1.3
@@ -29,27 +23,9 @@ SMALL = [(2, 128, False), (2, 100, False), (2, 100, True), (2, 128, True)]
 
 def step(case, device, fast, n_steps):
     """(median seconds of a step, differences between price and receipt)"""
-    V, B, T = case[6], case[7], case[8]
-    # a run ends with its weights and moments in a file, 1.6 GB of this model: in memory, where there is room
-    shared = Path("/dev/shm")
-    has_room = shared.is_dir() and shutil.disk_usage(shared).free > 8e9
-    with tempfile.TemporaryDirectory(dir=shared if has_room else None) as name:
-        folder = Path(name)
-        (folder / "config.json").write_text(json.dumps(config(case)))
-        draw = random.Random(1)
-        (folder / "tokens.bin").write_bytes(b"".join(draw.randrange(V).to_bytes(2, "little")
-                                                     for _ in range(B * T * 2 + 1)))
-        command = [TALLY, "train", "--model", folder / "config.json", "--data", folder / "tokens.bin", "--batch", B,
-                   "--seq", T, "--steps", n_steps, "--warmup", 1, "--lr", "1e-4", "--eval-every", 0, "--eval-batches",
-                   1, "--sample-tokens", 0, "--val-share", 0, "--save-every", 0, "--device", device, "--recipe", "bf16",
-                   "--out", folder / "run", "--quiet", "--json"] + ["--fast"] * fast
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=150)
-        if done.returncode != 0:
-            raise RuntimeError(f"tally ended with {done.returncode}: " + done.stderr.strip()[-300:])
-        lines = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()
-                 if line.endswith("}")]
-        times = [line["time"]["step_s"] for line in lines if "step_s" in line.get("time", {})]
-        return statistics.median(times[min(WARM, len(times) - 1):]), json.loads(done.stdout)["differences"]
+    run, log = trained(case, "bf16", device, n_steps, *["--fast"] * fast)
+    times = [line["time"]["step_s"] for line in log if "step_s" in line.get("time", {})]
+    return statistics.median(times[min(WARM, len(times) - 1):]), run["differences"]
 
 
 def main():
