@@ -291,6 +291,7 @@ INSTRUCTION mov_u32_tid_x(int &y) { y = (int)threadIdx.x; }
 INSTRUCTION mov_u32_cluster_ctarank(int &y) { y = gpu_rank; }
 INSTRUCTION mov_b32(float &y, float x) { y = x; }
 INSTRUCTION mad_wide_s32(const char *&y, int a, int b, const char *c) { y = c + (int64_t)a * b; }
+INSTRUCTION createpolicy_fractional_L2_b64(uint64_t &policy) { policy = 0; }
 INSTRUCTION cp_async_bulk_prefetch_L2_global(const void *, uint32_t) {}
 INSTRUCTION griddepcontrol_wait() {}
 INSTRUCTION griddepcontrol_launch_dependents() {}

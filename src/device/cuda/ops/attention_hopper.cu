@@ -10,9 +10,14 @@
  * is -inf, has no part in any sum. The gradient of a mask is not for this kernel.
  *
  * Order. dk and dv of a tile stay in registers. dq of a tile of queries is summed in f32 in a slab of the workspace
- * that belongs to the block (it stays in the L2 cache), one tile of keys after the other: the order of the program is
- * the order of the sums, so bits repeat. The first addend is stored, the last one meets the sum in registers and is
+ * that belongs to the block, one tile of keys after the other: the order of the program is the order of the sums, so
+ * bits repeat. The first addend is stored, the last one meets the sum in registers and is
  * rounded and written. With grouped heads, dk and dv of the heads before the last rest in the slab as well.
+ *
+ * Traffic. Device memory draws as much power here as the products, and power sets the clock: at T 2048 the slabs of all
+ * blocks are 68 MB, more than the L2 cache holds, and q and g as much again. So one tile of keys meets the queries from
+ * the first to the last, the next one from the last to the first, and finds those in the cache that were there just
+ * now; lines of slabs are the last that the cache gives up, and those of q, k, v and g the first.
  *
  * Few heads. What does not fill the card is cut into parts: part i of n has the tiles of keys i, i + n, i + 2n, ..,
  * and a slab of its own for every query head. A second kernel sums the parts of dq in order. attention_rule.h has the
@@ -58,14 +63,15 @@ struct hopper_call {
 #if HAS_WARPGROUPS || !defined __CUDA_ARCH__
 
 /* A tile of f32 from shared memory to the slab: stored, or added to what is there. */
-__device__ inline void slab_put(float *to, const float *from, bool adds) {
+__device__ inline void slab_put(float *to, const float *from, bool adds, uint64_t policy) {
     if (adds)
-        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-                     "r"(shared_address(from)), "n"(TILE_FLOATS * 4)
+        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 [%0], [%1], %2, "
+                     "%3;" ::"l"(to),
+                     "r"(shared_address(from)), "n"(TILE_FLOATS * 4), "l"(policy)
                      : "memory");
     else
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
-                     "n"(TILE_FLOATS * 4)
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to),
+                     "r"(shared_address(from)), "n"(TILE_FLOATS * 4), "l"(policy)
                      : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -112,6 +118,8 @@ __host__ __device__ inline int tiles_over(int64_t n, int size) { return (int)((n
 
 struct tile_range {
     int first, end;
+    /* The nth of them, from either end. */
+    __device__ inline int nth(int n, bool turned) const { return turned ? end - 1 - n : first + n; }
 };
 template <int DP> __device__ inline tile_range query_tiles(const attention_call &a, int j) {
     const int queries = hopper_shape<DP>::QUERIES, offset = (int)(a.S - a.T);
@@ -133,6 +141,7 @@ struct job_walk {
     __device__ inline void begin(const hopper_call &c) { unit = (int)blockIdx.x, h = 0, tile = unit % c.n_parts; }
     __device__ inline bool is_over(const hopper_call &c) const { return unit >= c.n_units; }
     __device__ inline int head(const hopper_call &c) const { return c.first_head + unit / c.n_parts; }
+    __device__ inline bool is_turned(const hopper_call &c) const { return tile / c.n_parts % 2; }
     __device__ inline void next(const hopper_call &c) {
         const int group = (int)(c.a.H / c.a.H_kv), n = tiles_over(c.a.S, KEYS);
         if (c.n_parts == 1) {
@@ -153,6 +162,7 @@ template <int DP>
 __device__ inline void fetch_tiles(hopper_shared<DP> &shared, const hopper_maps &maps, const hopper_call &c) {
     typedef hopper_shape<DP> shape;
     const attention_call &a = c.a;
+    const uint64_t policy = c.n_parts == 1 ? cache_pass() : cache_usual(); /* parts share q and g */
     ring<shape::KV_STAGES> kv;
     ring<STAGES> at;
     job_walk walk;
@@ -164,19 +174,20 @@ __device__ inline void fetch_tiles(hopper_shared<DP> &shared, const hopper_maps 
         barrier_expect(&shared.kv_full[kv.slot], 2 * shape::KEY_BYTES);
         for (int part = 0; part < shape::PARTS; part++) {
             const int at_part = part * KEYS * PART, t = walk.tile * KEYS;
-            tile_fetch(&shared.k[kv.slot][at_part], &maps.k, &shared.kv_full[kv.slot], part * PART, t, h_kv, b);
-            tile_fetch(&shared.v[kv.slot][at_part], &maps.v, &shared.kv_full[kv.slot], part * PART, t, h_kv, b);
+            tile_fetch(&shared.k[kv.slot][at_part], &maps.k, &shared.kv_full[kv.slot], part * PART, t, h_kv, b, policy);
+            tile_fetch(&shared.v[kv.slot][at_part], &maps.v, &shared.kv_full[kv.slot], part * PART, t, h_kv, b, policy);
         }
-        for (int i = range.first; i < range.end; i++, at.next()) {
+        for (int n = 0; n < range.end - range.first; n++, at.next()) {
+            const int i = range.nth(n, walk.is_turned(c));
             barrier_wait(&shared.empty[at.slot], at.phase ^ 1);
             barrier_expect(&shared.q_full[at.slot], shape::QUERY_BYTES);
             barrier_expect(&shared.g_full[at.slot], shape::QUERY_BYTES);
             for (int part = 0; part < shape::PARTS; part++)
                 tile_fetch(&shared.q[at.slot][part * shape::QUERIES * PART], &maps.q, &shared.q_full[at.slot],
-                           part * PART, i * shape::QUERIES, h, b);
+                           part * PART, i * shape::QUERIES, h, b, policy);
             for (int part = 0; part < shape::PARTS; part++)
                 tile_fetch(&shared.g[at.slot][part * shape::QUERIES * PART], &maps.g, &shared.g_full[at.slot],
-                           part * PART, i * shape::QUERIES, h, b);
+                           part * PART, i * shape::QUERIES, h, b, policy);
         }
     }
 }
@@ -219,7 +230,8 @@ template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, c
             shared.key[kv.slot] = key_job_of<DP>(c, walk, range.end - range.first);
             barrier_arrive(&shared.kv_full[kv.slot]);
         }
-        for (int i = range.first; i < range.end; i++, at.next()) {
+        for (int n = 0; n < range.end - range.first; n++, at.next()) {
+            const int i = range.nth(n, walk.is_turned(c));
             barrier_wait(&shared.empty[at.slot], at.phase ^ 1);
 #pragma unroll
             for (int k = 0; k < shape::QUERIES / 32; k++) {
@@ -550,7 +562,7 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
                 slab_write(dq, own_dq, me.lane);
                 shared_publish();
                 warpgroup_sync<CONSUMER>();
-                if (me.lane == 0) slab_put(rest, own_dq, !job.is_first);
+                if (me.lane == 0) slab_put(rest, own_dq, !job.is_first, c.n_parts == 1 ? cache_keep() : cache_usual());
             }
         }
         const key_job job = shared.key[kv.slot];

@@ -73,6 +73,25 @@ __device__ inline void tile_fetch(void *to, const CUtensorMap *map, uint64_t *ba
         : "memory");
 }
 
+/* What the L2 cache does with a line: gives it up last, first, or as any other. */
+#define CACHE_POLICY(name, priority)                                                 \
+    __device__ inline uint64_t name() {                                              \
+        uint64_t policy;                                                             \
+        asm("createpolicy.fractional.L2::" priority ".b64 %0, 1.0;" : "=l"(policy)); \
+        return policy;                                                               \
+    }
+CACHE_POLICY(cache_keep, "evict_last")
+CACHE_POLICY(cache_pass, "evict_first")
+CACHE_POLICY(cache_usual, "evict_normal")
+
+__device__ inline void tile_fetch(void *to, const CUtensorMap *map, uint64_t *barrier, int d, int t, int h, int b,
+                                  uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                 "[%1, {%3,%4,%5,%6}], [%2], %7;" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(d), "r"(t), "r"(h), "r"(b), "l"(policy)
+                 : "memory");
+}
+
 /* ---- Warpgroup products ------------------------------------------------------------------------------- */
 
 /* A tile whose rows of 64 elements are swizzled: 8 rows are 1024 bytes. `apart` is the distance of tiles that lie side
