@@ -503,6 +503,33 @@ static void index_lines(struct both *both, tl_device *device) {
     give(both, tl_index_put_(tl_clone(put), &axis, &rows, 1, tl_slice(put, 0, 1, 1301, 1), false), "the same in place");
 }
 
+/* Sums of rows that get thousands: one strip of them, several or more than there are multiprocessors, of whole lanes
+ * and others; rows that get none, several or a whole tile of slots; several tiles. */
+static void add_to_rows(struct both *both, tl_device *device) {
+    static const struct {
+        int64_t rows, columns, n, n_places;
+    } cases[] = {{1776, 39, 4720, 1776}, {300, 150, 9001, 1},    {40, 333, 1500, 40},
+                 {5, 64, 2000, 3},       {4001, 32, 1100, 4001}, {70, 9001, 40, 70}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char name[64];
+        snprintf(name, sizeof name, "index_add of %d to %dx%d", (int)cases[k].n, (int)cases[k].rows,
+                 (int)cases[k].columns);
+        for (int d = TL_F32; d <= TL_BF16; d++) {
+            tl_tensor *x = tl_normal(TL_SHAPE(cases[k].rows, cases[k].columns), 0, 1, (tl_dtype)d, device);
+            tl_tensor *source = tl_normal(TL_SHAPE(cases[k].n, cases[k].columns), 0, 1, (tl_dtype)d, device);
+            tl_tensor *ids = tl_integers(TL_SHAPE(cases[k].n), 0, cases[k].n_places, k % 2 ? TL_I32 : TL_I64, device);
+            give(both, tl_index_add(x, 0, ids, source, 1), name);
+            tl_tensor *of_each = tl_expand(tl_unsqueeze(ids, 1), TL_SHAPE(cases[k].n, cases[k].columns));
+            give(both, tl_scatter_add_(x, 0, of_each, source), "the same by scatter_add_");
+        }
+    }
+    tl_tensor *x = tl_normal(TL_SHAPE(3, 500, 40), 0, 1, TL_F32, device), *turned = tl_transpose(x, 0, 1);
+    tl_tensor *source = tl_normal(TL_SHAPE(3, 2500, 40), 0, 1, TL_F32, device);
+    tl_tensor *ids = tl_integers(TL_SHAPE(2500), 0, 500, TL_I64, device);
+    give(both, tl_index_add(x, 1, ids, source, 1), "index_add along the axis in the middle");
+    give(both, tl_index_add(turned, 0, ids, tl_transpose(source, 0, 1), 1), "the same along the first");
+}
+
 /* Sums of 16 bits in place, where few of many rows or columns get any: of one slot and of several; in all sizes. */
 static void add_few(struct both *both, tl_device *device) {
     static const struct {
@@ -613,6 +640,7 @@ static void orders_are_those_of_the_cpu(void **state) {
     on_both(index_lines);
     on_both(long_lines);
     on_both(add_few);
+    on_both(add_to_rows);
 }
 
 /* The loss in chunks, with rows left out, against the CPU; sums have different orders. */
@@ -1372,8 +1400,9 @@ static void others_at(tl_device *device, tl_dtype dtype, int size, struct result
 
 /* Rows of lengths on both sides of those at which other kernels begin: of a warp with 4, 8, 16 and 32 elements in a
  * lane, of blocks, of packs, of what is read twice. */
-static const int64_t row_lengths[] = {1,   2,   31,   33,   127,  129,  148,  255,  257,  300,  511,  513,   700,
-                                      777, 896, 1023, 1025, 1500, 2047, 2049, 4095, 4097, 8191, 9001, 12289, 16385};
+static const int64_t row_lengths[] = {1,    2,    31,   33,   127,  129,  148,   255,  257,  300,
+                                      511,  513,  700,  777,  896,  1023, 1025,  1500, 2047, 2049,
+                                      2076, 4095, 4097, 5002, 8191, 9001, 12289, 16385};
 enum { ROW_LENGTHS = sizeof row_lengths / sizeof *row_lengths };
 static void rows_at(tl_device *device, tl_dtype dtype, int size, struct results *r) {
     const int64_t shape[] = {5, row_lengths[size]};
@@ -1389,6 +1418,9 @@ static void rows_at(tl_device *device, tl_dtype dtype, int size, struct results 
     result_add(r, tl_grad_of(y));
     if (shape[1] > 2) result_add(r, tl_grad_of(u)); /* of one number it is noise, of two nearly */
     result_add(r, tl_grad_of(w));
+    tl_tensor *sum = NULL; /* with dropout */
+    result_add(r, add_rms_norm(tl_detach(x), tl_detach(y), tl_detach(w), 1e-5, 0.2, &sum));
+    result_add(r, sum);
 }
 static void row_folds_at(tl_device *device, tl_dtype dtype, int size, struct results *r) {
     const int axis = 1;

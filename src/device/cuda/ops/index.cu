@@ -12,7 +12,8 @@
  *   by warp     32 slots at a time; those that share a place take turns
  *   by block    1024 at a time; of those that share a place the first goes first, then the next. Many slots for few
  *               elements of the rest. Sums of floats are kept in shared memory, if the lines of the table fit
- *               (add_in_lines); of many short lines each warp has one (add_by_warps)
+ *               (add_in_lines), or, of rows, parts of strips of them (add_to_rows); of many short lines each warp has
+ *               one (add_by_warps)
  *   by element  few slots: for each element of the table a thread looks for those that it gets (put_few); for each
  *               part of a row a warp (put_few_rows); in a table that stays, for each slot (add_few_in_place)
  * Which write is last, and the order of a sum, depend on nothing else. Sums of integers may have any order: they are
@@ -842,6 +843,145 @@ __global__ void __launch_bounds__(LINE_THREADS, LISTS ? 1 : 2) add_in_lines(line
     }
 }
 
+/* The same of rows: lines side by side, with the same slots. A block has a part of the places of up to STRIP lines, and
+ * a warp has every so many of these places, each lane the same lines of all. Of a tile of slots the block lists those
+ * for its part, in order; from the list each warp collects those for its places, and adds them with own_ahead rows of
+ * the source under way at once. */
+enum { ROW_THREADS = 1024, ROW_EACH = 8, STRIP_EACH = 2, STRIP = 32 * STRIP_EACH, MOST_ROW_BLOCKS = 1 << 12 };
+template <class T> struct own_ahead {
+    enum { N = sizeof(T) > 4 ? 4 : 8 };
+};
+
+/* Where the n_own lines of a lane, of which `first` is the first, are in an operand. */
+__device__ inline void strip_offsets(const geometry<4> &rest, int operand, int64_t first, int n_own,
+                                     int64_t (&at)[STRIP_EACH]) {
+#pragma unroll
+    for (int c = 0; c < STRIP_EACH; c++) {
+        if (c >= n_own) continue;
+        int64_t of_all[4];
+        offsets_of(rest, first + 32 * c, of_all);
+        at[c] = of_all[operand];
+    }
+}
+
+/* put(k, c, x) of line c of n rows, in order; row k is at from + offset_of(k). */
+template <class T, class OFFSET, class PUT>
+__device__ inline void strip_read(const T *from, const int64_t (&at)[STRIP_EACH], int n_own, int n,
+                                  const OFFSET &offset_of, const PUT &put) {
+    enum { AHEAD = own_ahead<T>::N };
+    for (int k = 0; k < n; k += AHEAD) {
+        T x[AHEAD][STRIP_EACH];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            if (k + a >= n) continue;
+            const T *const row = from + offset_of(k + a);
+#pragma unroll
+            for (int c = 0; c < STRIP_EACH; c++)
+                if (c < n_own) x[a][c] = row[at[c]];
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+#pragma unroll
+            for (int c = 0; c < STRIP_EACH; c++)
+                if (k + a < n && c < n_own) put(k + a, c, x[a][c]);
+    }
+}
+
+/* What all warps of a block know about a tile of slots. */
+struct row_tile {
+    int64_t scan_room[32];
+    int start[ROW_EACH * ROW_THREADS / 32]; /* of 32 neighbours: where in the list theirs begin */
+    uint32_t queue[ROW_THREADS / 32][2 * 32];
+};
+
+/* Lists the slots that go to a part, in order, as own_list has them. Returns how many. */
+template <class T, class I>
+__device__ inline int list_own(const line_sums &w, const line_slots<T, I, ROW_EACH> &slots, int64_t base, int64_t first,
+                               int size, row_tile &tile, uint32_t *list) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32, thread = threadIdx.x;
+    int place[ROW_EACH];
+    const unsigned found = slots.places(w, base, first, size, place);
+#pragma unroll
+    for (int e = 0; e < ROW_EACH; e++) {
+        const unsigned bits = __ballot_sync(0xFFFFFFFFu, found >> e & 1);
+        if (lane == 0) tile.start[e * n_warps + warp] = __popc(bits);
+    }
+    __syncthreads();
+    const bool has_count = thread < ROW_EACH * n_warps;
+    const int64_t count = has_count ? tile.start[thread] : 0;
+    int64_t all;
+    const int64_t until = block_scan(count, sum_of(), tile.scan_room, &all);
+    if (has_count) tile.start[thread] = (int)(until - count);
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < ROW_EACH; e++) {
+        const bool is_own = found >> e & 1;
+        const unsigned before = __ballot_sync(0xFFFFFFFFu, is_own) & ((1u << lane) - 1);
+        if (is_own)
+            list[tile.start[e * n_warps + warp] + __popc(before)] = (uint32_t)in_tile(e) << PLACE_BITS | place[e];
+    }
+    __syncthreads();
+    return (int)all;
+}
+
+/* add(slots, how many) of those of a list whose places are this warp's, in order, at least 32 at a time but for the
+ * last. */
+template <class F> __device__ inline void own_each(const uint32_t *list, int n_listed, uint32_t *queue, const F &add) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32; /* a power of two */
+    int n = 0;
+    for (int i = 0; i < n_listed; i += 32) {
+        const uint32_t slot = i + lane < n_listed ? list[i + lane] : 0;
+        const bool is_mine = i + lane < n_listed && (slot & (n_warps - 1)) == warp;
+        const unsigned bits = __ballot_sync(0xFFFFFFFFu, is_mine);
+        if (is_mine) queue[n + __popc(bits & ((1u << lane) - 1))] = slot;
+        n += __popc(bits);
+        if (n < 32 && i + 32 < n_listed) continue;
+        __syncwarp();
+        add(queue, n);
+        __syncwarp(); /* all have read before the next are put there */
+        n = 0;
+    }
+}
+
+template <class T, class I> __global__ void __launch_bounds__(ROW_THREADS) add_to_rows(line_sums w, int width) {
+    typedef typename compute_type<T>::type C;
+    typedef own_list<T> own;
+    extern __shared__ double line_room[];
+    __shared__ row_tile tile;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+    const int64_t strip = blockIdx.x / w.n_parts * (int64_t)width, first = blockIdx.x % w.n_parts * w.part;
+    const int size = (int)min(w.part, w.size - first), n_lines = (int)min((int64_t)width, w.rest.numel - strip);
+    const int n_own = (n_lines - lane + 31) / 32, n_rows = (size - warp + n_warps - 1) / n_warps;
+    const int64_t no_rest[4] = {0, 0, 0, 0};
+    C *const sum = (C *)line_room + lane;
+    uint32_t *const list = (uint32_t *)((C *)line_room + w.part * width);
+    int64_t at[STRIP_EACH];
+    line_slots<T, I, ROW_EACH> slots;
+    slots.fetch_ids(w, no_rest, 0);
+    strip_offsets(w.rest, 1, strip + lane, n_own, at);
+    strip_read((const T *)w.x + first * w.x_step, at, n_own, n_rows,
+               [&](int k) { return (warp + k * n_warps) * w.x_step; },
+               [&](int k, int c, T x) { sum[(warp + k * n_warps) * width + 32 * c] = value_of<C>(x); });
+    strip_offsets(w.rest, 3, strip + lane, n_own, at);
+    for (int64_t base = 0; base < w.n; base += ROW_EACH * blockDim.x) {
+        const int n_listed = list_own(w, slots, base, first, size, tile, list);
+        slots.fetch_ids(w, no_rest, base + ROW_EACH * blockDim.x);
+        const T *const source = (const T *)w.source + base * w.source_step;
+        own_each(list, n_listed, tile.queue[warp], [&](const uint32_t *slot, int n) {
+            strip_read(
+                source, at, n_own, n, [&](int k) { return own::number_of(slot[k]) * w.source_step; },
+                [&](int k, int c, T x) { sum[own::place_in(slot[k]) * width + 32 * c] += value_of<C>(x); });
+        });
+    }
+    strip_offsets(w.rest, 0, strip + lane, n_own, at);
+    T *const out = (T *)w.out + first * w.out_step;
+#pragma unroll 4
+    for (int k = warp; k < size; k += n_warps)
+#pragma unroll
+        for (int c = 0; c < STRIP_EACH; c++)
+            if (c < n_own) out[at[c] + k * w.out_step] = conversion<T>::from(sum[k * width + 32 * c]);
+}
+
 /* The same of many short lines: a warp has one. Of 32 slots the first that has a place adds those that share it, in
  * order; which they are a word for each place says. */
 template <class T, class I> struct warp_slots {
@@ -1119,15 +1259,40 @@ template <class T> static bool try_add_by_warps(const tl_kernel_args *args, cons
     return true;
 }
 
-/* True: all is done. False: the lines are too long or too short for it, lie side by side, have few slots beside places
- * that may stay as they are, or the GPU has too little shared memory; the others have the same result. Short lines of
- * 16 bits, if they are copied anyway, are better off here where launches count, not work. */
+/* Blocks of one strip and one part: as many parts as memory asks for, or as occupy the device. */
+template <class T, class I> static bool rows_launch(const tl_kernel_args *args, line_sums w) {
+    typedef typename compute_type<T>::type C;
+    const int64_t n_strips = (w.rest.numel + STRIP - 1) / STRIP, width = (w.rest.numel + n_strips - 1) / n_strips;
+    const int64_t most = PART_BYTES / (int64_t)sizeof(C) / width, enough = max((int64_t)1, LINE_BLOCKS / n_strips);
+    w.part = min(most, (w.size + enough - 1) / enough);
+    const int64_t n_parts = (w.size + w.part - 1) / w.part, n_blocks = n_strips * n_parts;
+    if (n_blocks > MOST_ROW_BLOCKS) return false;
+    w.n_parts = (int)n_parts;
+    const int threads = n_blocks <= LINE_BLOCKS ? ROW_THREADS : ROW_THREADS / 2; /* of a multiprocessor, or of half */
+    const size_t bytes = (size_t)(w.part * width) * sizeof(C) + ROW_EACH * threads * sizeof(uint32_t);
+    if (!shared_memory_try(add_to_rows<T, I>, bytes)) return false;
+    add_to_rows<T, I><<<(unsigned)n_blocks, threads, bytes, stream_of(args)>>>(w, (int)width);
+    return true;
+}
+
+/* True: all is done. False: the lines have slots of their own, or most of the places could stay as they are, or be
+ * copied as they are, which others do faster; but not those of 16 bits, which they copy to f32 and back. */
+template <class T> static bool try_add_to_rows(const tl_kernel_args *args, const line_sums &w) {
+    for (int axis = 0; axis < w.rest.rank; axis++)
+        if (w.rest.stride[2][axis] != 0) return false;
+    if (sizeof(T) > 2 && w.n < w.size / 4) return false;
+    return w.index_dtype == TL_I64 ? rows_launch<T, int64_t>(args, w) : rows_launch<T, int32_t>(args, w);
+}
+
+/* True: all is done. False: the lines are too long or too short for it, are rows (try_add_to_rows), have few slots
+ * beside places that may stay as they are, or the GPU has too little shared memory; the others have the same result.
+ * Short lines of 16 bits, if they are copied anyway, are better off here where launches count, not work. */
 template <class T> static bool try_add_in_lines(const tl_kernel_args *args, line_sums w) {
     const bool is_wide = sizeof(T) == 2, in_place = w.x == w.out;
     const int64_t n_lines = w.rest.numel;
     if (w.size == 0 || w.n == 0 || n_lines == 0) return false;
     const int last = w.rest.rank - 1;
-    if (w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32) return false;
+    if (w.rest.stride[0][last] == 1 && w.rest.size[last] >= 32) return try_add_to_rows<T>(args, w);
     if (try_add_by_warps<T>(args, w)) return true;
     if (w.n <= SHORT_LINE && !(is_wide && n_lines <= SHORT_LINES && !in_place)) return false;
     if (in_place && !is_wide && w.n < w.size / 4) return false;

@@ -1,10 +1,11 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
- * Teams of threads process rows in whole packs of up to NORM_TEAM_LENGTH elements: they read a row once, forward to
- * registers, up to four packs to a thread, backward to shared memory, as few as the row allows. Any other row is
- * processed forward by a block, which reads it again from the cache. Backward teams read rows of other lengths once,
- * too, and take single columns from shared memory; longer rows and those in f64 are read by two kernels, the first for
- * the sums of the row, the second, by columns, for everything else.
+ * Teams of threads process rows of up to NORM_TEAM_LENGTH elements: they read a row once, forward to registers, in
+ * packs or, of rows of other lengths, in pairs or single elements, up to 32 elements to a thread; backward to shared
+ * memory, as few packs as the row allows. Longer rows and those in f64 are processed forward by a block, which reads
+ * them again from the cache. Backward teams read rows of other lengths once, too, and take single columns from shared
+ * memory; longer rows and those in f64 are read by two kernels, the first for the sums of the row, the second, by
+ * columns, for everything else.
  *
  * Weight gradients are column sums over all rows, without atomics, and so are the sums of dx's columns: rows are cut
  * into up to NORM_RUNS runs, whose sums are in args->workspace, (NORM_RUNS, C) for each such result, in the compute
@@ -154,11 +155,18 @@ template <class C> __global__ void __launch_bounds__(32 * ADDERS) norm_runs_add(
 
 enum { WARPS = 8 }; /* of a block */
 
-/* Teams of LANES threads, with up to OWN packs each. Half a warp has the packs of two: pack lane + LANES k is one that
+/* Teams of LANES threads, with up to OWN units each. Half a warp has the units of two: unit lane + LANES k is one that
  * thread lane + LANES (k % SHARES) of a whole one would have, so both add in the same order. */
 template <int LANES, int OWN> struct row_team {
-    static const int PACKS = LANES * OWN, SHARES = LANES < 32 ? 32 / LANES : 1, TEAMS = 32 * WARPS / LANES;
+    static const int UNITS = LANES * OWN, SHARES = LANES < 32 ? 32 / LANES : 1, TEAMS = 32 * WARPS / LANES;
 };
+
+/* The fewest blocks of a multiprocessor; 0: as many as the compiler leaves room for. Of rows in small units threads
+ * have room for many, and most rows need few: there must be enough threads that ask for memory. */
+template <class T> static constexpr int team_blocks(int unit, int own) {
+    const int words = own * unit * (unit > 1 ? (int)sizeof(T) : 4) / 4;
+    return unit == PACK ? 0 : words > 16 ? 2 : words > 8 ? 3 : 5;
+}
 
 /* The sum over a team, to all of its threads, of each thread's shares. The slots are used in turn, so that one barrier
  * per sum is enough: a slot is written again only after the barrier of the next sum. All warps of a block call it
@@ -180,50 +188,50 @@ __device__ inline C team_sum(const C (&shares)[SHARES], C (&slots)[2][WARPS], in
 }
 
 /* As norm_rows. */
-template <class T, class W, bool RMS, int LANES, int OWN>
-__global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T, W> r) {
+template <class T, class W, bool RMS, int U, int LANES, int OWN>
+__global__ void __launch_bounds__(32 * WARPS, team_blocks<T>(U, OWN)) norm_team_rows(norm_forward_rows<T, W> r) {
     typedef typename compute_type<T>::type C;
     const int SHARES = row_team<LANES, OWN>::SHARES, TEAMS = row_team<LANES, OWN>::TEAMS;
     __shared__ C slots[2][WARPS];
-    const int lane = threadIdx.x % LANES, team = threadIdx.x / LANES, n_packs = (int)(r.n / PACK);
+    const int lane = threadIdx.x % LANES, team = threadIdx.x / LANES, n_units = (int)(r.n / U);
     int turn = 0;
     next_begin();
-    if (r.weight && threadIdx.x == 0) cache_fetch(r.weight, (unsigned)(r.n * sizeof(W)));
+    if (U == PACK && r.weight && threadIdx.x == 0) cache_fetch(r.weight, (unsigned)(r.n * sizeof(W)));
     front_wait();
     for (int64_t base = blockIdx.x * (int64_t)TEAMS; base < r.n_rows; base += (int64_t)gridDim.x * TEAMS) {
         const int64_t row = base + team, at = row * r.n;
-        const int n_own = row < r.n_rows ? n_packs : 0; /* a team without a row waits with the others */
-        row_pack<T> x[OWN];
-        C shares[SHARES] = {}, v[PACK];
+        const int n_own = row < r.n_rows ? n_units : 0; /* a team without a row waits with the others */
+        row_pack<T, U> x[OWN];
+        C shares[SHARES] = {}, v[U];
 #pragma unroll
         for (int k = 0; k < OWN; k++)
-            if (lane + k * LANES < n_own) x[k] = row_load(r.x + at, lane + k * LANES);
+            if (lane + k * LANES < n_own) x[k] = row_load<U>(r.x + at, lane + k * LANES);
         if (r.residual) {
-            row_pack<T> more[OWN];
+            row_pack<T, U> more[OWN];
 #pragma unroll
             for (int k = 0; k < OWN; k++)
-                if (lane + k * LANES < n_own) more[k] = row_load(r.residual + at, lane + k * LANES);
+                if (lane + k * LANES < n_own) more[k] = row_load<U>(r.residual + at, lane + k * LANES);
 #pragma unroll
             for (int k = 0; k < OWN; k++) {
                 if (lane + k * LANES >= n_own) continue;
-                C b[PACK];
+                C b[U];
                 x[k].widen(v);
                 more[k].widen(b);
                 if (r.drop.growth > 0) {
-                    drop_unit(r.drop, dropped_bits<PACK>(r.drop, at + (lane + k * LANES) * PACK), b);
+                    drop_unit(r.drop, dropped_bits<U>(r.drop, at + (lane + k * LANES) * U), b);
                     more[k].narrow(b);
                     more[k].widen(b);
                 }
-                for (int j = 0; j < PACK; j++) v[j] += b[j];
+                for (int j = 0; j < U; j++) v[j] += b[j];
                 x[k].narrow(v);
-                row_store(r.sum + at, lane + k * LANES, x[k]);
+                row_store<U>(r.sum + at, lane + k * LANES, x[k]);
             }
         }
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
             if (lane + k * LANES >= n_own) continue;
             x[k].widen(v);
-            for (int j = 0; j < PACK; j++) shares[k % SHARES] += RMS ? v[j] * v[j] : v[j];
+            for (int j = 0; j < U; j++) shares[k % SHARES] += RMS ? v[j] * v[j] : v[j];
         }
         C total = team_sum<LANES>(shares, slots, turn) / C(r.n);
         const C mean = RMS ? C(0) : total;
@@ -233,7 +241,7 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
             for (int k = 0; k < OWN; k++) {
                 if (lane + k * LANES >= n_own) continue;
                 x[k].widen(v);
-                for (int j = 0; j < PACK; j++) squares[k % SHARES] += (v[j] - mean) * (v[j] - mean);
+                for (int j = 0; j < U; j++) squares[k % SHARES] += (v[j] - mean) * (v[j] - mean);
             }
             total = team_sum<LANES>(squares, slots, turn) / C(r.n);
         }
@@ -242,18 +250,18 @@ __global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T
         for (int k = 0; k < OWN; k++) {
             if (lane + k * LANES >= n_own) continue;
             x[k].widen(v);
-            for (int j = 0; j < PACK; j++) v[j] = (v[j] - mean) * rstd;
-            C w[PACK];
+            for (int j = 0; j < U; j++) v[j] = (v[j] - mean) * rstd;
+            C w[U];
             if (r.weight) {
-                row_load(r.weight, lane + k * LANES).widen(w);
-                for (int j = 0; j < PACK; j++) v[j] *= w[j];
+                row_load<U>(r.weight, lane + k * LANES).widen(w);
+                for (int j = 0; j < U; j++) v[j] *= w[j];
             }
             if (r.bias) {
-                row_load(r.bias, lane + k * LANES).widen(w);
-                for (int j = 0; j < PACK; j++) v[j] += w[j];
+                row_load<U>(r.bias, lane + k * LANES).widen(w);
+                for (int j = 0; j < U; j++) v[j] += w[j];
             }
             x[k].narrow(v);
-            row_store(r.y + at, lane + k * LANES, x[k]);
+            row_store<U>(r.y + at, lane + k * LANES, x[k]);
         }
         if (lane == 0 && row < r.n_rows) {
             if (!RMS) r.mean[row] = mean;
@@ -637,19 +645,6 @@ template <int U> __device__ inline int segment_units(int64_t first, int64_t end,
     return (int)min((int64_t)most, max((end - first + 32 * U - 1) / (32 * U), (int64_t)0));
 }
 
-/* A unit as in memory, converted when it is used. */
-template <class T, int U> struct held_unit {
-    static_assert(U == 1, "or a pack");
-    T v;
-    __device__ void widen(typename compute_type<T>::type (&x)[1]) const {
-        x[0] = value_of<typename compute_type<T>::type>(v);
-    }
-};
-template <class T> struct held_unit<T, PACK> : row_pack<T> {};
-template <int U, class T> __device__ inline held_unit<T, U> held_load(const T *row, int i) {
-    return ((const held_unit<T, U> *)row)[i];
-}
-
 /* The sums of d and of d h over a row, or over one part of it. */
 template <class C> struct alignas(2 * sizeof(C)) norm_row_sums { C d, dh; };
 
@@ -671,14 +666,14 @@ __global__ void __launch_bounds__(32 * SUM_WARPS)
         for (int64_t segment = part * n_segments / n_parts; segment < last; segment += AHEAD) {
             const int64_t first = segment_first<U>(segment);
             const int n_own = segment_units<U>(first, min(r.n, last * SEGMENT), AHEAD * UNITS);
-            held_unit<T, U> g[AHEAD * UNITS], x[AHEAD * UNITS];
-            held_unit<W, U> w[AHEAD * UNITS];
+            row_pack<T, U> g[AHEAD * UNITS], x[AHEAD * UNITS];
+            row_pack<W, U> w[AHEAD * UNITS];
 #pragma unroll
             for (int k = 0; k < AHEAD * UNITS; k++) {
                 if (k >= n_own) continue;
-                g[k] = held_load<U>(row_g + first, 32 * k);
-                x[k] = held_load<U>(row_x + first, 32 * k);
-                if (r.weight) w[k] = held_load<U>(r.weight + first, 32 * k);
+                g[k] = row_load<U>(row_g + first, 32 * k);
+                x[k] = row_load<U>(row_x + first, 32 * k);
+                if (r.weight) w[k] = row_load<U>(r.weight + first, 32 * k);
             }
 #pragma unroll
             for (int k = 0; k < AHEAD * UNITS; k++) {
@@ -733,8 +728,8 @@ template <class C, int U> struct column_sums { C dweight[U], dbias[U], dx[U]; };
 /* The unit at `place`: dx, what dropout leaves of it, and what it adds to the sums of its columns. */
 template <bool RMS, bool DROPS, class T, class W, int U, class C>
 __device__ inline void unit_grads(const norm_backward_rows<T, W> &r, int64_t place, const norm_row<C> &of_row,
-                                  const held_unit<T, U> &of_g, const held_unit<T, U> &of_x,
-                                  const held_unit<T, U> &of_more, const C (&w)[U], column_sums<C, U> &sums) {
+                                  const row_pack<T, U> &of_g, const row_pack<T, U> &of_x, const row_pack<T, U> &of_more,
+                                  const C (&w)[U], column_sums<C, U> &sums) {
     C g[U], h[U], more[U];
     unit<T, U> dx;
     of_g.widen(g);
@@ -809,7 +804,7 @@ __global__ void __launch_bounds__(32 * GRAD_WARPS, sizeof(T) < 8 ? 2 : 1)
         rows_average(r, sums, n_parts, base, n_here, rows);
         __syncthreads();
         for (int at = warp / tile_warps; at < n_here; at += n_lanes * GRAD_AHEAD) {
-            held_unit<T, U> g[GRAD_AHEAD][UNITS], x[GRAD_AHEAD][UNITS], more[UNITS];
+            row_pack<T, U> g[GRAD_AHEAD][UNITS], x[GRAD_AHEAD][UNITS], more[UNITS];
 #pragma unroll
             for (int a = 0; a < GRAD_AHEAD; a++) {
                 const int64_t place = (base + at + a * n_lanes) * r.n + first;
@@ -817,8 +812,8 @@ __global__ void __launch_bounds__(32 * GRAD_WARPS, sizeof(T) < 8 ? 2 : 1)
 #pragma unroll
                 for (int k = 0; k < UNITS; k++) {
                     if (k >= n_there) continue;
-                    g[a][k] = held_load<U>(r.g + place, 32 * k);
-                    x[a][k] = held_load<U>(r.x + place, 32 * k);
+                    g[a][k] = row_load<U>(r.g + place, 32 * k);
+                    x[a][k] = row_load<U>(r.x + place, 32 * k);
                 }
             }
 #pragma unroll
@@ -828,7 +823,7 @@ __global__ void __launch_bounds__(32 * GRAD_WARPS, sizeof(T) < 8 ? 2 : 1)
                 const norm_row<C> of_row = rows[at + a * n_lanes];
 #pragma unroll
                 for (int k = 0; k < UNITS; k++)
-                    if (r.g_sum && k < n_own) more[k] = held_load<U>(r.g_sum + place, 32 * k);
+                    if (r.g_sum && k < n_own) more[k] = row_load<U>(r.g_sum + place, 32 * k);
 #pragma unroll
                 for (int k = 0; k < UNITS; k++)
                     if (k < n_own)
@@ -854,21 +849,28 @@ static rows rows_of(const tl_operand *x) {
     return {n ? operand_numel(x) / n : 0, n};
 }
 
-template <class T, class W, bool RMS, int LANES, int OWN>
+template <class T, class W, bool RMS, int U, int LANES, int OWN>
 static bool team_launch(const tl_kernel_args *args, const norm_forward_rows<T, W> &r) {
-    if (r.n / PACK > row_team<LANES, OWN>::PACKS) return false;
-    static const bool is_early = waits_for_front(norm_team_rows<T, W, RMS, LANES, OWN>);
+    if (r.n / U > row_team<LANES, OWN>::UNITS) return false;
+    auto *const kernel = norm_team_rows<T, W, RMS, U, LANES, OWN>;
+    static const bool is_early = waits_for_front(kernel);
     const int64_t rows = row_team<LANES, OWN>::TEAMS; /* of a block */
-    launch_early(args, norm_team_rows<T, W, RMS, LANES, OWN>, is_early, capped((r.n_rows + rows - 1) / rows),
-                 32 * WARPS, 0, r);
+    launch_early(args, kernel, is_early, capped((r.n_rows + rows - 1) / rows), 32 * WARPS, 0, r);
     return true;
 }
 
 /* The smallest team that holds a row; false: none does. */
 template <class T, class W, bool RMS>
 static bool team_forward(const tl_kernel_args *args, const norm_forward_rows<T, W> &r) {
-    return team_launch<T, W, RMS, 16, 3>(args, r) || team_launch<T, W, RMS, 32, 4>(args, r) ||
-           team_launch<T, W, RMS, 64, 4>(args, r) || team_launch<T, W, RMS, 256, 4>(args, r);
+    return team_launch<T, W, RMS, PACK, 16, 3>(args, r) || team_launch<T, W, RMS, PACK, 32, 4>(args, r) ||
+           team_launch<T, W, RMS, PACK, 64, 4>(args, r) || team_launch<T, W, RMS, PACK, 256, 4>(args, r);
+}
+
+/* The same of rows of other lengths, in units of U elements. */
+template <class T, class W, bool RMS, int U>
+static bool unit_forward(const tl_kernel_args *args, const norm_forward_rows<T, W> &r) {
+    return team_launch<T, W, RMS, U, 32, 8 / U>(args, r) || team_launch<T, W, RMS, U, 32, 32 / U>(args, r) ||
+           team_launch<T, W, RMS, U, 256, 16 / U>(args, r) || team_launch<T, W, RMS, U, 256, 32 / U>(args, r);
 }
 
 /* Returns the number of runs; 0: the device has less shared memory than this takes. */
@@ -990,9 +992,12 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_forward(const 
     if (s.n_rows == 0) return true;
     const void *const addresses[] = {r.x, r.residual, r.weight, r.bias, r.sum, r.y};
     const unsigned blocks = capped(s.n_rows);
-    const bool packs = rows_are_packs(s.n, 6, addresses);
+    const bool packs = rows_are_packs(s.n, 6, addresses), pairs = rows_are_units(2, s.n, 6, addresses);
     if constexpr (sizeof(T) < 8)
-        if (packs && team_forward<T, W, RMS>(args, r)) return true;
+        if (packs   ? team_forward<T, W, RMS>(args, r)
+            : pairs ? unit_forward<T, W, RMS, 2>(args, r)
+                    : unit_forward<T, W, RMS, 1>(args, r))
+            return true;
     if (packs) norm_rows<T, W, RMS, PACK><<<blocks, threads_for_row(s.n / 2), 0, stream_of(args)>>>(r);
     else norm_rows<T, W, RMS, 1><<<blocks, threads_for_row(s.n), 0, stream_of(args)>>>(r);
     return true;

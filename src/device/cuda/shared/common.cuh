@@ -304,8 +304,8 @@ static inline void axes_split(const tl_operand *x, uint32_t axes, geometry<1> *k
 enum { PACK = 8 };
 template <class T> struct alignas(sizeof(T) * PACK < 16 ? sizeof(T) * PACK : 16) pack { T v[PACK]; };
 
-/* The part of a dense row that a thread takes at a time: a pack (U = PACK) or, where rows are not aligned, one
- * element (U = 1). */
+/* The part of a dense row that a thread takes at a time: a pack (U = PACK) or, where rows are not aligned, two elements
+ * (U = 2) or one. */
 template <class T, int U> struct alignas(sizeof(T) * U < 16 ? sizeof(T) * U : 16) unit { T v[U]; };
 template <int U, class T> __device__ inline unit<T, U> unit_load(const T *row, int64_t i) {
     return ((const unit<T, U> *)row)[i];
@@ -314,62 +314,69 @@ template <int U, class T> __device__ inline void unit_store(T *row, int64_t i, c
     ((unit<T, U> *)row)[i] = x;
 }
 
-/* Eight elements of a dense row as in memory, converted only when they are used: eight 16-bit numbers wait in four
- * registers, and are converted in pairs. */
-template <class T> struct row_pack {
+/* A unit of a dense row as in memory, converted only when it is used: 16-bit numbers wait in pairs, a register each,
+ * and are converted in pairs. */
+template <class T, int U = PACK> struct row_pack {
     typedef typename compute_type<T>::type C;
-    unit<T, PACK> u;
-    __device__ void widen(C (&x)[PACK]) const {
-        for (int j = 0; j < PACK; j++) x[j] = value_of<C>(u.v[j]);
+    unit<T, U> u;
+    __device__ void widen(C (&x)[U]) const {
+        for (int j = 0; j < U; j++) x[j] = value_of<C>(u.v[j]);
     }
-    __device__ void narrow(const C (&x)[PACK]) {
-        for (int j = 0; j < PACK; j++) u.v[j] = conversion<T>::from(x[j]);
+    __device__ void narrow(const C (&x)[U]) {
+        for (int j = 0; j < U; j++) u.v[j] = conversion<T>::from(x[j]);
     }
 };
-struct alignas(16) word_pack {
-    uint32_t w[PACK / 2];
-};
-template <> struct row_pack<bf16> : word_pack {
-    __device__ void widen(float (&x)[PACK]) const {
-        for (int k = 0; k < PACK / 2; k++) {
+template <int U> struct alignas(2 * U) bf16_words {
+    uint32_t w[U / 2];
+    __device__ void widen(float (&x)[U]) const {
+        for (int k = 0; k < U / 2; k++) {
             x[2 * k] = __uint_as_float(w[k] << 16);
             x[2 * k + 1] = __uint_as_float(w[k] & 0xFFFF0000u);
         }
     }
-    __device__ void narrow(const float (&x)[PACK]) {
-        for (int k = 0; k < PACK / 2; k++) {
+    __device__ void narrow(const float (&x)[U]) {
+        for (int k = 0; k < U / 2; k++) {
             const __nv_bfloat162 pair = __floats2bfloat162_rn(x[2 * k], x[2 * k + 1]);
             w[k] = *(const uint32_t *)&pair;
         }
     }
 };
-template <> struct row_pack<f16> : word_pack {
-    __device__ void widen(float (&x)[PACK]) const {
-        for (int k = 0; k < PACK / 2; k++) {
+template <int U> struct alignas(2 * U) f16_words {
+    uint32_t w[U / 2];
+    __device__ void widen(float (&x)[U]) const {
+        for (int k = 0; k < U / 2; k++) {
             const float2 pair = __half22float2(*(const __half2 *)&w[k]);
             x[2 * k] = pair.x;
             x[2 * k + 1] = pair.y;
         }
     }
-    __device__ void narrow(const float (&x)[PACK]) {
-        for (int k = 0; k < PACK / 2; k++) {
+    __device__ void narrow(const float (&x)[U]) {
+        for (int k = 0; k < U / 2; k++) {
             const __half2 pair = __floats2half2_rn(x[2 * k], x[2 * k + 1]);
             w[k] = *(const uint32_t *)&pair;
         }
     }
 };
-template <class T> __device__ inline row_pack<T> row_load(const T *row, int64_t i) {
-    return ((const row_pack<T> *)row)[i];
+template <> struct row_pack<bf16, PACK> : bf16_words<PACK> {};
+template <> struct row_pack<bf16, 2> : bf16_words<2> {};
+template <> struct row_pack<f16, PACK> : f16_words<PACK> {};
+template <> struct row_pack<f16, 2> : f16_words<2> {};
+template <int U = PACK, class T> __device__ inline row_pack<T, U> row_load(const T *row, int64_t i) {
+    return ((const row_pack<T, U> *)row)[i];
 }
-template <class T> __device__ inline void row_store(T *row, int64_t i, const row_pack<T> &p) {
-    ((row_pack<T> *)row)[i] = p;
+template <int U = PACK, class T> __device__ inline void row_store(T *row, int64_t i, const row_pack<T, U> &p) {
+    ((row_pack<T, U> *)row)[i] = p;
 }
 
-/* Whether all rows of n elements that begin at these addresses can be walked in packs. */
-static inline bool rows_are_packs(int64_t n, int n_addresses, const void *const *addresses) {
+/* Whether all rows of n elements that begin at these addresses can be walked in units of so many: PACK, or fewer of up
+ * to 4 bytes each. */
+static inline bool rows_are_units(int unit, int64_t n, int n_addresses, const void *const *addresses) {
     uintptr_t all = 0;
     for (int i = 0; i < n_addresses; i++) all |= (uintptr_t)addresses[i];
-    return n % PACK == 0 && all % 16 == 0;
+    return n % unit == 0 && all % (unit < 4 ? unit * 4 : 16) == 0;
+}
+static inline bool rows_are_packs(int64_t n, int n_addresses, const void *const *addresses) {
+    return rows_are_units(PACK, n, n_addresses, addresses);
 }
 
 /* Whether the innermost axis can be walked in packs: its length is a multiple of PACK, and every operand is either

@@ -69,9 +69,14 @@ static inline dropout_draws dropout_draws_of(double p, tl_generator g) {
 
 /* Which of elements i .. i + U - 1 are dropped, as above; i is a multiple of U. Eight are a block. */
 template <int U> __device__ inline uint32_t dropped_bits(const dropout_draws &d, int64_t i) {
-    static_assert(U == 1 || U == 8, "single elements or blocks");
+    static_assert(U == 1 || U == 2 || U == 8, "parts of a block, or blocks");
     const rng_block block = rng_mask_block_at(d.key, d.first + (uint64_t)i / 8);
-    if (U == 1) return !rng_mask_keeps(mask_draw_of(block, (int)(i % 8)), d.threshold);
+    if (U < 8) {
+        uint32_t bits = 0;
+        for (int j = 0; j < U; j++)
+            bits |= (uint32_t)!rng_mask_keeps(mask_draw_of(block, (int)(i % 8) + j), d.threshold) << (8 * j);
+        return bits;
+    }
     return drops_most(d.threshold) ? eight_dropped<true>(d.shift, block, 0) : eight_dropped<false>(d.shift, block, 0);
 }
 
