@@ -509,7 +509,7 @@ static void add_to_rows(struct both *both, tl_device *device) {
     static const struct {
         int64_t rows, columns, n, n_places;
     } cases[] = {{1776, 39, 4720, 1776}, {300, 150, 9001, 1},    {40, 333, 1500, 40},
-                 {5, 64, 2000, 3},       {4001, 32, 1100, 4001}, {70, 9001, 40, 70}};
+                 {5, 64, 2000, 3},       {20001, 33, 4500, 20001}, {70, 9001, 40, 70}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char name[64];
         snprintf(name, sizeof name, "index_add of %d to %dx%d", (int)cases[k].n, (int)cases[k].rows,
@@ -1402,7 +1402,7 @@ static void others_at(tl_device *device, tl_dtype dtype, int size, struct result
  * lane, of blocks, of packs, of what is read twice. */
 static const int64_t row_lengths[] = {1,    2,    31,   33,   127,  129,  148,   255,  257,  300,
                                       511,  513,  700,  777,  896,  1023, 1025,  1500, 2047, 2049,
-                                      2076, 4095, 4097, 5002, 8191, 9001, 12289, 16385};
+                                      2076, 4095, 4097, 5002, 8191, 9001, 12290, 16385};
 enum { ROW_LENGTHS = sizeof row_lengths / sizeof *row_lengths };
 static void rows_at(tl_device *device, tl_dtype dtype, int size, struct results *r) {
     const int64_t shape[] = {5, row_lengths[size]};

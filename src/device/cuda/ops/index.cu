@@ -1275,12 +1275,15 @@ template <class T, class I> static bool rows_launch(const tl_kernel_args *args, 
     return true;
 }
 
-/* True: all is done. False: the lines have slots of their own, or most of the places could stay as they are, or be
- * copied as they are, which others do faster; but not those of 16 bits, which they copy to f32 and back. */
+/* True: all is done. False: the lines have slots of their own, or few slots meet a table that may stay as it is, or is
+ * copied as it is, which others do faster; but not one of 16 bits, which they copy to f32 and back. Their time grows
+ * with the slots, each of which all of their warps look at: FEW_ROWS_ADDED take about as long as a launch. */
+enum { FEW_ROWS_ADDED = 1 << 12 };
 template <class T> static bool try_add_to_rows(const tl_kernel_args *args, const line_sums &w) {
     for (int axis = 0; axis < w.rest.rank; axis++)
         if (w.rest.stride[2][axis] != 0) return false;
-    if (sizeof(T) > 2 && w.n < w.size / 4) return false;
+    const bool stays = w.x == w.out;
+    if (sizeof(T) > 2 && w.n < w.size / 4 && (stays || w.n < FEW_ROWS_ADDED)) return false;
     return w.index_dtype == TL_I64 ? rows_launch<T, int64_t>(args, w) : rows_launch<T, int32_t>(args, w);
 }
 

@@ -999,6 +999,7 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_forward(const 
                     : unit_forward<T, W, RMS, 1>(args, r))
             return true;
     if (packs) norm_rows<T, W, RMS, PACK><<<blocks, threads_for_row(s.n / 2), 0, stream_of(args)>>>(r);
+    else if (pairs) norm_rows<T, W, RMS, 2><<<blocks, threads_for_row(s.n), 0, stream_of(args)>>>(r);
     else norm_rows<T, W, RMS, 1><<<blocks, threads_for_row(s.n), 0, stream_of(args)>>>(r);
     return true;
 }
