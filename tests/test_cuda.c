@@ -508,7 +508,7 @@ static void index_lines(struct both *both, tl_device *device) {
 static void add_to_rows(struct both *both, tl_device *device) {
     static const struct {
         int64_t rows, columns, n, n_places;
-    } cases[] = {{1776, 39, 4720, 1776}, {300, 150, 9001, 1},    {40, 333, 1500, 40},
+    } cases[] = {{1776, 39, 4720, 1776}, {300, 150, 9001, 1},      {40, 333, 1500, 40},
                  {5, 64, 2000, 3},       {20001, 33, 4500, 20001}, {70, 9001, 40, 70}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char name[64];
