@@ -323,7 +323,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",
                m->differences, o->settings.out, o->settings.out, *m->problem ? "; " : "", m->problem);
-    profile_print(&m->profile);
+    profile_print(&m->profile, o->settings.device);
 }
 
 static json_t *summary_json(const struct options *o, enum run_end end, const struct run_summary *m,

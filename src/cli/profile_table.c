@@ -38,9 +38,13 @@ static void profile_table(const struct profile *p, const struct profile_list *li
                1e3 * profile_floor_s(p) / n);
 }
 
-void profile_print(const struct profile *p) {
+void profile_print(const struct profile *p, const char *device) {
     if (!p->n_steps) return;
     profile_table(p, &p->ops, "time by op");
     profile_table(p, &p->modules, "time by module");
     if (p->floors) printf("\n  floor, in ms: the larger of FLOPs / peak and bytes / bandwidth; peaks: %s\n", p->floors);
+    else
+        printf("\n  no floors, since the peaks of this machine are not known: `tally calibrate --device %s` measures "
+               "them\n",
+               device);
 }

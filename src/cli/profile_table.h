@@ -7,6 +7,6 @@
 /* Adds floors, if the peaks of the device's chip are known. Records nothing. */
 void profile_floors_find(struct profile *p, const char *device);
 /* Prints nothing of a profile without steps. */
-void profile_print(const struct profile *p);
+void profile_print(const struct profile *p, const char *device);
 
 #endif

@@ -11,8 +11,8 @@
  *
  * Order. dk and dv of a tile stay in registers. dq of a tile of queries is summed in f32 in a slab of the workspace
  * that belongs to the block, one tile of keys after the other: the order of the program is the order of the sums, so
- * bits repeat. The first addend is stored, the last one meets the sum in registers and is
- * rounded and written. With grouped heads, dk and dv of the heads before the last rest in the slab as well.
+ * bits repeat. The first addend is stored, the last one meets the sum in registers and is rounded and written. With
+ * grouped heads, dk and dv of the heads before the last rest in the slab as well.
  *
  * Traffic. Device memory draws as much power here as the products, and power sets the clock: at T 2048 the slabs of all
  * blocks are 68 MB, more than the L2 cache holds, and q and g as much again. So one tile of keys meets the queries from
