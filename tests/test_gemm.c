@@ -59,7 +59,7 @@ static void check_product(tl_tensor *a, tl_tensor *b, tl_tensor *sum, tl_tensor 
     double *rows = numbers(a, false), *columns = numbers(b, true);
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {
-            if (IS_SANITIZED && (i * n + j) % 13) continue; /* the plain loops would take most of the time */
+            if (IS_SANITIZED && (i * n + j) % 37) continue; /* the plain loops would take most of the time */
             double want = 0, size = 0;
             for (int64_t p = 0; p < k; p++) {
                 const double term = rows[i * k + p] * columns[j * k + p];

@@ -369,7 +369,7 @@ static enum run_end run_at(const struct fit_question *q, int64_t size, int i, co
 
 static void what_fits_runs_and_the_next_size_does_not(void **state) {
     (void)state;
-    int n = getenv("TALLY_SOAK") ? 100 : IS_SANITIZED ? 5 : 10, n_tight = 0, n_priced = 0;
+    int n = getenv("TALLY_SOAK") ? 100 : IS_SANITIZED ? 3 : 10, n_tight = 0, n_priced = 0;
     base_begin();
     for (int i = 0; i < n; i++) {
         struct fit_question q;
