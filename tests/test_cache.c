@@ -124,8 +124,9 @@ static void cached_logits_are_the_same_however_the_tokens_come(void **state) {
             expect_same(family, TL_F64, B, in_parts, 5, 1e-13);
             expect_same_at_places(family, B);
             if (f > 1) continue; /* rounding may change a choice of experts */
-            expect_same(family, TL_F32, B, prompt, 5, 2e-6);
-            expect_same(family, TL_F32, B, in_parts, 5, 2e-6);
+            const double rounding = check_library_multiplies() ? 1e-5 : 2e-6;
+            expect_same(family, TL_F32, B, prompt, 5, rounding);
+            expect_same(family, TL_F32, B, in_parts, 5, rounding);
             expect_same(family, TL_BF16, B, in_parts, 5, 0.05);
         }
 }

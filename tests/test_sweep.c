@@ -1,6 +1,6 @@
 /* Random configurations: a run costs its price, to the last byte, FLOP and call.
  *
- *     build/tests/test_sweep                                       the tests: 30 runs and 30 prices, all tiny
+ *     build/tests/test_sweep                                       the tests: 30 tiny runs, and 30 prices
  *     build/tests/test_sweep --device cuda --runs 200 --seed 1 --seconds 450
  *     mpirun -n 3 build/tests/test_sweep --runs 100                on several processes, in random layouts
  *

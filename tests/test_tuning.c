@@ -267,6 +267,12 @@ static tl_tensor *loss_of(tl_module *model) {
                          tl_from_data(next, TL_SHAPE(2, 8), TL_I64, NULL));
 }
 
+/* Tally multiplies weights in blocks itself. */
+static void expect_same_products(tl_tensor *a, tl_tensor *b) {
+    if (check_library_multiplies()) expect_close(a, b, 1e-5);
+    else expect_same_bits(a, b);
+}
+
 /* The same bits as the weights that the blocks stand for: loss, and gradients of the adapters. Merged, too. */
 static void blocks_multiply_as_their_weights(void **state) {
     (void)state;
@@ -277,18 +283,20 @@ static void blocks_multiply_as_their_weights(void **state) {
         tl_module *blocks = adapted_model(&c, formats[f], true, f == 2),
                   *plain = adapted_model(&c, formats[f], false, f == 2);
         tl_tensor *a = loss_of(blocks), *b = loss_of(plain);
-        assert_true(a && b && same_bits(a, b) && tl_backward(a, NULL, 0) && tl_backward(b, NULL, 0));
+        assert_true(a && b && tl_backward(a, NULL, 0) && tl_backward(b, NULL, 0));
+        expect_same_products(a, b);
         int n = 0, n_compared = 0;
         const tl_named_tensor *list = tl_module_list(plain, &n);
         for (int i = 0; i < n; i++) {
             tl_tensor *other = tl_module_find_tensor(blocks, list[i].name), *g = tl_grad_of(list[i].tensor);
             if (!g) continue;
-            expect_true(other && tl_grad_of(other) && same_bits(tl_grad_of(other), g));
+            expect_true(other && tl_grad_of(other));
+            expect_same_products(tl_grad_of(other), g);
             n_compared++;
         }
         expect_equal(n_compared, 2 * 7 * (f == 2 ? 3 : 2));
         assert_true(tl_model_merge_adapter(blocks) && tl_model_merge_adapter(plain));
-        expect_true(same_bits(loss_of(blocks), loss_of(plain)));
+        expect_same_products(loss_of(blocks), loss_of(plain));
         tl_module_free(blocks);
         tl_module_free(plain);
         tl_scope_end(scope);

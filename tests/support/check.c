@@ -5,10 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cpu/isa.h"
+
 #define FAIL(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(file, line))
 
 tl_device *check_cpu(void) { return tl_device_find("cpu"); }
 tl_device *check_meta(void) { return tl_device_find("meta"); }
+
+bool check_library_multiplies(void) {
+#if defined(__x86_64__)
+    struct cpu_isa chosen, baseline;
+    char error[200];
+    return cpu_isa_choose(getenv("TALLY_ISA"), &chosen, error) && cpu_isa_at(0, &baseline) &&
+           chosen.kernels == baseline.kernels;
+#else
+    return false;
+#endif
+}
 
 int check_begin(void **state) {
     (void)state;

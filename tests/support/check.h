@@ -71,6 +71,9 @@ void check_text(const char *what, const char *got, const char *want, const char 
 void check_tensors(tl_tensor *a, tl_tensor *b, double tolerance, const char *file, int line);
 void check_nothing_live(const char *file, int line);
 
+/* Whether a library may multiply f32, which adds up in another order for other sizes: with the baseline of x86-64. */
+bool check_library_multiplies(void);
+
 tl_device *check_cpu(void);
 tl_device *check_meta(void);
 
