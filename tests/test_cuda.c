@@ -1304,6 +1304,58 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
     assert_nothing_held("after attention of all lengths", cuda);
 }
 
+/* In f32 and f64, and of 16 bits with heads wider than tensor cores take: by tiles of up to 64 queries and keys, and by
+ * slices of wide heads. At the price of meta, near what the cpu computes in f64 of the same numbers, and with the same
+ * bits again. */
+static bool tiled_attention_holds(const struct attention_case *c, tl_dtype dtype, char *why, size_t size) {
+    static struct record price, receipt;
+    struct results exact = {0}, has = {0}, again = {0}, none = {0};
+    const double eps = dtype == TL_F64 ? 1e-12 : dtype == TL_F32 ? 2e-5 : dtype == TL_F16 ? 4e-3 : 3e-2;
+    bool ok = attention_run(c, cpu, TL_F64, dtype, &exact, NULL) &&
+              attention_run(c, cuda, dtype, dtype, &has, &receipt) &&
+              attention_run(c, cuda, dtype, dtype, &again, NULL) && attention_run(c, h200, dtype, dtype, &none, &price);
+    if (!ok) snprintf(why, size, "%.70s%.70s%.70s%.70s", exact.missing, has.missing, again.missing, none.missing);
+    ok = ok && results_close(&has, &exact, eps, NULL, why, size);
+    const char *difference = ok ? record_difference(&price, &receipt) : NULL;
+    if (difference) ok = false, snprintf(why, size, "price and receipt: %.250s", difference);
+    if (ok && !results_same_bits(&has, &again)) ok = false, snprintf(why, size, "other bits again");
+    results_free(&exact), results_free(&has), results_free(&again);
+    return ok;
+}
+static void attention_without_tensor_cores_is_right(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    static const struct attention_case cases[] = {
+        {1, 64, 64, 2, 2, 64, .causal = true},
+        {2, 65, 65, 4, 2, 40, .causal = true, .dropout = 0.2},
+        {1, 3, 130, 3, 1, 20, .mask = ADDED_MASK},
+        {1, 130, 33, 2, 2, 33, .mask = ADDED_MASK, .dropout = 0.6},
+        {1, 70, 150, 2, 1, 128, .causal = true, .window = 30, .is_spread = true},
+        {2, 20, 90, 2, 2, 100, .mask = BLIND_MASK},
+        {1, 80, 80, 2, 1, 7, .window = 9, .mask = HIDING_MASK, .dropout = 0.1},
+        {1, 66, 66, 2, 2, 192, .causal = true, .mask = CONSTANT_MASK},
+        {1, 40, 100, 2, 1, 256, .causal = true, .dropout = 0.3, .mask = ADDED_MASK},
+        {1, 35, 70, 2, 1, 300, .mask = PADDING_MASK, .dropout = 0.2},
+        {1, 17, 17, 1, 1, 1024, .causal = true, .is_spread = true},
+    };
+    static const tl_dtype dtypes[] = {TL_F32, TL_F64, TL_BF16, TL_F16};
+    int failed = 0, n = 0, n_met = 0;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+            const struct attention_case *c = &cases[k];
+            char why[300] = "";
+            if (!is_asked_for_dtype(dtypes[d]) || (d >= 2 && c->D <= 256) || !is_of_part(n_met++)) continue;
+            n++;
+            if (tiled_attention_holds(c, dtypes[d], why, sizeof why)) continue;
+            failed++;
+            print_message("    %s, T %d, S %d, D %d: %s\n", tl_dtype_name(dtypes[d]), (int)c->T, (int)c->S, (int)c->D,
+                          why);
+        }
+    print_message("    %d calls, %d failed\n", n, failed);
+    assert_int_equal(failed, 0);
+    assert_nothing_held("after attention by tiles", cuda);
+}
+
 /* ---- Sizes that no sample has: every path of a kernel ---- */
 
 static tl_tensor *drawn(tl_device *device, tl_dtype dtype, int rank, const int64_t *shape) {
@@ -1784,6 +1836,7 @@ int main(void) {
         cmocka_unit_test(joined_layers_are_as_exact_as_their_parts),
         cmocka_unit_test(biases_get_the_sums_of_their_gradients),
         cmocka_unit_test(attention_of_any_length_is_right_and_at_its_price),
+        cmocka_unit_test(attention_without_tensor_cores_is_right),
         cmocka_unit_test(large_sizes_equal_those_of_the_cpu),
         cmocka_unit_test(rows_of_any_length_equal_those_of_the_cpu),
         cmocka_unit_test(timed_products_are_right),

@@ -6,8 +6,8 @@
  * aligned to 16 bytes, causal only with T = S. device/cuda/shared/attention_rule.h has all rules. What cuDNN's graphs
  * lack, forward on 9.0: attention_hopper_forward.cu. Heads that are no multiple of 8 are copied to padded rows for
  * these (attention_pad.cu), if the call is long enough. Everything else is ours: other calls of 16-bit operands with
- * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, up to 16 queries and keys,
- * cards before 8.0) without.
+ * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, cards before 8.0) without
+ * (attention_fma.cu), and up to 16 queries and keys by a warp for each (attention_own.cu).
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -617,7 +617,7 @@ static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *c
     if (pass == BACKWARD_FAST && (!plan || !plan->execution))
         plan = plan_find(cache, call, BACKWARD_DETERMINISTIC, workspace_bytes);
     if (plan && !plan->execution && plan->wanted_bytes && pass == FORWARD) {
-        /* Our kernels would do it, many times slower: the workspace rule is wrong, and should be heard of. */
+        /* Our kernels would do it, and take longer: the workspace rule is wrong, and should be heard of. */
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: cudnn's plan needs %zu bytes of workspace, has %zu", args->op,
                  plan->wanted_bytes, workspace_bytes);
         return false;
@@ -658,7 +658,7 @@ bool cuda_attention(const tl_kernel_args *args) {
     if (call_pads(&call, args, false)) return forward_padded(args, &call);
     if (attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
         return attention_tiles_forward(args, &call);
-    return attention_own_forward(args, &call);
+    return attention_fma_fits(&call) ? attention_fma_forward(args, &call) : attention_own_forward(args, &call);
 }
 
 /* By cuDNN, or by kernels for any card. */
@@ -676,9 +676,10 @@ static bool backward_elsewhere(const tl_kernel_args *args, const struct attentio
         return false;
     }
     if (goes_wide) return attention_own_delta(args, call) && attention_wide_backward(args, call);
-    if (!is_small(call) && attention_tiles_fit(call, cuda_state_of(args->stream)->capability))
+    if (is_small(call)) return attention_own_backward(args, call);
+    if (attention_tiles_fit(call, cuda_state_of(args->stream)->capability))
         return attention_own_delta(args, call) && attention_tiles_backward(args, call);
-    return attention_own_backward(args, call);
+    return attention_fma_fits(call) ? attention_fma_backward(args, call) : attention_own_backward(args, call);
 }
 
 /* x over its first axes, to the second result. */

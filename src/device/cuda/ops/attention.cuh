@@ -49,6 +49,36 @@ __device__ inline int64_t end_query(const attention_call &a, int64_t b, int64_t 
     return end;
 }
 
+/* ---- Scores in f32 or f64 ------------------------------------------------------------------------------ */
+
+__device__ inline float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ inline double fma_of(double a, double b, double c) { return fma(a, b, c); }
+
+__device__ inline float tanh_of(float x) { return tanhf(x); }
+__device__ inline double tanh_of(double x) { return tanh(x); }
+
+/* Of scaled products: c tanh(s / c) with a soft cap. */
+template <class C> __device__ inline C plain_score(const attention_call &a, C dot) {
+    const C s = C(a.scale) * dot;
+    return a.soft_cap > 0 ? C(a.soft_cap) * tanh_of(s / C(a.soft_cap)) : s;
+}
+/* The slope of the cap there. */
+template <class C> __device__ inline C cap_slope(const attention_call &a, C dot) {
+    if (a.soft_cap == 0) return C(1);
+    const C t = tanh_of(C(a.scale) * dot / C(a.soft_cap));
+    return C(1) - t * t;
+}
+
+/* The score of query t and key s, whose rows have the product `dot`. */
+template <class C>
+__device__ inline C score_of(const attention_call &a, int64_t b, int64_t h, int64_t t, int64_t s, C dot) {
+    if (!a.mask) return plain_score(a, dot);
+    const int64_t at = b * a.mask_stride[0] + h * a.mask_stride[1] + t * a.mask_stride[2] + s * a.mask_stride[3];
+    const C added = load_as<C>(a.mask, at, a.mask_dtype);
+    if (a.mask_dtype == TL_BOOL) return added != C(0) ? plain_score(a, dot) : lowest<C>();
+    return plain_score(a, dot) + added;
+}
+
 /* ---- Rows --------------------------------------------------------------------------------------------- */
 
 /* A row of 16-bit elements. */

@@ -39,11 +39,18 @@ struct attention_call {
     tl_generator generator;
 };
 
-/* Our own kernels: every float dtype, any T and S. Backward is two passes without atomics, the first for dK and dV, the
- * second for dQ, and needs attention_own_workspace(call) bytes. */
+/* A warp for each query or key: every float dtype, any T and S. Backward is two passes without atomics, the first for
+ * dK and dV, the second for dQ, and needs attention_own_workspace(call) bytes. */
+enum { ATTENTION_WIDEST_HEAD = 1024 };
 size_t attention_own_workspace(const struct attention_call *call);
 bool attention_own_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_backward(const tl_kernel_args *args, const struct attention_call *call);
+
+/* The same by tiles, for more than a few queries and keys: of f32 and f64, and of 16 bits what tensor cores do not
+ * take. */
+bool attention_fma_fits(const struct attention_call *call);
+bool attention_fma_forward(const tl_kernel_args *args, const struct attention_call *call);
+bool attention_fma_backward(const tl_kernel_args *args, const struct attention_call *call);
 
 /* Attention on tensor cores with whatever hides or drops keys, for the calls that fit: 16-bit dtypes, heads of up to
  * 256. Backward reads delta = rowsum(g out) - g_lse from the workspace, where attention_own_delta writes it. */

@@ -1,8 +1,9 @@
-/* attention_own.cu: attention and its gradient where cuDNN does not go, and the deterministic fallback of its backward.
+/* attention_own.cu: attention and its gradient for a few queries and keys, where tiles would be mostly empty, and for
+ * lengths that tiles cannot count; and the row sums that every gradient of ours begins with.
  *
  * A warp has one query (or one key) and walks the other side in order; lane i holds elements i, i+32, ... of a head.
  * Sums over a head are butterflies, sums over the sequence are made by one warp in order: no atomics, no T x S store,
- * the same bits every time. Correct first: nothing here uses the matrix units.
+ * the same bits every time.
  *
  *   forward   running maximum m and sum l;  out = sum p v / l,  lse = m + log l
  *   delta     rowsum(g out), one number per query, into the workspace
@@ -22,10 +23,7 @@
 #include "device/cuda/ops/attention.cuh"
 #include "device/cuda/shared/common.cuh"
 
-__device__ inline float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
-__device__ inline double fma_of(double a, double b, double c) { return fma(a, b, c); }
-
-enum { WARPS = 8, WIDEST_HEAD = 1024 };
+enum { WARPS = 8 };
 
 /* A row of D elements over the lanes of a warp; PER = elements per lane, zeros beyond D. */
 template <class C, int PER> struct head_row { C x[PER]; };
@@ -72,31 +70,6 @@ template <class C, int PER> __device__ inline head_row<C, PER> row_zero() {
 #pragma unroll
     for (int j = 0; j < PER; j++) row.x[j] = 0;
     return row;
-}
-
-__device__ inline float tanh_of(float x) { return tanhf(x); }
-__device__ inline double tanh_of(double x) { return tanh(x); }
-
-/* Of scaled products: c tanh(s / c) with a soft cap. */
-template <class C> __device__ inline C plain_score(const attention_call &a, C dot) {
-    const C s = C(a.scale) * dot;
-    return a.soft_cap > 0 ? C(a.soft_cap) * tanh_of(s / C(a.soft_cap)) : s;
-}
-/* The slope of the cap there. */
-template <class C> __device__ inline C cap_slope(const attention_call &a, C dot) {
-    if (a.soft_cap == 0) return C(1);
-    const C t = tanh_of(C(a.scale) * dot / C(a.soft_cap));
-    return C(1) - t * t;
-}
-
-/* The score of query t and key s, whose rows have the product `dot`. */
-template <class C>
-__device__ inline C score_of(const attention_call &a, int64_t b, int64_t h, int64_t t, int64_t s, C dot) {
-    if (!a.mask) return plain_score(a, dot);
-    const int64_t at = b * a.mask_stride[0] + h * a.mask_stride[1] + t * a.mask_stride[2] + s * a.mask_stride[3];
-    const C added = load_as<C>(a.mask, at, a.mask_dtype);
-    if (a.mask_dtype == TL_BOOL) return added != C(0) ? plain_score(a, dot) : lowest<C>();
-    return plain_score(a, dot) + added;
 }
 
 /* What dropout keeps, for the 32 lanes of a warp. Everything here is the same in all lanes but `bits`. */
@@ -294,9 +267,9 @@ template <class T, enum pass PASS> static void launch(const attention_call &a, v
 }
 
 template <enum pass PASS> static bool dispatch(const tl_kernel_args *args, const attention_call *call) {
-    if (call->D > WIDEST_HEAD) {
+    if (call->D > ATTENTION_WIDEST_HEAD) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: heads of %lld are wider than %d", args->op, (long long)call->D,
-                 (int)WIDEST_HEAD);
+                 (int)ATTENTION_WIDEST_HEAD);
         return false;
     }
     switch (call->dtype) {
