@@ -1289,6 +1289,10 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
             {1, T, other, 4, 1, 192, .dropout = 0.2, .mask = ADDED_MASK},
             {2, T, T + 5, 2, 2, 256, .causal = true, .is_low = true, .dropout = 0.3},
             {1, T, T, 2, 2, 136, .window = 30},
+            /* one query, whose keys are parts of blocks */
+            {2, 1, T, 3, 3, 192, .causal = false},
+            {1, 1, 3 * T, 2, 2, 256, .mask = HIDING_MASK},
+            {1, 1, 5 * T, 4, 1, 128, .window = 280},
         };
         for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
             for (int is_f16 = 0; is_f16 < 2; is_f16++) {

@@ -218,15 +218,21 @@ __global__ void __launch_bounds__(32 * warps_of<DP>()) few_parts(few_call c, til
 
 /* ---- One query ------------------------------------------------------------------------------------------
  *
- * A part of FEW_ONE_KEYS keys, by as many threads, without tensor cores: a kernel that runs for a few microseconds
- * spends them on fetching its own instructions, so it should have few. A thread has a key: its products with the
- * queries of GROUP heads, which lie in shared memory, and its weights. Then it has 8 channels of the values of every
- * 32nd or 16th key, and the block adds those up in order. */
-enum { ONE_WARPS = FEW_ONE_KEYS / 32 };
+ * A part of FEW_ONE_KEYS keys, by as many threads, or, of wide heads, twice as many, without tensor cores: a kernel
+ * that runs for a few microseconds spends them on fetching its own instructions, so it should have few. A thread, or
+ * two neighbours, whose packs take turns, have a key: its products with the queries of GROUP heads, which lie in shared
+ * memory, and its weights. Then a thread has 8 channels of the values of every 32nd or 16th key, and the block adds
+ * those up in order. */
+template <int DP> struct one_shape {
+    enum { LANES = DP > 128 ? 2 : 1, THREADS = FEW_ONE_KEYS * LANES, WARPS = THREADS / 32 }; /* LANES: of a key */
+    enum { PACKS = DP / 8, KEY_PACKS = PACKS / LANES };                                      /* of a row, of a thread */
+    enum { BESIDE = THREADS / PACKS, EACH = FEW_ONE_KEYS / BESIDE }; /* values at a time, of a thread */
+};
 
 template <int DP, int GROUP> struct one_shared {
-    float query[GROUP][DP], weight[GROUP][FEW_ONE_KEYS], top[GROUP][ONE_WARPS], sum[GROUP][ONE_WARPS];
-    float part[ONE_WARPS][GROUP][DP];
+    enum { WARPS = one_shape<DP>::WARPS };
+    float query[GROUP][DP], weight[GROUP][FEW_ONE_KEYS], top[GROUP][WARPS], sum[GROUP][WARPS];
+    float part[WARPS][GROUP][DP];
 };
 
 template <class T> __device__ inline T bits_as(uint16_t bits) {
@@ -253,25 +259,33 @@ __device__ inline void key_seen(bool (&is_seen)[GROUP], const attention_call &a,
 /* The products of a key with the queries, in powers of two; lowest for one that is not seen. */
 template <class T, int DP, int GROUP>
 __device__ inline void key_scores(float (&score)[GROUP], const one_shared<DP, GROUP> &shared,
-                                  const uint4 (&key)[DP / 8], const bool (&is_seen)[GROUP], const attention_call &a) {
+                                  const uint4 (&key)[one_shape<DP>::KEY_PACKS], const bool (&is_seen)[GROUP],
+                                  const attention_call &a) {
+    enum { LANES = one_shape<DP>::LANES };
     float sum[GROUP] = {};
 #pragma unroll
-    for (int i = 0; i < DP / 8; i++) {
+    for (int i = 0; i < one_shape<DP>::KEY_PACKS; i++) {
+        const int first = 8 * (i * LANES + (int)threadIdx.x % LANES);
         float x[8];
         words_widen<T>(x, key[i]);
 #pragma unroll
         for (int h = 0; h < GROUP; h++)
 #pragma unroll
-            for (int j = 0; j < 8; j++) sum[h] = fmaf(x[j], shared.query[h][8 * i + j], sum[h]);
+            for (int j = 0; j < 8; j++) sum[h] = fmaf(x[j], shared.query[h][first + j], sum[h]);
     }
 #pragma unroll
-    for (int h = 0; h < GROUP; h++) score[h] = is_seen[h] ? score_scale(a) * sum[h] : lowest<float>();
+    for (int h = 0; h < GROUP; h++) {
+        if (LANES == 2) sum[h] += __shfl_xor_sync(ALL_LANES, sum[h], 1);
+        score[h] = is_seen[h] ? score_scale(a) * sum[h] : lowest<float>();
+    }
 }
 
 /* From scores to weights, in shared memory; the maxima and sums of warps. */
 template <int DP, int GROUP>
 __device__ inline void key_weights(one_shared<DP, GROUP> &shared, const float (&score)[GROUP]) {
+    enum { LANES = one_shape<DP>::LANES };
     const int warp = (int)threadIdx.x / 32;
+    const bool is_first = threadIdx.x % LANES == 0; /* of a key's threads */
 #pragma unroll
     for (int h = 0; h < GROUP; h++) {
         const float most = warp_reduce(score[h], max_of());
@@ -282,10 +296,10 @@ __device__ inline void key_weights(one_shared<DP, GROUP> &shared, const float (&
     for (int h = 0; h < GROUP; h++) {
         float top = lowest<float>();
 #pragma unroll
-        for (int w = 0; w < ONE_WARPS; w++) top = fmaxf(top, shared.top[h][w]);
+        for (int w = 0; w < one_shape<DP>::WARPS; w++) top = fmaxf(top, shared.top[h][w]);
         const float weight = exp2_of(score[h] - (top == lowest<float>() ? 0 : top));
-        shared.weight[h][threadIdx.x] = weight;
-        const float sum = warp_reduce(weight, sum_of());
+        if (is_first) shared.weight[h][threadIdx.x / LANES] = weight;
+        const float sum = warp_reduce(is_first ? weight : 0, sum_of());
         if (lane_of() == 0) shared.sum[h][warp] = sum;
     }
     __syncthreads();
@@ -297,11 +311,11 @@ __device__ inline void one_end(const few_call &c, const few_block &at, const one
     const attention_call &a = c.a;
     const bool is_whole = c.cut.n_parts == 1;
     const int64_t place = at.part * (a.B * a.H) + at.place;
-    for (int i = (int)threadIdx.x; i < at.n_rows * DP; i += FEW_ONE_KEYS) {
+    for (int i = (int)threadIdx.x; i < at.n_rows * DP; i += one_shape<DP>::THREADS) {
         const int h = i / DP, d = i % DP;
         float total = 0, sum = 0, top = lowest<float>();
 #pragma unroll
-        for (int w = 0; w < ONE_WARPS; w++) {
+        for (int w = 0; w < one_shape<DP>::WARPS; w++) {
             total += shared.part[w][h][d];
             sum += shared.sum[h][w];
             top = fmaxf(top, shared.top[h][w]);
@@ -340,8 +354,23 @@ __device__ inline void one_fetch(const few_call &c) {
     cache_fetch(row_at(rows, head / n_heads, first, head % n_heads), (unsigned)(2 * n * a.D));
 }
 
-template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_KEYS) few_one(few_call c) {
-    enum { PACKS = DP / 8, BESIDE = FEW_ONE_KEYS / PACKS, EACH = FEW_ONE_KEYS / BESIDE }; /* BESIDE: keys at a time */
+/* The values of the keys `beside`, and so on, that the thread has, its pack of each. */
+template <int DP>
+__device__ inline void values_load(uint4 (&value)[one_shape<DP>::EACH], const attention_call &a, const few_block &at,
+                                   int64_t first) {
+    typedef one_shape<DP> shape;
+    const int pack = (int)threadIdx.x % shape::PACKS, beside = (int)threadIdx.x / shape::PACKS;
+#pragma unroll
+    for (int i = 0; i < shape::EACH; i++) {
+        const int64_t k = first + beside + i * shape::BESIDE;
+        const bool is_read = k < at.to && 8 * pack < a.D;
+        value[i] = is_read ? ((const uint4 *)row_at(a.v, at.b, k, at.h_kv))[pack] : make_uint4(0, 0, 0, 0);
+    }
+}
+
+template <class T, int DP, int GROUP> __global__ void __launch_bounds__(one_shape<DP>::THREADS) few_one(few_call c) {
+    typedef one_shape<DP> shape;
+    enum { PACKS = shape::PACKS, LANES = shape::LANES, HOLDS = LANES == 1 }; /* HOLDS: keys and values at once */
     __shared__ one_shared<DP, GROUP> shared;
     const attention_call &a = c.a;
     const int thread = (int)threadIdx.x, pack = thread % PACKS, beside = thread / PACKS;
@@ -349,21 +378,19 @@ template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_
     one_fetch(c);
     front_wait();
     const few_block at = one_block_of(c);
-    const int64_t first = c.cut.first + at.part * c.cut.keys, s = first + thread;
+    const int64_t first = c.cut.first + at.part * c.cut.keys, s = first + thread / LANES;
     const bool is_there = s >= at.from && s < at.to;
-    uint4 key[PACKS], value[EACH];
+    uint4 key[shape::KEY_PACKS], value[shape::EACH];
     bool is_seen[GROUP];
     const uint4 *const from = (const uint4 *)row_at(a.k, at.b, is_there ? s : 0, at.h_kv);
 #pragma unroll
-    for (int i = 0; i < PACKS; i++) key[i] = is_there && 8 * i < a.D ? from[i] : make_uint4(0, 0, 0, 0);
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const int64_t k = first + beside + i * BESIDE;
-        const bool is_read = k < at.to && 8 * pack < a.D;
-        value[i] = is_read ? ((const uint4 *)row_at(a.v, at.b, k, at.h_kv))[pack] : make_uint4(0, 0, 0, 0);
+    for (int i = 0; i < shape::KEY_PACKS; i++) {
+        const int k = i * LANES + thread % LANES;
+        key[i] = is_there && 8 * k < a.D ? from[k] : make_uint4(0, 0, 0, 0);
     }
+    if (HOLDS) values_load<DP>(value, a, at, first);
     key_seen(is_seen, a, at, s, is_there);
-    for (int i = thread; i < GROUP * DP; i += FEW_ONE_KEYS) {
+    for (int i = thread; i < GROUP * DP; i += shape::THREADS) {
         const int h = i / DP, d = i % DP;
         const bool has = h < at.n_rows && d < a.D;
         shared.query[h][d] = has ? value_of<float>(bits_as<T>(row_at(a.q, at.b, 0, at.first_head + h)[d])) : 0.0f;
@@ -371,15 +398,16 @@ template <class T, int DP, int GROUP> __global__ void __launch_bounds__(FEW_ONE_
     __syncthreads();
     float score[GROUP], out[GROUP][8] = {};
     key_scores<T, DP, GROUP>(score, shared, key, is_seen, a);
+    if (!HOLDS) values_load<DP>(value, a, at, first); /* into the registers that had the key */
     key_weights(shared, score);
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < shape::EACH; i++) {
         float x[8];
         words_widen<T>(x, value[i]);
 #pragma unroll
         for (int h = 0; h < GROUP; h++)
 #pragma unroll
-            for (int j = 0; j < 8; j++) out[h][j] = fmaf(shared.weight[h][beside + i * BESIDE], x[j], out[h][j]);
+            for (int j = 0; j < 8; j++) out[h][j] = fmaf(shared.weight[h][beside + i * shape::BESIDE], x[j], out[h][j]);
     }
 #pragma unroll
     for (int h = 0; h < GROUP; h++)
@@ -438,7 +466,7 @@ template <class T> static void join_launch(const tl_kernel_args *args, const few
 template <class T, int DP, int GROUP> static bool one_launch(const tl_kernel_args *args, const few_call &c) {
     static const bool is_early = waits_for_front(few_one<T, DP, GROUP>);
     const int64_t n_blocks = c.a.B * c.a.H_kv * c.cut.n_parts;
-    launch_early(args, few_one<T, DP, GROUP>, is_early, (unsigned)n_blocks, FEW_ONE_KEYS, 0, c);
+    launch_early(args, few_one<T, DP, GROUP>, is_early, (unsigned)n_blocks, one_shape<DP>::THREADS, 0, c);
     join_launch<T>(args, c);
     return true;
 }
@@ -453,10 +481,10 @@ static bool are_packs(const attention_rows &rows) {
     return (uintptr_t)rows.data % 16 == 0 && (rows.stride_b | rows.stride_t | rows.stride_h) % 8 == 0;
 }
 
-/* A bool mask or none, and heads of up to 128 in whole packs. */
+/* A bool mask or none, and heads of up to 128 in whole packs; wider ones have no room for several queries. */
 static bool is_one(const few_call &c) {
     const attention_call &a = c.a;
-    return a.T == 1 && c.cut.keys == FEW_ONE_KEYS && a.H / a.H_kv <= 8 && a.D % 8 == 0 && a.D <= 128 &&
+    return a.T == 1 && c.cut.keys == FEW_ONE_KEYS && a.H / a.H_kv <= (a.D <= 128 ? 8 : 1) && a.D % 8 == 0 &&
            a.dropout == 0 && a.soft_cap == 0 && (!a.mask || a.mask_dtype == TL_BOOL) && are_packs(a.k) &&
            are_packs(a.v);
 }
@@ -472,6 +500,7 @@ template <class T, int DP> static bool launch(const tl_kernel_args *args, const 
 
 /* By the head size, rounded up. */
 template <class T> static bool launch_sized(const tl_kernel_args *args, const few_call &c) {
+    if (is_one(c) && c.a.D > 128) return one_launch<T, 256, 1>(args, c);
     if (is_one(c)) return c.a.D <= 64 ? one_launch_grouped<T, 64>(args, c) : one_launch_grouped<T, 128>(args, c);
     if (c.a.D <= 32) return launch<T, 32>(args, c);
     if (c.a.D <= 64) return launch<T, 64>(args, c);
