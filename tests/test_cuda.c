@@ -634,6 +634,34 @@ static void order_everything(struct both *both, tl_device *device) {
     give(both, tl_max(tl_transpose(x, 0, 1), (int[]){0}, 1, false), "max along axis 0");
     give(both, tl_cumsum(i, 0), "cumsum of integers");
 }
+
+/* Counts of several tiles, whose elements fill a part of the result, many or none: few and many of 0, one that is
+ * huge, one for all; i32, and strided. */
+static void repeat_by_counts(struct both *both, tl_device *device) {
+    static const struct {
+        int64_t n, low, high, step, huge;
+        tl_dtype dtype;
+    } cases[] = {{1, 0, 4, 1, 0, TL_I64},        {31, 0, 2, 1, 0, TL_I32},       {4096, 1, 2, 1, 0, TL_I64},
+                 {4097, 0, 4, 2, 5000, TL_I64},  {5000, 0, 1, 1, 0, TL_I32},     {9001, 0, 1, 3, 50001, TL_I64},
+                 {10001, 0, 9, 1, 8192, TL_I32}, {300, 0, 200, 3, 4096, TL_I32}, {12289, -300, 2, 1, 0, TL_I64},
+                 {40, 0, 3000, 2, 0, TL_I64},    {8192, 0, 3, 1, 20000, TL_I64}, {20001, -80, 60, 2, 70000, TL_I32}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const int64_t n = cases[k].n, step = cases[k].step;
+        char name[64];
+        tl_tensor *counts = tl_integers(TL_SHAPE(n * step), cases[k].low, cases[k].high, cases[k].dtype, device);
+        counts = tl_slice(tl_relu(counts), 0, step - 1, TL_END, step); /* those below 0 become 0 */
+        if (cases[k].huge) tl_fill_(tl_slice(counts, 0, n / 3, n / 3 + 1, 1), (double)cases[k].huge);
+        snprintf(name, sizeof name, "repeat_interleave of %d, %d apart", (int)n, (int)step);
+        give(both, tl_repeat_counts(tl_arange(0, 1, n, TL_I32, device), 0, counts), name);
+    }
+    give(both, tl_repeat_counts(tl_arange(0, 1, 5000, TL_I32, device), 0, tl_full(TL_SCALAR, 3, TL_I64, device)),
+         "repeat_interleave by one count for all");
+}
+static void counts_repeat_as_on_the_cpu(void **state) {
+    (void)state;
+    on_both(repeat_by_counts);
+}
+
 static void orders_are_those_of_the_cpu(void **state) {
     (void)state;
     on_both(order_everything);
@@ -1611,6 +1639,8 @@ static void bad_data_is_reported_when_somebody_waits(void **state) {
     ok = tells("index 7 is outside [0, 3)") && ok;
     tl_remainder(id, divisor);
     ok = tells("no remainder by 0") && ok;
+    tl_repeat_counts(x, 0, tl_sub(id, tl_full(TL_SCALAR, 1, TL_I64, cuda))); /* -1, 6, 0 */
+    ok = tells("repeats can not be negative: -1 at position 0") && ok;
     tl_multinomial(tl_neg(x), 1, true);
     ok = tells("element < 0") && ok;
     tl_multinomial(tl_zeros(TL_SHAPE(3), TL_F32, cuda), 1, true);
@@ -1834,6 +1864,7 @@ int main(void) {
         cmocka_unit_test(many_parameters_step_as_on_the_cpu),
         cmocka_unit_test(quantized_bits_are_those_of_the_cpu),
         cmocka_unit_test(orders_are_those_of_the_cpu),
+        cmocka_unit_test(counts_repeat_as_on_the_cpu),
         cmocka_unit_test(losses_in_chunks_are_those_of_the_cpu),
         cmocka_unit_test(weights_in_blocks_are_multiplied_in_parts),
         cmocka_unit_test(the_head_is_as_exact_as_its_parts),

@@ -461,7 +461,8 @@ static inline int indices_shape(const tl_operand *index, int n, int64_t *shape) 
     return rank;
 }
 
-/* repeat_interleave (counts any (n) i64/i32) -> (total) i64: i repeated counts[i] times; total was counted before. */
+/* repeat_interleave (counts any (n) i64/i32) -> (total) i64: i repeated counts[i] times; total was counted before.
+ * On cuda the workspace has one int64 for each 4096 of the counts. */
 struct attr_repeat { int64_t total; };
 
 /* concat (up to 64 inputs, any) -> out: one after the other along the axis, converted to its dtype. Inputs without

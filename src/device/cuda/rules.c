@@ -228,11 +228,11 @@ static uint64_t scan_workspace(const tl_call *c, const struct target *target) {
     return chunks > 1 ? (uint64_t)(rows * chunks) * sizeof(double) : 0;
 }
 
-/* One count for each tile; unique also begins of runs. */
+/* nonzero, repeat_interleave: one count for each tile; unique also begins of runs. */
 static uint64_t tiles_bytes(const tl_tensor *x) {
     return ((uint64_t)x->numel + SELECT_TILE - 1) / SELECT_TILE * sizeof(int64_t);
 }
-static uint64_t nonzero_workspace(const tl_call *c, const struct target *target) {
+static uint64_t tiles_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     return tiles_bytes(c->input[0]);
 }
@@ -319,7 +319,8 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_sort] = sort_workspace,
     [OP_ID_permutation] = permutation_workspace,
     [OP_ID_multinomial] = multinomial_workspace,
-    [OP_ID_nonzero] = nonzero_workspace,
+    [OP_ID_nonzero] = tiles_workspace,
+    [OP_ID_repeat_interleave] = tiles_workspace,
     [OP_ID_unique] = unique_workspace,
     [OP_ID_fft] = fft_workspace,
     [OP_ID_cholesky] = matrix_workspace,

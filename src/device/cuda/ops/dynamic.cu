@@ -96,11 +96,7 @@ static bool nonzero_truths(const tl_kernel_args *args, int64_t n, const nonzero_
     int64_t *const tiles = (int64_t *)args->workspace;
     const int64_t n_tiles = (n + SELECT_TILE - 1) / SELECT_TILE;
     const cudaStream_t stream = stream_of(args);
-    if (args->workspace_bytes < (size_t)n_tiles * sizeof *tiles) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "nonzero: needs %zu bytes of workspace, has %zu",
-                 (size_t)n_tiles * sizeof *tiles, args->workspace_bytes);
-        return false;
-    }
+    if (!tiles_fit(args, n_tiles, args->workspace_bytes)) return false;
     truth_count<<<(unsigned)n_tiles, SELECT_THREADS, 0, stream>>>(x, n, tiles);
     select_scan<0><<<1, 1024, 0, stream>>>(tiles, n_tiles, result.n, fault_of(args));
     truth_put<<<(unsigned)n_tiles, SELECT_THREADS, 0, stream>>>(x, n, tiles, result);

@@ -24,7 +24,7 @@
  */
 #include "device/cuda/ops/copy.cuh"
 #include "device/cuda/shared/line_pack.cuh"
-#include "device/cuda/shared/prefix_scan.cuh"
+#include "device/cuda/shared/select.cuh"
 
 static const int64_t NOWHERE = INT64_MIN; /* an offset that no table has */
 
@@ -1959,24 +1959,112 @@ static bool index_put(const tl_kernel_args *args) {
     return table_end(&t, args);
 }
 
-/* ---- repeat_interleave ------------------------------------------------------------------------------------ */
+/* ---- repeat_interleave ------------------------------------------------------------------------------------
+ *
+ * Counts are cut into tiles, and what is written into parts. Three launches: the sum of each tile, the sum of all
+ * tiles before each, and a block for each tile and part that have anything in common. A tile has at least one part, so
+ * that block j has the last tile t with
+ *
+ *     t + before[t] / REPEAT_PART <= j,    and part    j - t.
+ *
+ * So neither one count of millions nor millions of counts of 0 are the work of one block. The workspace has one int64
+ * for each tile.
+ */
+enum { REPEAT_THREADS = 512, REPEAT_EACH = SELECT_TILE / REPEAT_THREADS, REPEAT_PART = 4096 };
+enum { REPEAT_MARKS = REPEAT_PART / REPEAT_THREADS };
+static_assert(REPEAT_MARKS * sizeof(uint16_t) == sizeof(uint4), "a thread's marks are one access");
 
-/* One block: counts are added up tile after tile. */
-__global__ void __launch_bounds__(1024) repeat_all(const void *counts, tl_dtype dtype, int64_t stride, int64_t n,
-                                                   int64_t total, int64_t *out, struct cuda_fault *fault) {
-    __shared__ int64_t room[32];
-    int64_t before = 0;
-    for (int64_t tile = 0; tile < n; tile += blockDim.x) {
-        const int64_t i = tile + threadIdx.x;
-        int64_t count = i < n ? id_at(counts, dtype, i * stride) : 0, all;
-        if (count < 0) {
-            fault_raise(fault, FAULT_REPEAT, count, i);
-            count = 0;
-        }
-        const int64_t end = before + block_scan(count, sum_of(), room, &all);
-        for (int64_t at = end - count; at < end && at < total; at++) out[at] = i;
-        before += all;
+struct repeats {
+    const void *counts;
+    tl_dtype dtype;
+    int64_t stride, n, total, n_tiles;
+    int64_t *tiles;
+    int64_t *out;
+    __device__ int64_t given(int64_t i) const { return i < n ? id_at(counts, dtype, i * stride) : 0; }
+    /* No more than there is room for, so that sums do not overflow. */
+    __device__ int64_t count(int64_t given) const { return min(max(given, (int64_t)0), total); }
+};
+
+__global__ void __launch_bounds__(REPEAT_THREADS) repeat_count(repeats r, struct cuda_fault *fault) {
+    const int64_t first = blockIdx.x * (int64_t)SELECT_TILE + threadIdx.x;
+    int64_t given[REPEAT_EACH], sum = 0;
+#pragma unroll
+    for (int k = 0; k < REPEAT_EACH; k++) given[k] = r.given(first + k * REPEAT_THREADS);
+#pragma unroll
+    for (int k = 0; k < REPEAT_EACH; k++) {
+        if (given[k] < 0) fault_raise(fault, FAULT_REPEAT, given[k], first + k * REPEAT_THREADS);
+        sum += r.count(given[k]);
     }
+    sum = block_reduce(sum, sum_of(), (int64_t)0);
+    if (threadIdx.x == 0) r.tiles[blockIdx.x] = sum;
+}
+
+/* The tile of this block. */
+__device__ inline int64_t repeat_tile(const repeats &r) {
+    int64_t low = 0, high = r.n_tiles - 1;
+    while (low < high) {
+        const int64_t middle = (low + high + 1) / 2;
+        if (middle + r.tiles[middle] / REPEAT_PART <= blockIdx.x) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+/* A mark is the number of an element in its tile, counted from 1, and stands where the part first has it; every other
+ * place gets the mark before it. */
+__device__ inline void repeat_marks_spread(uint16_t *marks, int64_t *before, int64_t *room) {
+    unit<uint16_t, REPEAT_MARKS> own = unit_load<REPEAT_MARKS>(marks, threadIdx.x);
+    int64_t last = 0, all;
+#pragma unroll
+    for (int k = 0; k < REPEAT_MARKS; k++) last = max(last, (int64_t)own.v[k]);
+    before[threadIdx.x] = block_scan(last, max_of(), room, &all);
+    __syncthreads();
+    uint16_t mark = threadIdx.x ? (uint16_t)before[threadIdx.x - 1] : 0;
+#pragma unroll
+    for (int k = 0; k < REPEAT_MARKS; k++) own.v[k] = mark = max(mark, own.v[k]);
+    unit_store<REPEAT_MARKS>(marks, threadIdx.x, own);
+    __syncthreads();
+}
+
+__global__ void __launch_bounds__(REPEAT_THREADS) repeat_put(repeats r) {
+    __shared__ int64_t room[32], counts[REPEAT_THREADS][REPEAT_EACH + 1];
+    __shared__ unit<uint16_t, REPEAT_MARKS> of_thread[REPEAT_THREADS];
+    uint16_t *const marks = (uint16_t *)of_thread;
+    const int64_t tile = repeat_tile(r), first = tile * SELECT_TILE, before = r.tiles[tile];
+    const int64_t part = (blockIdx.x - tile) * REPEAT_PART;
+#pragma unroll
+    for (int k = 0; k < REPEAT_EACH; k++) {
+        const int i = k * REPEAT_THREADS + threadIdx.x;
+        counts[i / REPEAT_EACH][i % REPEAT_EACH] = r.count(r.given(first + i));
+    }
+    of_thread[threadIdx.x] = {};
+    __syncthreads();
+    int64_t sum = 0, all;
+#pragma unroll
+    for (int k = 0; k < REPEAT_EACH; k++) sum += counts[threadIdx.x][k];
+    int64_t at = before + block_scan(sum, sum_of(), room, &all) - sum;
+#pragma unroll
+    for (int k = 0; k < REPEAT_EACH; k++) {
+        const int64_t next = at + counts[threadIdx.x][k];
+        if (next > max(at, part) && at < part + REPEAT_PART)
+            marks[max(at - part, (int64_t)0)] = (uint16_t)(threadIdx.x * REPEAT_EACH + k + 1);
+        at = next;
+    }
+    __syncthreads();
+    repeat_marks_spread(marks, counts[0], room);
+    const int64_t end = min(min(before + all, part + REPEAT_PART), r.total);
+    for (int64_t i = max(before, part) + threadIdx.x; i < end; i += REPEAT_THREADS)
+        r.out[i] = first + marks[i - part] - 1;
+}
+
+static bool repeat_all(const tl_kernel_args *args, const repeats &r) {
+    const cudaStream_t stream = stream_of(args);
+    if (!tiles_fit(args, r.n_tiles, args->workspace_bytes)) return false;
+    repeat_count<<<(unsigned)r.n_tiles, REPEAT_THREADS, 0, stream>>>(r, fault_of(args));
+    if (r.total == 0) return true;
+    select_scan<0><<<1, 1024, 0, stream>>>(r.tiles, r.n_tiles, r.total, nullptr);
+    repeat_put<<<(unsigned)(r.n_tiles + r.total / REPEAT_PART), REPEAT_THREADS, 0, stream>>>(r);
+    return true;
 }
 
 extern "C" {
@@ -1988,12 +2076,12 @@ bool cuda_index_put(const tl_kernel_args *args) { return index_put(args); }
 
 bool cuda_repeat_interleave(const tl_kernel_args *args) {
     const tl_operand *counts = &args->in[0];
-    const int64_t total = ((const struct attr_repeat *)args->attr)->total;
+    const int64_t n = counts->shape[0], total = ((const struct attr_repeat *)args->attr)->total;
     if (!ids_known(args, counts)) return false;
-    if (counts->shape[0] == 0) return true;
-    repeat_all<<<1, 1024, 0, stream_of(args)>>>(counts->data, counts->dtype, counts->stride[0], counts->shape[0], total,
-                                                (int64_t *)args->out[0].data, fault_of(args));
-    return true;
+    if (n == 0) return true;
+    return repeat_all(args,
+                      {counts->data, counts->dtype, counts->stride[0], n, total, (n + SELECT_TILE - 1) / SELECT_TILE,
+                       (int64_t *)args->workspace, (int64_t *)args->out[0].data});
 }
 
 } /* extern "C" */

@@ -15,7 +15,7 @@
 #define HEAD_ALIGN 64
 /* narrow: room for the largest magnitude. */
 #define NARROW_BYTES 256
-/* nonzero, unique: elements of a tile, each of which is counted by itself. */
+/* nonzero, unique, repeat_interleave: elements of a tile, each of which is counted by itself. */
 #define SELECT_TILE 4096
 /* cumsum, cumprod: rows this long, if they are few, are cut into chunks, so that more than one block has work. */
 #define SCAN_LONG 32768

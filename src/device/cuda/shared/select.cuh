@@ -1,4 +1,5 @@
-/* select.cuh: elements that satisfy a condition, numbered in order, for nonzero and unique.
+/* select.cuh: elements that satisfy a condition, numbered in order, for nonzero and unique; sums over tiles, also for
+ * repeat_interleave.
  *
  * Three launches: how many each tile of SELECT_TILE elements has, the sum of these over all tiles before each, and the
  * numbers of all. The workspace has one int64 for each tile.
@@ -43,8 +44,8 @@ template <class S> __global__ void __launch_bounds__(SELECT_THREADS) select_coun
 
 enum { SCAN_EACH = 8 };
 
-/* Counts become sums of those before; one block, whose threads have SCAN_EACH neighbours each. Their whole must be what
- * was counted before. */
+/* Counts become sums of those before; one block, whose threads have SCAN_EACH neighbours each. If there is a fault to
+ * raise, their whole must be what was counted before. */
 template <int UNUSED>
 __global__ void __launch_bounds__(1024)
     select_scan(int64_t *tiles, int64_t n_tiles, int64_t expected, struct cuda_fault *fault) {
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(1024)
         }
         before += all;
     }
-    if (before != expected && threadIdx.x == 0) fault_raise(fault, FAULT_COUNT, expected, before);
+    if (fault && before != expected && threadIdx.x == 0) fault_raise(fault, FAULT_COUNT, expected, before);
 }
 
 template <class S>
@@ -96,17 +97,21 @@ __global__ void __launch_bounds__(SELECT_THREADS) select_put(S source, int64_t n
     }
 }
 
+/* Whether the room for one count of each tile is there. */
+static inline bool tiles_fit(const tl_kernel_args *args, int64_t n_tiles, size_t bytes) {
+    const size_t need = (size_t)n_tiles * sizeof(int64_t);
+    if (bytes < need)
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need, bytes);
+    return bytes >= need;
+}
+
 /* n > 0. */
 template <class S>
 static bool select_all(const tl_kernel_args *args, const S &source, int64_t n, int64_t expected, int64_t *tiles,
                        size_t tiles_bytes) {
     const int64_t n_tiles = (n + SELECT_TILE - 1) / SELECT_TILE;
     const cudaStream_t stream = stream_of(args);
-    if (tiles_bytes < (size_t)n_tiles * sizeof *tiles) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op,
-                 (size_t)n_tiles * sizeof *tiles, tiles_bytes);
-        return false;
-    }
+    if (!tiles_fit(args, n_tiles, tiles_bytes)) return false;
     select_count<S><<<(unsigned)n_tiles, SELECT_THREADS, 0, stream>>>(source, n, tiles);
     select_scan<0><<<1, 1024, 0, stream>>>(tiles, n_tiles, expected, fault_of(args));
     select_put<S><<<(unsigned)n_tiles, SELECT_THREADS, 0, stream>>>(source, n, tiles);
