@@ -657,6 +657,90 @@ static void repeat_by_counts(struct both *both, tl_device *device) {
     give(both, tl_repeat_counts(tl_arange(0, 1, 5000, TL_I32, device), 0, tl_full(TL_SCALAR, 3, TL_I64, device)),
          "repeat_interleave by one count for all");
 }
+/* Numbers for a sort: few or many different ones; among floats NaN, infinities and both zeros. */
+static tl_tensor *to_sort(int64_t n, int64_t m, int64_t n_values, tl_dtype dtype, tl_device *device) {
+    static uint64_t word;
+    const bool is_float = dtype < TL_I64;
+    double *x = malloc((size_t)(n * m) * sizeof *x);
+    assert_non_null(x);
+    word = (uint64_t)(n * 1000003 + m * 101 + n_values + (int)dtype);
+    for (int64_t i = 0; i < n * m; i++) {
+        word = word * 6364136223846793005u + 1442695040888963407u;
+        const int64_t value = (int64_t)((word >> 33) % (uint64_t)n_values) - n_values / 2;
+        const unsigned special = (unsigned)(word >> 20) % 64;
+        x[i] = is_float ? (double)value * 0.37 : (double)value;
+        if (is_float && special < 4) x[i] = (double[]){NAN, -0.0, 0.0, -INFINITY}[special];
+    }
+    tl_tensor *wide = tl_from_data(x, 2, ((int64_t[]){n, m}), TL_F64, cpu);
+    free(x);
+    return tl_to(tl_cast(wide, dtype), device);
+}
+
+/* Lines of n elements beside m others: columns of x and of the results, of either, or of neither; a column in three
+ * axes, of every other element, or backwards. k: as many first places. */
+enum sort_layout { OF_BOTH, OF_X, OF_RESULTS, IN_THREE, EVERY_OTHER, BACKWARDS };
+static void sort_lines_of(struct both *both, tl_device *device, tl_dtype dtype, int64_t n, int64_t m, int64_t k,
+                          enum sort_layout layout, int64_t n_values) {
+    const bool is_turned = layout == OF_RESULTS, has_more = layout == EVERY_OTHER;
+    tl_tensor *x = to_sort(is_turned ? m : n, is_turned ? n : has_more ? 2 * m : m, n_values, dtype, device);
+    tl_tensor *values, *indices;
+    int axis = 0;
+    if (layout == OF_X || layout == OF_RESULTS) x = tl_transpose(x, 0, 1);
+    if (layout == OF_X) axis = 1;
+    if (layout == IN_THREE && m % 2 == 0) {
+        x = tl_transpose(tl_view(x, TL_SHAPE(n, 2, m / 2)), 0, 1);
+        axis = 1;
+    }
+    if (has_more) x = tl_slice(x, 1, 1, TL_END, 2);
+    if (layout == BACKWARDS) x = tl_flip(x, &axis, 1);
+    char name[80];
+    snprintf(name, sizeof name, "%s: %d of %d lines of %d, layout %d", tl_dtype_name(dtype), (int)k, (int)m, (int)n,
+             (int)layout);
+    assert_true(k ? tl_topk(x, k, axis, k % 2, &values, &indices) : tl_sort(x, axis, n % 2, &values, &indices));
+    give(both, values, name);
+    give(both, indices, name);
+}
+
+static void sort_long_columns(struct both *both, tl_device *device) {
+    static const struct {
+        tl_dtype dtype;
+        int64_t n, m, k, n_values;
+        enum sort_layout layout;
+    } cases[] = {
+        {TL_F32, 3073, 41, 0, 1 << 30, OF_BOTH},    {TL_F32, 3074, 9, 0, 40, OF_X},
+        {TL_F32, 4001, 10, 0, 1 << 20, OF_RESULTS}, {TL_BF16, 3145, 32, 0, 1 << 20, OF_BOTH},
+        {TL_BF16, 3333, 10, 0, 3000, OF_X},         {TL_F16, 6401, 9, 0, 900, OF_RESULTS},
+        {TL_F64, 3200, 12, 0, 1 << 30, OF_BOTH},    {TL_F64, 3111, 8, 0, 5, OF_RESULTS},
+        {TL_I64, 3100, 18, 0, 1 << 30, IN_THREE},   {TL_I64, 3500, 10, 0, 1, OF_BOTH},
+        {TL_I64, 3079, 8, 0, 200, OF_RESULTS},      {TL_I32, 6999, 8, 0, 1 << 30, EVERY_OTHER},
+        {TL_I16, 3300, 13, 0, 60000, BACKWARDS},    {TL_U8, 3073, 8, 0, 100, OF_BOTH},
+        {TL_BOOL, 3500, 22, 0, 2, IN_THREE},        {TL_BF16, 3500, 10, 0, 1, OF_BOTH},
+        {TL_BF16, 3500, 10, 0, 1, OF_RESULTS},      {TL_F32, 3500, 10, 0, 1, OF_RESULTS},
+        {TL_F8E4M3, 3400, 8, 0, 100, OF_BOTH},      {TL_F32, 5000, 11, 1300, 1 << 30, OF_BOTH},
+        {TL_F64, 3200, 8, 801, 1 << 30, OF_BOTH},   {TL_BF16, 4000, 14, 1001, 77, OF_X},
+        {TL_F32, 3500, 7, 0, 1 << 30, OF_BOTH},     {TL_U16, 10007, 1, 0, 60000, EVERY_OTHER},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        sort_lines_of(both, device, cases[i].dtype, cases[i].n, cases[i].m, cases[i].k, cases[i].layout,
+                      cases[i].n_values);
+}
+static void sort_short_columns(struct both *both, tl_device *device) {
+    static const tl_dtype dtypes[] = {TL_F32, TL_BF16, TL_I32, TL_F16, TL_U8, TL_I64, TL_BOOL, TL_F64};
+    static const int64_t lengths[] = {1, 2, 9, 31, 32, 64, 100, 127, 128, 129, 200, 256, 257, 300, 500, 511, 512, 513};
+    for (int i = 0; i < 27; i++) {
+        const int64_t n = lengths[i * 7 % 18], m = 1 + i * 29 % 70, k = i % 4 == 3 ? (n + 1) / 2 : 0;
+        sort_lines_of(both, device, dtypes[i % 8], n, m, k, (enum sort_layout)(i * 5 % 6), i % 3 ? 1 << 30 : 30);
+    }
+    for (int i = 0; i < 5; i++) /* enough lines for groups of 8 in each layout */
+        sort_lines_of(both, device, dtypes[i], 40 + 110 * i, 67 - i, 0, i % 2 ? OF_RESULTS : OF_BOTH, 1 << 20);
+}
+
+static void columns_are_sorted_as_on_the_cpu(void **state) {
+    (void)state;
+    on_both(sort_short_columns);
+    on_both(sort_long_columns);
+}
+
 static void counts_repeat_as_on_the_cpu(void **state) {
     (void)state;
     on_both(repeat_by_counts);
@@ -1865,6 +1949,7 @@ int main(void) {
         cmocka_unit_test(quantized_bits_are_those_of_the_cpu),
         cmocka_unit_test(orders_are_those_of_the_cpu),
         cmocka_unit_test(counts_repeat_as_on_the_cpu),
+        cmocka_unit_test(columns_are_sorted_as_on_the_cpu),
         cmocka_unit_test(losses_in_chunks_are_those_of_the_cpu),
         cmocka_unit_test(weights_in_blocks_are_multiplied_in_parts),
         cmocka_unit_test(the_head_is_as_exact_as_its_parts),

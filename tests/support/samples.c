@@ -2857,6 +2857,7 @@ const struct sample samples_sort[] = {
     {"argsort", 0, .call = argsort_call, .in = {IN(DISTINCT, DENSE, 3, 6)}, .n = {1}},
     {"large", LARGE | GRAD, .call = sort_call, .in = {F(70, 501)}, .n = {1}},
     {"one long line", LARGE | GRAD, .call = topk_call, .in = {F(40001)}, .n = {0, true, 100}},
+    {"long columns", LARGE | GRAD, .call = sort_call, .in = {F(3100, 9)}, .n = {0}},
     {"k too large", 0, .call = topk_call, .in = {F(3)}, .n = {0, true, 4}, .error = "selected index k out of range"},
     {"no such axis", 0, .call = sort_call, .in = {F(3)}, .n = {1}, .error = "Dimension out of range"},
     END};

@@ -201,14 +201,15 @@ static uint64_t sort_workspace(const tl_call *c, const struct target *target) {
     const struct attr_sort *a = c->attr;
     const tl_tensor *x = c->input[0];
     const int64_t n = x->shape[a->axis];
-    return n ? sort_bytes(x->numel / n, n, a->k, sort_key_bytes(x->dtype)) : 0;
+    const bool has_columns = sort_is_of_columns(x->shape, x->rank, a->axis);
+    return n ? sort_bytes(x->numel / n, n, a->k, sort_key_bytes(x->dtype), has_columns) : 0;
 }
 
 /* The upper halves of draws are sorted. */
 static uint64_t permutation_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const int64_t n = c->out[0].shape[0];
-    return sort_bytes(1, n, n, 4);
+    return sort_bytes(1, n, n, 4, false);
 }
 
 /* With replacement, the sum of each part of each row; without, times of arrival in f64 are sorted. */
@@ -217,7 +218,7 @@ static uint64_t multinomial_workspace(const tl_call *c, const struct target *tar
     const struct attr_multinomial *a = c->attr;
     const tl_tensor *p = c->input[0];
     const int64_t rows = p->rank == 2 ? p->shape[0] : 1, K = p->shape[p->rank - 1];
-    if (!a->has_replacement) return sort_bytes(rows, K, a->n_samples, 8);
+    if (!a->has_replacement) return sort_bytes(rows, K, a->n_samples, 8, false);
     return (uint64_t)rows * (uint64_t)((K + MULTINOMIAL_PART - 1) / MULTINOMIAL_PART) * sizeof(double);
 }
 

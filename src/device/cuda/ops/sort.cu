@@ -131,6 +131,12 @@ static void slim_set(slim *s, const tl_operand *x, const tl_operand *like, int a
     s->operand.stride = s->stride;
 }
 
+/* Whether neighbouring lines are side by side in an operand, and the elements of a line are not. */
+static bool are_columns(const geometry<3> &lines, int operand, int64_t stride) {
+    const int last = lines.rank - 1;
+    return lines.stride[operand][last] == 1 && lines.size[last] >= SORT_ABREAST && stride != 1;
+}
+
 template <class KEYS> static bool sort_typed(const tl_kernel_args *args) {
     const struct attr_sort *attr = (const struct attr_sort *)args->attr;
     const tl_operand *x = &args->in[0];
@@ -149,7 +155,10 @@ template <class KEYS> static bool sort_typed(const tl_kernel_args *args) {
     source.x_stride = x->stride[attr->axis];
     source.out_stride = args->out[0].stride[attr->axis];
     source.descending = attr->descending;
-    return sort_lines(args, source, source.lines.numel, n, attr->k);
+    const sort_columns columns = {sort_is_of_columns(x->shape, x->rank, attr->axis),
+                                  are_columns(source.lines, 0, source.x_stride),
+                                  are_columns(source.lines, 1, source.out_stride)};
+    return sort_lines(args, source, source.lines.numel, n, attr->k, columns);
 }
 
 /* ---- searchsorted ----------------------------------------------------------------------------------------- */

@@ -70,6 +70,11 @@ template <class I> struct item_exchange {
     }
 };
 
+/* Columns (sort_rule.h): whether there is room for them; whether x has them, and the results. */
+struct sort_columns {
+    bool has_room, is_of_x, is_of_results;
+};
+
 enum { SORT_SHORT = 512 };
 
 /* Short lines of wide keys: a block each. */
@@ -125,42 +130,84 @@ template <int SPAN_BITS, int BITS, int EACH, class I> __device__ inline void war
     else if constexpr (1 << SPAN_BITS < 32 * EACH) warp_sort<SPAN_BITS + 1, SPAN_BITS>(x, lane);
 }
 
-enum { WARP_LINES = 4 };
-
-/* A warp for each line of up to 32 EACH. */
-template <class S, int EACH>
-__global__ void __launch_bounds__(32 * WARP_LINES) sort_warp(S source, int64_t n_lines, int n, int k_wanted) {
+/* A warp for each line of up to 32 EACH; a block has as many lines as warps. */
+template <class S, int EACH, int LINES> struct warp_lines {
     typedef typename S::key_type K;
     typedef typename narrow_item<K>::type I;
-    enum { INDEX_BITS = 8 * (sizeof(I) - sizeof(K)) };
-    __shared__ I rooms[WARP_LINES][32 * (EACH + 1)];
-    I *const room = rooms[threadIdx.x / 32];
+    enum { INDEX_BITS = 8 * (sizeof(I) - sizeof(K)), PAD = 16 / sizeof(I) /* lines begin in other banks */ };
+    I rooms[LINES][32 * (EACH + 1) + PAD];
+
+    static __device__ I item(const S &source, const typename S::line &at, int i, int n) {
+        return i < n ? (I)source.key(at, i) << INDEX_BITS | (I)i : (I) ~(I)0;
+    }
+    static __device__ void put(const S &source, const typename S::line &at, int place, I x) {
+        source.put(at, place, (int64_t)(x & (((I)1 << INDEX_BITS) - 1)), (K)(x >> INDEX_BITS));
+    }
+    /* The items of a warp's line, in order. */
+    __device__ void sort(I *room, I (&x)[EACH]) {
+        const int lane = threadIdx.x % 32;
+        warp_sort<1, 0>(x, lane);
+        __syncwarp(); /* the room has been read */
+#pragma unroll
+        for (int j = 0; j < EACH; j++) room[lane * (EACH + 1) + j] = x[j];
+    }
+    static __device__ int sorted_at(int i) { return i / EACH * (EACH + 1) + i % EACH; }
+};
+
+enum { WARP_LINES = 4 };
+
+template <class S, int EACH>
+__global__ void __launch_bounds__(32 * WARP_LINES) sort_warp(S source, int64_t n_lines, int n, int k_wanted) {
+    typedef warp_lines<S, EACH, WARP_LINES> lines;
+    __shared__ lines shared;
+    typename lines::I *const room = shared.rooms[threadIdx.x / 32];
     const int lane = threadIdx.x % 32;
     for (int64_t line = blockIdx.x * (int64_t)WARP_LINES + threadIdx.x / 32; line < n_lines;
          line += gridDim.x * (int64_t)WARP_LINES) {
         const typename S::line at = source.begin(line);
-        I x[EACH];
+        typename lines::I x[EACH];
 #pragma unroll
-        for (int j = 0; j < EACH; j++) { /* in any order: an item has its index */
-            const int i = j * 32 + lane;
-            x[j] = i < n ? (I)source.key(at, i) << INDEX_BITS | (I)i : (I) ~(I)0;
-        }
-        warp_sort<1, 0>(x, lane);
-        __syncwarp(); /* the line before has been read */
-#pragma unroll
-        for (int j = 0; j < EACH; j++) room[lane * (EACH + 1) + j] = x[j];
+        for (int j = 0; j < EACH; j++) x[j] = lines::item(source, at, j * 32 + lane, n); /* in any order */
+        shared.sort(room, x);
         __syncwarp();
-        for (int i = lane; i < k_wanted; i += 32) {
-            const I item = room[i / EACH * (EACH + 1) + i % EACH];
-            source.put(at, i, (int64_t)(item & (((I)1 << INDEX_BITS) - 1)), (K)(item >> INDEX_BITS));
-        }
+        for (int i = lane; i < k_wanted; i += 32) lines::put(source, at, i, room[lines::sorted_at(i)]);
+    }
+}
+
+/* The same of columns (sort_rule.h): threads beside each other read, and put, elements of neighbouring lines. */
+template <class S, int EACH>
+__global__ void __launch_bounds__(32 * SORT_ABREAST) sort_warp_columns(S source, int64_t n_lines, int n, int k_wanted) {
+    typedef warp_lines<S, EACH, SORT_ABREAST> lines;
+    __shared__ lines shared;
+    typename lines::I *const room = shared.rooms[threadIdx.x / 32];
+    typename lines::I x[EACH];
+    const int lane = threadIdx.x % 32, own = threadIdx.x % SORT_ABREAST, place = threadIdx.x / SORT_ABREAST;
+    for (int64_t first = blockIdx.x * (int64_t)SORT_ABREAST; first < n_lines;
+         first += gridDim.x * (int64_t)SORT_ABREAST) {
+        const bool is_there = first + own < n_lines;
+        const typename S::line at = source.begin(is_there ? first + own : first);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) x[j] = lines::item(source, at, j * 32 + place, is_there ? n : 0);
+        __syncthreads(); /* the lines before have been put */
+#pragma unroll
+        for (int j = 0; j < EACH; j++) shared.rooms[own][j * 32 + place] = x[j];
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < EACH; j++) x[j] = room[j * 32 + lane];
+        shared.sort(room, x);
+        __syncthreads();
+        for (int i = place; is_there && i < k_wanted; i += 32)
+            lines::put(source, at, i, shared.rooms[own][lines::sorted_at(i)]);
     }
 }
 
 template <class S, int EACH>
-static void sort_warp_launch(const S &source, int64_t n_lines, int64_t n, int64_t k, cudaStream_t stream) {
-    sort_warp<S, EACH><<<capped((n_lines + WARP_LINES - 1) / WARP_LINES), 32 * WARP_LINES, 0, stream>>>(source, n_lines,
-                                                                                                        (int)n, (int)k);
+static void sort_warp_launch(const S &source, int64_t n_lines, int64_t n, int64_t k, bool is_of_columns,
+                             cudaStream_t stream) {
+    const int lines = is_of_columns ? (int)SORT_ABREAST : (int)WARP_LINES;
+    const unsigned blocks = capped((n_lines + lines - 1) / lines);
+    if (is_of_columns) sort_warp_columns<S, EACH><<<blocks, 32 * lines, 0, stream>>>(source, n_lines, (int)n, (int)k);
+    else sort_warp<S, EACH><<<blocks, 32 * lines, 0, stream>>>(source, n_lines, (int)n, (int)k);
 }
 
 /* ---- The first k, where these are few --------------------------------------------------------------------- */
@@ -400,9 +447,11 @@ __global__ void __launch_bounds__(SORT_THREADS, EACH > 8   ? 3
 
 /* ---- Long lines ------------------------------------------------------------------------------------------- */
 
-/* Slots of the workspace, which have the lines from first_line on. */
+/* Slots of the workspace, of which n_here have the lines from first_line on. is_turned: array 1 has the keys of the
+ * lines. puts_later: the last digit is moved as all others are, for sort_put. */
 template <class K> struct sort_state {
-    int64_t first_line, n, k, n_tiles;
+    int64_t first_line, n_here, n, k, n_tiles;
+    bool is_turned, puts_later;
     uint64_t *words;
     uint32_t *counts, *tickets, *skips;
     K *keys[2];
@@ -418,9 +467,10 @@ __global__ void __launch_bounds__(SORT_THREADS) sort_count(S source, sort_state<
     for (int p = 0; p < PASSES; p++) counts[p][threadIdx.x] = 0;
     __syncthreads();
     const typename S::line at = source.begin(s.first_line + blockIdx.y);
+    const K *turned = s.keys[1] + blockIdx.y * s.n;
 #pragma unroll 4
     FOR_EACH(i, s.n) {
-        const K key = source.key(at, i);
+        const K key = s.is_turned ? turned[i] : source.key(at, i);
         for (int p = 0; p < PASSES; p++) atomicAdd(&counts[p][digit_of(key, 8 * p)], 1u);
     }
     __syncthreads();
@@ -482,6 +532,13 @@ __device__ inline uint32_t look_back(const uint64_t *words, int64_t tile, int pa
     return sum;
 }
 
+/* How many of some passes write: those that are not skipped. */
+__device__ inline int passes_written(const uint32_t *skips, int begin, int end) {
+    int n = 0;
+    for (int p = begin; p < end; p++) n += !skips[p];
+    return n;
+}
+
 /* A pass over one digit; grid.y counts slots. A digit that is the same in all keys changes nothing, and its pass is
  * skipped, so that keys come from the array that was written last, or from the source. LAST: results are put. Of wide
  * keys the highest digits often are the same: then the last pass before them puts the results, and LAST is skipped too.
@@ -494,23 +551,21 @@ __global__ void __launch_bounds__(SORT_THREADS, 3) sort_pass(S source, sort_stat
     __shared__ uint32_t goes[SORT_DIGITS], ticket;
     const int64_t slot = blockIdx.y;
     const uint32_t *skips = s.skips + slot * PASSES;
-    int n_written = 0, n_left = 0;
-    for (int p = 0; p < pass; p++) n_written += !skips[p];
-    for (int p = pass + 1; p < PASSES; p++) n_left += !skips[p];
+    const int n_written = passes_written(skips, 0, pass), n_left = passes_written(skips, pass + 1, PASSES);
     if (skips[pass] && (!LAST || (ENDS_EARLY && n_written))) return;
     if (threadIdx.x == 0) ticket = atomicAdd(&s.tickets[slot * PASSES + pass], 1u);
     __syncthreads();
     const int64_t tile = ticket, first = tile * SORT_TILE;
     const int n = (int)min((int64_t)SORT_TILE, s.n - first), shift = 8 * pass;
     const typename S::line at = source.begin(s.first_line + slot);
-    const bool is_odd = n_written % 2; /* written last: array 0 */
+    const bool is_odd = n_written % 2, has_keys = n_written || s.is_turned; /* odd: array 0 was written last */
     const K *keys = (is_odd ? s.keys[0] : s.keys[1]) + slot * s.n + first;
     const uint32_t *places = (is_odd ? s.places[0] : s.places[1]) + slot * s.n + first;
     K key[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
         const int i = tile_place<EACH>(k);
-        key[k] = i >= n ? (K) ~(K)0 : n_written ? keys[i] : source.key(at, first + i);
+        key[k] = i >= n ? (K) ~(K)0 : has_keys ? keys[i] : source.key(at, first + i);
     }
     int rank[EACH];
     uint64_t *words = s.words + slot * s.n_tiles * SORT_DIGITS + threadIdx.x;
@@ -535,7 +590,7 @@ __global__ void __launch_bounds__(SORT_THREADS, 3) sort_pass(S source, sort_stat
             use(goes[digit_of(moved, shift)] + (uint32_t)i, moved, room.places[i]);
         }
     };
-    if (LAST || (ENDS_EARLY && n_left == 0))
+    if (LAST || (ENDS_EARLY && n_left == 0 && !s.puts_later))
         each([&](uint32_t to, K moved, uint32_t index) {
             if (to < s.k) source.put(at, to, index, moved);
         });
@@ -546,12 +601,127 @@ __global__ void __launch_bounds__(SORT_THREADS, 3) sort_pass(S source, sort_stat
         });
 }
 
-template <class S> static bool sort_long(const tl_kernel_args *args, S source, int64_t n_lines, int64_t n, int64_t k) {
+/* ---- Columns ------------------------------------------------------------------------------------------------
+ *
+ * Tiles of some lines and places go through shared memory: threads beside each other have neighbouring lines of x or
+ * of the results, and neighbouring places in the workspace. Bytes that all kernels move for each f32 of a long column,
+ * where a single element reads or writes 32:
+ *
+ *                in place                turned
+ *     keys                               4 + 4
+ *     counts     32                      4
+ *     digits     32 + 8, 16, 16, 8       4 + 8, 16, 16, 16
+ *     results    32 + 32                 8 + 4 + 8
+ *     all        176                     92
+ */
+enum { TURN_EACH = 8, TURN_TILE = SORT_THREADS * TURN_EACH, TURN_LINES = 32 };
+
+/* A tile of 1 << bits lines and as many places as there is room for. */
+struct turn {
+    int bits; /* at most those of TURN_LINES */
+    int64_t first_slot, first_place;
+    __device__ turn(int bits) : bits(bits), first_slot((int64_t)blockIdx.y << bits) {
+        first_place = (int64_t)blockIdx.x * (TURN_TILE >> bits);
+    }
+    /* Element k of a thread: with neighbouring lines beside each other, of which a thread has one; or places. */
+    __device__ int line() const { return threadIdx.x & ((1 << bits) - 1); }
+    __device__ int place(int k) const { return (int)(k * SORT_THREADS + threadIdx.x) >> bits; }
+    __device__ int row(int k) const { return (k * SORT_THREADS + threadIdx.x) / (TURN_TILE >> bits); }
+    __device__ int column(int k) const { return (k * SORT_THREADS + threadIdx.x) % (TURN_TILE >> bits); }
+    __device__ int at(int line, int place) const { return line * ((TURN_TILE >> bits) + 1) + place; }
+};
+
+/* Array 1 gets the keys of all slots. */
+template <class S>
+__global__ void __launch_bounds__(SORT_THREADS) sort_turn(S source, sort_state<typename S::key_type> s, int bits) {
+    typedef typename S::key_type K;
+    __shared__ K room[TURN_TILE + TURN_LINES];
+    const turn t(bits);
+    if (t.first_slot + t.line() < s.n_here) {
+        const typename S::line at = source.begin(s.first_line + t.first_slot + t.line());
+        K key[TURN_EACH];
+#pragma unroll
+        for (int k = 0; k < TURN_EACH; k++)
+            key[k] = t.first_place + t.place(k) < s.n ? source.key(at, t.first_place + t.place(k)) : K(0);
+#pragma unroll
+        for (int k = 0; k < TURN_EACH; k++) room[t.at(t.line(), t.place(k))] = key[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < TURN_EACH; k++) {
+        const int64_t slot = t.first_slot + t.row(k), place = t.first_place + t.column(k);
+        if (slot < s.n_here && place < s.n) s.keys[1][slot * s.n + place] = room[t.at(t.row(k), t.column(k))];
+    }
+}
+
+/* Puts the first k of all slots. */
+template <class S>
+__global__ void __launch_bounds__(SORT_THREADS) sort_put(S source, sort_state<typename S::key_type> s, int bits) {
+    typedef typename S::key_type K;
+    __shared__ K keys[TURN_TILE + TURN_LINES];
+    __shared__ uint32_t places[TURN_TILE + TURN_LINES];
+    __shared__ int n_written[TURN_LINES];
+    const turn t(bits);
+    if (threadIdx.x < 1 << bits && t.first_slot + threadIdx.x < s.n_here)
+        n_written[threadIdx.x] = passes_written(s.skips + (t.first_slot + threadIdx.x) * sizeof(K), 0, sizeof(K));
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < TURN_EACH; k++) {
+        const int64_t slot = t.first_slot + t.row(k), place = t.first_place + t.column(k), from = slot * s.n + place;
+        if (slot >= s.n_here || place >= s.k) continue;
+        const int n = n_written[t.row(k)], to = t.at(t.row(k), t.column(k));
+        const bool is_odd = n % 2; /* array 0 was written last */
+        keys[to] = !n && !s.is_turned ? source.key(source.begin(s.first_line + slot), place)
+                                      : (is_odd ? s.keys[0] : s.keys[1])[from];
+        places[to] = n ? (is_odd ? s.places[0] : s.places[1])[from] : (uint32_t)place;
+    }
+    __syncthreads();
+    if (t.first_slot + t.line() >= s.n_here) return;
+    const typename S::line at = source.begin(s.first_line + t.first_slot + t.line());
+#pragma unroll
+    for (int k = 0; k < TURN_EACH; k++) {
+        const int from = t.at(t.line(), t.place(k));
+        if (t.first_place + t.place(k) < s.k) source.put(at, t.first_place + t.place(k), places[from], keys[from]);
+    }
+}
+
+/* Few lines: a tile has no more of them than there are, so that its threads have work. */
+static inline int turn_bits(int64_t n_here) { return n_here < TURN_LINES ? 3 : 5; }
+static inline dim3 turn_grid(int64_t n_here, int64_t n_places) {
+    const int bits = turn_bits(n_here), places = TURN_TILE >> bits, lines = 1 << bits;
+    return dim3((unsigned)((n_places + places - 1) / places), (unsigned)((n_here + lines - 1) / lines));
+}
+static_assert(1 << 3 == SORT_ABREAST && 1 << 5 == TURN_LINES, "turn_bits");
+
+/* ---- Launches of long lines --------------------------------------------------------------------------------- */
+
+template <class S> static void sort_batch(S source, const sort_state<typename S::key_type> &s, cudaStream_t stream) {
+    enum { PASSES = sizeof(typename S::key_type) };
+    const int64_t enough = 528 / s.n_here + 1, count_blocks = s.n_tiles < enough ? s.n_tiles : enough;
+    const unsigned n_here = (unsigned)s.n_here;
+    const dim3 grid((unsigned)s.n_tiles, n_here);
+    const int bits = turn_bits(s.n_here);
+    if (s.is_turned) sort_turn<S><<<turn_grid(s.n_here, s.n), SORT_THREADS, 0, stream>>>(source, s, bits);
+    sort_count<S><<<dim3((unsigned)count_blocks, n_here), SORT_THREADS, 0, stream>>>(source, s);
+    sort_bases<0><<<dim3(PASSES, n_here), SORT_DIGITS, 0, stream>>>(s.counts, s.skips, (uint32_t)s.n);
+    for (int pass = 0; pass < PASSES - 1; pass++)
+        sort_pass<S, false><<<grid, SORT_THREADS, 0, stream>>>(source, s, pass);
+    if (!s.puts_later) {
+        sort_pass<S, true><<<grid, SORT_THREADS, 0, stream>>>(source, s, PASSES - 1);
+        return;
+    }
+    sort_pass<S, false><<<grid, SORT_THREADS, 0, stream>>>(source, s, PASSES - 1);
+    sort_put<S><<<turn_grid(s.n_here, s.k), SORT_THREADS, 0, stream>>>(source, s, bits);
+}
+
+template <class S>
+static bool sort_long(const tl_kernel_args *args, S source, int64_t n_lines, int64_t n, int64_t k,
+                      const sort_columns &columns) {
     typedef typename S::key_type K;
     enum { PASSES = sizeof(K) };
     const cudaStream_t stream = stream_of(args);
-    const int64_t n_slots = sort_slots(n_lines, n);
-    const struct sort_room room = sort_room_of(n_slots, n, PASSES);
+    const int64_t n_slots = sort_slots(n_lines, n, columns.has_room);
+    const struct sort_room room = sort_room_of(n_slots, n, PASSES, columns.has_room);
     char *base = (char *)args->workspace;
     if (args->workspace_bytes < room.all || n > UINT32_MAX) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: lines of %lld need %llu bytes of workspace, there are %zu",
@@ -561,6 +731,8 @@ template <class S> static bool sort_long(const tl_kernel_args *args, S source, i
     sort_state<K> s = {};
     s.n = n;
     s.k = k;
+    s.is_turned = columns.is_of_x && n_slots >= SORT_ABREAST && (columns.has_room || PASSES > 2);
+    s.puts_later = columns.is_of_results && columns.has_room;
     s.n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
     s.words = (uint64_t *)base;
     s.counts = (uint32_t *)(base + room.counts);
@@ -570,22 +742,18 @@ template <class S> static bool sort_long(const tl_kernel_args *args, S source, i
         s.keys[j] = (K *)(base + room.keys[j]);
         s.places[j] = (uint32_t *)(base + room.places[j]);
     }
-    const int64_t enough = 528 / n_slots + 1, count_blocks = s.n_tiles < enough ? s.n_tiles : enough;
     for (; s.first_line < n_lines; s.first_line += n_slots) {
-        const unsigned n_here = (unsigned)(n_lines - s.first_line < n_slots ? n_lines - s.first_line : n_slots);
-        const dim3 grid((unsigned)s.n_tiles, n_here);
+        s.n_here = n_lines - s.first_line < n_slots ? n_lines - s.first_line : n_slots;
         if (!cuda_check(cudaMemsetAsync(base, 0, room.zeroed, stream), args->op, args->error)) return false;
-        sort_count<S><<<dim3((unsigned)count_blocks, n_here), SORT_THREADS, 0, stream>>>(source, s);
-        sort_bases<0><<<dim3(PASSES, n_here), SORT_DIGITS, 0, stream>>>(s.counts, s.skips, (uint32_t)n);
-        for (int pass = 0; pass < PASSES - 1; pass++)
-            sort_pass<S, false><<<grid, SORT_THREADS, 0, stream>>>(source, s, pass);
-        sort_pass<S, true><<<grid, SORT_THREADS, 0, stream>>>(source, s, PASSES - 1);
+        sort_batch<S>(source, s, stream);
     }
     return true;
 }
 
 /* The first k of each line of n. The workspace has sort_bytes. */
-template <class S> static bool sort_lines(const tl_kernel_args *args, S source, int64_t n_lines, int64_t n, int64_t k) {
+template <class S>
+static bool sort_lines(const tl_kernel_args *args, S source, int64_t n_lines, int64_t n, int64_t k,
+                       const sort_columns &columns = {}) {
     const cudaStream_t stream = stream_of(args);
     const unsigned blocks = capped(n_lines);
     if (n_lines == 0 || n == 0 || k == 0) return true;
@@ -593,9 +761,9 @@ template <class S> static bool sort_lines(const tl_kernel_args *args, S source, 
         sort_first<S><<<blocks, SELECT_BLOCK, 0, stream>>>(source, n_lines, (int)n, (int)k);
     } else if (n <= SORT_SHORT) {
         if constexpr (sizeof(typename S::key_type) < 8) {
-            if (n <= 4 * 32) sort_warp_launch<S, 4>(source, n_lines, n, k, stream);
-            else if (n <= 8 * 32) sort_warp_launch<S, 8>(source, n_lines, n, k, stream);
-            else sort_warp_launch<S, SORT_SHORT / 32>(source, n_lines, n, k, stream);
+            if (n <= 4 * 32) sort_warp_launch<S, 4>(source, n_lines, n, k, columns.is_of_results, stream);
+            else if (n <= 8 * 32) sort_warp_launch<S, 8>(source, n_lines, n, k, columns.is_of_results, stream);
+            else sort_warp_launch<S, SORT_SHORT / 32>(source, n_lines, n, k, columns.is_of_results, stream);
         } else {
             int threads = 32;
             while (threads * 2 < n) threads *= 2;
@@ -608,7 +776,7 @@ template <class S> static bool sort_lines(const tl_kernel_args *args, S source, 
     } else if (n <= SORT_TILE) {
         sort_one_tile<S, SORT_EACH><<<blocks, SORT_THREADS, 0, stream>>>(source, n_lines, (int)n, (int)k);
     } else {
-        return sort_long(args, source, n_lines, n, k);
+        return sort_long(args, source, n_lines, n, k, columns);
     }
     return true;
 }
