@@ -10,7 +10,10 @@
 #include "step/generate.h"
 #include "support/samples.h"
 
+#include "base/rng_math.h"
+#include "tensor/convert.h"
 #include "tensor/device.h"
+#include "tensor/format.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -459,6 +462,214 @@ static void quantized_bits_are_those_of_the_cpu(void **state) {
     on_both(quantize_normal);
     on_both(quantize_wild);
     on_both(cast_everything);
+}
+
+/* Numbers on both sides of where another code begins, in f32, and numbers of any bits. The words of rounding at random
+ * are known, so numbers can be where these decide. */
+enum wild_kind { WILD_BITS, WILD_NEAR, WILD_NEAR_AT_RANDOM, WILD_KINDS };
+enum wild_size { WILD_SMALL, WILD_USUAL, WILD_LARGE, WILD_SIZES };
+static struct {
+    tl_dtype dtype;
+    enum wild_kind kind;
+    enum wild_size size;
+    uint64_t drawn;
+} wild;
+static const tl_generator wild_generator = {7, 3, 64};
+
+/* Both devices draw the same. */
+static void wild_begin(void) { wild.drawn = (uint64_t)(wild.kind * WILD_SIZES + wild.size) << 32; }
+static uint32_t wild_word(void) { return rng_draw_at((struct rng_key){11, 5}, wild.drawn++); }
+static double wild_between(double low, double high) { return low + wild_word() * 0x1p-32 * (high - low); }
+static float a_bit_off(double x) {
+    float y = (float)x;
+    int steps = (int)(wild_word() % 7) - 3;
+    for (int i = 0; i < abs(steps); i++) y = nextafterf(y, steps > 0 ? INFINITY : 0);
+    return y;
+}
+
+/* The value that lies `place` codes above 0, between two of them where that is no integer. */
+static double at_place(tl_dtype dtype, double place) {
+    const uint16_t code[2] = {(uint16_t)place, (uint16_t)(place + 1)};
+    const double low = convert_get_f64(&code[0], dtype, 0), high = convert_get_f64(&code[1], dtype, 0);
+    return low + (place - floor(place)) * (high - low);
+}
+/* Half way between two codes, and where element i is rounded up. */
+static double middle_place(uint32_t n_codes) { return wild_word() % (n_codes - 1) + 0.5; }
+static double turning_place(uint32_t n_codes, int64_t i) {
+    const struct rng_key key = {wild_generator.seed, wild_generator.stream};
+    const double middle = middle_place(n_codes);
+    if (wild.kind != WILD_NEAR_AT_RANDOM) return middle;
+    return middle + 0.5 - rng_draw_at(key, wild_generator.index + (uint64_t)i) * 0x1p-32;
+}
+static uint32_t codes_of(tl_dtype dtype) {
+    return dtype == TL_F8E4M3 ? 0x7F : dtype == TL_F8E5M2 ? 0x7C : dtype == TL_F4E2M1 ? 8 : 0x7C00; /* finite */
+}
+
+/* What the elements of a block are divided by whose largest is `largest`; whole: of the tensor. */
+static double divisor_of(const struct format_info *format, double largest, double whole) {
+    uint8_t code;
+    if (format->has_codes) return largest;
+    if (!format->has_tensor_scale) return ldexp(1, (int)fmax(-127, ilogb(largest) - format->max_exponent));
+    convert_set_f64(&code, TL_F8E4M3, 0, fmax(largest / (6 * whole), 0x1p-9));
+    return convert_get_f64(&code, TL_F8E4M3, 0) * whole;
+}
+static void near_block(float *x, const struct format_info *format, double most, int64_t first) {
+    static const float nf4[NF4_CODES] = {NF4_LIST};
+    const double whole = format->has_tensor_scale ? (double)(float)fmax(most / (448 * 6), 0x1p-126) : 1;
+    float largest = (float)(most * exp2(wild_between(-20, 0)));
+    if (format->has_tensor_scale && wild_word() % 2)
+        largest = a_bit_off(6 * whole * at_place(TL_F8E4M3, middle_place(0x7F)));
+    if (first == 0 || largest > most) largest = (float)most;
+    const double by = divisor_of(format, largest, whole);
+    for (int i = 0; i < format->block; i++) {
+        const uint32_t k = wild_word() % (NF4_CODES - 1);
+        const double turn = format->has_codes
+                                ? 0.5 * ((double)nf4[k] + (double)nf4[k + 1])
+                                : at_place(format->values, turning_place(codes_of(format->values), first + i));
+        const float near = a_bit_off(turn * by), held = near > largest ? largest : near;
+        x[i] = i == 0 ? largest : wild_word() % 2 ? -held : held;
+    }
+    if (first && wild_word() % 8 == 0) memset(x, 0, (size_t)format->block * sizeof *x);
+}
+
+/* n elements of wild.dtype; NaN of f16 are positive, since the GPU widens them so. */
+static tl_tensor *wild_bits(int64_t n) {
+    const size_t size = wild.dtype == TL_F32 ? 4 : 2;
+    char *bits = malloc((size_t)n * size);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t word = wild_word();
+        if (i / 64 % 2 && wild.dtype == TL_F16) word &= 0xBFFF; /* blocks of finite numbers */
+        if (wild.dtype == TL_F16 && (word & 0x7C00) == 0x7C00) word &= 0x7FFF;
+        memcpy(bits + (size_t)i * size, &word, size);
+    }
+    tl_tensor *x = tl_from_data(bits, 1, &n, wild.dtype, cpu);
+    free(bits);
+    return x;
+}
+static tl_tensor *wild_row(const struct format_info *format, int64_t n) {
+    if (wild.kind == WILD_BITS) return wild_bits(n);
+    float *numbers = malloc((size_t)n * sizeof *numbers);
+    static const int exponents[WILD_SIZES][2] = {{-137, -120}, {-8, 4}, {100, 113}};
+    const int *exponent = exponents[wild.dtype == TL_F16 ? WILD_USUAL : wild.size];
+    const double size = exp2(floor(wild_between(exponent[0], exponent[1])));
+    const double most = (double)(float)(size * (wild_word() % 2 ? 2688 : wild_between(1, 2)));
+    for (int64_t i = 0; i < n; i += format->block) near_block(numbers + i, format, most, i);
+    tl_tensor *x = tl_cast(tl_from_data(numbers, 1, &n, TL_F32, cpu), wild.dtype);
+    free(numbers);
+    return x;
+}
+/* The same numbers in rows: dense, one element behind where a pack may begin, or beside each other. */
+static tl_tensor *wild_view(tl_tensor *row, int64_t columns, int kind, tl_device *device) {
+    tl_tensor *x = tl_to(tl_reshape(row, TL_SHAPE(-1, columns)), device);
+    tl_tensor *wide = tl_zeros(TL_SHAPE(tl_size(x, 0), columns + 1), wild.dtype, device),
+              *part = tl_slice(wide, 1, 1, TL_END, 1);
+    if (kind == 0) return x;
+    if (kind == 2) return tl_transpose(tl_contiguous(tl_transpose(x, 0, 1)), 0, 1);
+    return tl_copy_(part, x), part;
+}
+
+static void quantize_wild_packs(struct both *both, tl_device *device) {
+    char text[100];
+    wild_begin();
+    for (int f = 0; f < TL_FORMAT_COUNT; f++) {
+        const struct format_info *format = format_info((tl_format)f);
+        tl_tensor *row = wild_row(format, 20 * 448);
+        for (int mode = 0; mode < (format->has_codes ? 2 : 3); mode++) {
+            tl_quantized q;
+            tl_tensor *x = wild_view(row, 448, (f + mode) % 3, device);
+            snprintf(text, sizeof text, "%s from %s, kind %d of size %d, mode %d", format->name,
+                     tl_dtype_name(wild.dtype), wild.kind, wild.size, mode);
+            tl_generator_set(wild_generator);
+            assert_true(tl_quantize(x, (tl_format)f, (tl_rounding)mode, &q));
+            give(both, q.values, text);
+            give(both, q.scales, text);
+            if (q.tensor_scale) give(both, q.tensor_scale, text);
+            tl_generator_set(wild_generator);
+            give(both, tl_fake_quantize(x, (tl_format)f, (tl_rounding)mode), text);
+        }
+    }
+}
+
+/* Numbers of another dtype near its codes. */
+static tl_tensor *near_codes(tl_dtype dtype, int64_t n) {
+    float *numbers = malloc((size_t)n * sizeof *numbers);
+    for (int64_t i = 0; i < n; i++) {
+        const float near = a_bit_off(at_place(dtype, turning_place(codes_of(dtype), i)));
+        numbers[i] = wild_word() % 2 ? -near : near;
+    }
+    tl_tensor *x = tl_cast(tl_from_data(numbers, 1, &n, TL_F32, cpu), wild.dtype);
+    free(numbers);
+    return x;
+}
+static void cast_wild_packs(struct both *both, tl_device *device) {
+    static const tl_dtype to[] = {TL_F16, TL_BF16, TL_F8E4M3, TL_F8E5M2, TL_F8E8M0, TL_F4E2M1};
+    char text[100];
+    wild_begin();
+    for (int i = 0; i < 6; i++)
+        for (int mode = TL_SATURATE; mode <= TL_STOCHASTIC; mode++) {
+            const bool is_near = wild.kind != WILD_BITS && to[i] != TL_F8E8M0;
+            tl_tensor *row = is_near ? near_codes(to[i], 13 * 176) : wild_bits(13 * 176);
+            tl_tensor *views[] = {wild_view(row, 176, 0, device), wild_view(row, 176, 1, device),
+                                  wild_view(row, 176, 2, device), wild_view(row, 26, 1, device),
+                                  tl_slice(tl_to(row, device), 0, 0, 1006, 1)}; /* a pack and a part */
+            snprintf(text, sizeof text, "%s to %s, kind %d, mode %d", tl_dtype_name(wild.dtype), tl_dtype_name(to[i]),
+                     wild.kind, mode);
+            for (int view = 0; view < 5; view++) {
+                tl_generator_set(wild_generator);
+                give(both, tl_round_to(views[view], to[i], (tl_rounding)mode), text);
+            }
+        }
+}
+
+/* Any codes and scales; the first blocks have all codes of 4 bits, and the scales 1.625 and 2^-9. Of a product of
+ * two NaN the sign is either's, so no scale of 8-bit values is NaN. */
+static tl_tensor *wild_codes(tl_dtype dtype, int64_t rows, int64_t columns, tl_device *device) {
+    const int64_t n = rows * columns;
+    uint32_t *words = malloc((size_t)n * sizeof *words);
+    for (int64_t i = 0; i < n; i++) {
+        words[i] = wild_word();
+        if (dtype == TL_F8E8M0) words[i] &= 0xFEFEFEFE;
+        if (dtype == TL_F4E2M1 && i < 8) words[i] = i % 2 ? 0xFEDCBA98 : 0x76543210;
+        if (dtype == TL_F8E4M3 && i == 0) words[i] = 0x81BD013D;
+        const bool is_finite = (words[i] & 0x7F800000) != 0x7F800000;
+        if (dtype == TL_F32 && !is_finite) words[i] = 0x7FC00000; /* the only NaN that quantize makes */
+    }
+    tl_tensor *x = tl_from_data(words, TL_SHAPE(rows, columns), dtype, device);
+    free(words);
+    return x;
+}
+static void dequantize_wild_packs(struct both *both, tl_device *device) {
+    static const tl_dtype to[] = {TL_F64, TL_F32, TL_F16, TL_BF16, TL_F8E4M3};
+    /* A product is a bit more than half way between two numbers of bf16: 1.5 x 2^-9 t, a bit more than 2^-134, where
+     * f32 has no bits for the rest, and 3 x 1.625 t, a bit more than 1 + 2^-8; and of f16, 1 + 2^-11. */
+    static const float sizes[WILD_SIZES] = {0x1.555556p-126f, 0x1.a5be5cp-3f, 0x1.a44ec6p-3f};
+    char text[100];
+    wild_begin();
+    for (int f = 0; f < TL_FORMAT_COUNT; f++) {
+        const struct format_info *format = format_info((tl_format)f);
+        const tl_quantized q = {(tl_format)f, wild_codes(format->values, 20, format->has_codes ? 224 : 448, device),
+                                wild_codes(format->scales, 20, 448 / format->block, device),
+                                format->has_tensor_scale ? tl_full(TL_SCALAR, sizes[wild.size], TL_F32, device) : NULL};
+        for (int i = 0; i < 5; i++) {
+            snprintf(text, sizeof text, "%s to %s, size %d", format->name, tl_dtype_name(to[i]), wild.size);
+            give(both, tl_dequantize(&q, to[i]), text);
+        }
+    }
+}
+
+static void packs_are_quantized_to_the_bits_of_the_cpu(void **state) {
+    static const tl_dtype dtypes[] = {TL_F32, TL_BF16, TL_F16};
+    (void)state;
+    for (int i = 0; i < WILD_KINDS * WILD_SIZES; i++) {
+        wild.kind = (enum wild_kind)(i % WILD_KINDS);
+        wild.size = (enum wild_size)(i / WILD_KINDS);
+        if (wild.kind == WILD_BITS) on_both(dequantize_wild_packs);
+        for (int d = 0; d < 3; d++) {
+            wild.dtype = dtypes[d];
+            on_both(quantize_wild_packs);
+            on_both(cast_wild_packs);
+        }
+    }
 }
 
 /* Larger than the samples: several runs of a sort, several chunks, places shared by many elements. */
@@ -1947,6 +2158,7 @@ int main(void) {
         cmocka_unit_test(random_numbers_are_those_of_the_cpu),
         cmocka_unit_test(many_parameters_step_as_on_the_cpu),
         cmocka_unit_test(quantized_bits_are_those_of_the_cpu),
+        cmocka_unit_test(packs_are_quantized_to_the_bits_of_the_cpu),
         cmocka_unit_test(orders_are_those_of_the_cpu),
         cmocka_unit_test(counts_repeat_as_on_the_cpu),
         cmocka_unit_test(columns_are_sorted_as_on_the_cpu),

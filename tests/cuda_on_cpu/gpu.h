@@ -234,6 +234,11 @@ inline int __float_as_int(float x) { return (int)gpu_bits(x); }
 inline long long __double_as_longlong(double x) { return (long long)gpu_bits(x); }
 inline double __longlong_as_double(long long x) { return gpu_of_bits<double>((uint64_t)x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fmul_rz(float a, float b) {
+    const double exact = (double)a * (double)b;
+    const float near = (float)exact;
+    return fabs((double)near) > fabs(exact) ? nextafterf(near, 0) : near;
+}
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }

@@ -1,76 +1,11 @@
 /* blocks.cu: products with a weight W (n,k) in a block-scaled format.
  *
- * A number of W is value x scale [x tensor scale], rounded once to x's dtype, as dequantize has it. In f32: of the two
- * products in NVFP4 the first is exact, so that one rounding is left, which f32 does; for 16 bits the product is
- * rounded to odd first, so that the second rounding gives what the exact product would. Values and 8-bit scales come
- * from tables in shared memory. blocks_rule.h says which of the two ways a call takes.
+ * Numbers of W are read as dequantize makes them in x's dtype (block_numbers.cuh). blocks_rule.h says which of the two
+ * ways a call takes.
  */
+#include "device/cuda/shared/block_numbers.cuh"
 #include "device/cuda/shared/blocks_rule.h"
-#include "device/cuda/shared/common.cuh"
-#include "device/cuda/shared/formats.cuh"
 #include "device/cuda/shared/operand_rows.cuh"
-
-/* The weight. Threads take PACK numbers at a time, which are in one block. */
-struct packed {
-    struct format_info format;
-    const uint8_t *values;
-    const void *scales;
-    const float *tensor_scale; /* NULL: the format has none */
-    int64_t n, k;
-};
-
-struct tables {
-    float value[256], scale[256];
-};
-
-/* All threads of a block fill them together. */
-template <int BITS> __device__ inline void tables_fill(tables &t, const packed &p) {
-    for (int i = threadIdx.x; i < 256; i += blockDim.x) {
-        const uint8_t code = (uint8_t)i;
-        if (p.format.has_codes) t.value[i] = nf4[i % NF4_CODES];
-        else t.value[i] = tiny_load<float>(&code, 0, p.format.values);
-        if (p.format.scales != TL_F32) t.scale[i] = tiny_load<float>(&code, 0, p.format.scales);
-    }
-    __syncthreads();
-}
-
-/* a b, rounded once. */
-template <class T> struct rounded_product {
-    /* The last bit of an f32 that is not a b itself is 1. Where the difference could be below the smallest f32, f64
-     * does it. */
-    static __device__ T of(float a, float b) {
-        const float near = __fmul_rn(a, b), rest = __fmaf_rn(a, b, -near);
-        uint32_t bits = __float_as_uint(near);
-        if (near != 0 && fabsf(near) < 0x1p-80f) return conversion<T>::from((double)a * (double)b);
-        if (rest != 0 && !(bits & 1)) bits += (rest > 0) == (near > 0) ? 1u : ~0u;
-        return conversion<T>::from(__uint_as_float(bits));
-    }
-};
-template <> struct rounded_product<float> {
-    static __device__ float of(float a, float b) { return __fmul_rn(a, b); }
-};
-
-/* Numbers at .. at + PACK - 1 of W, in row-major order. */
-template <class T, int BITS>
-__device__ inline void numbers_read(const packed &p, const tables &t, int64_t at, T (&w)[PACK]) {
-    const int64_t block = at / p.format.block;
-    const float scale =
-        p.format.scales == TL_F32 ? ((const float *)p.scales)[block] : t.scale[((const uint8_t *)p.scales)[block]];
-    const float whole = p.tensor_scale ? *p.tensor_scale : 1;
-    uint32_t codes[BITS / 4]; /* of four or eight numbers each */
-    if (BITS == 4) {
-        codes[0] = *(const uint32_t *)(p.values + at / 2);
-    } else {
-        const uint2 both = *(const uint2 *)(p.values + at);
-        codes[0] = both.x;
-        codes[BITS / 4 - 1] = both.y;
-    }
-    for (int j = 0; j < PACK; j++) {
-        const int place = BITS == 4 ? (p.format.has_codes ? j ^ 1 : j) : j % 4; /* NF4's first is in the upper half */
-        const float value = t.value[codes[BITS == 4 ? 0 : j / 4] >> BITS * place & ((1u << BITS) - 1)];
-        w[j] = p.tensor_scale ? rounded_product<T>::of(value * scale, whole) : rounded_product<T>::of(value, scale);
-    }
-}
 
 /* ---- Parts of W, for the library ------------------------------------------------------------------------ */
 
