@@ -441,7 +441,8 @@ $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
 # The same plugin without a GPU: its kernels as C++ (tests/cuda_on_cpu). Warnings are nvcc's business.
 ON_CPU       := $(BUILD)/on-cpu
 ON_CPU_TOOL  := tests/cuda_on_cpu
-ON_CPU_FLAGS  = -std=c++17 -Og -w -Wno-psabi -fPIC -fvisibility=hidden -ffp-contract=off $(CUDA_INC)
+ON_CPU_FLAGS  = -std=c++17 -Og -w -Wno-psabi -fPIC -fvisibility=hidden -ffp-contract=off $(CUDA_INC) $(SANLINK) \
+                $(if $(SANITIZE),-g1 -fno-sanitize-recover=all --param asan-stack=0)
 ON_CPU_CUH   := $(addprefix $(ON_CPU)/,$(wildcard src/device/cuda/*/*.cuh))
 ON_CPU_CU    := $(patsubst %.cu,$(ON_CPU)/%.o,$(filter %.cu,$(CUDA_SRC)))
 ON_CPU_GPU   := $(patsubst %.cpp,$(ON_CPU)/%.o,$(wildcard $(ON_CPU_TOOL)/*.cpp))
@@ -453,10 +454,11 @@ $(ON_CPU_CU): %.o: %.cpp $(ON_CPU_CUH) $(wildcard src/device/cuda/*/*.h)
 	$(call say,CXX,$(<:$(ON_CPU)/%.cpp=%.cu))$(CXX) $(ON_CPU_FLAGS) -include $(ON_CPU_TOOL)/gpu.h -I$(ON_CPU)/src \
 	    -Iinclude -Isrc -c -o $@ $<
 $(ON_CPU_GPU): $(ON_CPU)/%.o: %.cpp $(ON_CPU_TOOL)/gpu.h
-	$(call say,CXX,$<)mkdir -p $(@D) && $(CXX) $(ON_CPU_FLAGS) -O2 -Wall -Wextra -c -o $@ $<
+	$(call say,CXX,$<)mkdir -p $(@D) && $(CXX) $(ON_CPU_FLAGS) -O2 -Wall -Wextra -Isrc -c -o $@ $<
 $(ON_CPU)/libtally_cuda.so: $(call objects,$(filter %.c,$(CUDA_SRC))) $(ON_CPU_CU) $(ON_CPU_GPU)
 	$(call say,LINK,$@)echo '{ global: tally_cuda_*; local: *; };' >$(ON_CPU)/cuda.map && \
-	    $(CXX) -shared $(LINKSAFE) -Wl,--version-script=$(ON_CPU)/cuda.map -o $@ $^ -ldl -pthread
+	    $(CXX) -shared $(LINKSAFE) -Wl,--version-script=$(ON_CPU)/cuda.map -o $@ $^ $(SANLINK) -ldl \
+	    -pthread
 # A program looks for its plugins beside itself first.
 $(ON_CPU)/%: $(BUILD)/tests/%
 	@mkdir -p $(@D) && ln -f $< $@

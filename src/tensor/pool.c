@@ -328,13 +328,18 @@ __attribute__((noinline)) static bool out_of_memory(struct pool *pool, uint64_t 
                      (unsigned long long)h->reserved_bytes, *why ? "; " : "", why);
 }
 
+/* How many bytes of a block may be read. Kernels of a GPU read the last elements of a tensor in whole packs. */
+static uint64_t readable_bytes(const struct pool *pool, uint64_t bytes) {
+    return device_is_host(pool->device) ? bytes : (bytes + 15) / 16 * 16;
+}
+
 struct block *pool_take(struct pool *pool, uint64_t bytes, uint32_t path, tl_purpose purpose) {
     lock_take(&pool->lock);
     pool->why[0] = 0;
     struct block *b = bytes > UINT64_MAX / 4 ? NULL : take(pool, bytes, path, purpose);
     lock_release(&pool->lock);
     if (!b) out_of_memory(pool, bytes);
-    else UNPOISON(block_data(b), b->segment->data ? bytes : 0);
+    else UNPOISON(block_data(b), b->segment->data ? readable_bytes(pool, bytes) : 0);
     return b;
 }
 

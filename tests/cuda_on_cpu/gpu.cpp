@@ -9,7 +9,12 @@
 #include <memory>
 #include <vector>
 
+#include "base/poison.h"
 #include "gpu.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -49,6 +54,26 @@ struct block {
     std::map<int, meeting> of_barrier, of_warpgroup;
     std::vector<std::deque<warp_meeting>> of_warp;
 };
+
+/* AddressSanitizer has to know which stack is used. Before a thread of the host goes on to another, and after. */
+struct stack {
+    const void *bottom;
+    size_t bytes;
+} host_stack;
+void stack_leave(const stack &next) {
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(nullptr, next.bottom, next.bytes);
+#else
+    (void)next;
+#endif
+}
+void stack_enter(stack *last) {
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(nullptr, last ? &last->bottom : nullptr, last ? &last->bytes : nullptr);
+#else
+    (void)last;
+#endif
+}
 
 std::deque<coroutine> coroutines; /* whose addresses stay; those of a block one after the other */
 int current;                      /* of them */
@@ -106,6 +131,11 @@ void coroutine_run() {
     }
 }
 
+void to_scheduler() {
+    stack_leave(host_stack);
+    _longjmp(scheduler, 1);
+}
+
 void coroutine_new() {
     coroutines.emplace_back();
     coroutine &c = coroutines.back();
@@ -117,11 +147,17 @@ void coroutine_new() {
     makecontext(
         &origin,
         [] {
-            if (_setjmp(coroutines.back().place) == 0) _longjmp(scheduler, 1);
+            stack_enter(&host_stack);
+            if (_setjmp(coroutines.back().place) == 0) to_scheduler();
+            stack_enter(nullptr);
             coroutine_run();
         },
         0);
-    if (_setjmp(scheduler) == 0) swapcontext(&unused, &origin);
+    if (_setjmp(scheduler) == 0) {
+        stack_leave({c.stack.get(), STACK_BYTES});
+        swapcontext(&unused, &origin);
+    }
+    stack_enter(nullptr);
 }
 
 void coroutine_resume(int rank, int i, int n_threads) {
@@ -131,7 +167,11 @@ void coroutine_resume(int rank, int i, int n_threads) {
     gpu_thread = i;
     blockIdx = own_block().index;
     threadIdx = {at % x, at / x % y, at / x / y};
-    if (_setjmp(scheduler) == 0) _longjmp(own_coroutine().place, 1);
+    if (_setjmp(scheduler) == 0) {
+        stack_leave({own_coroutine().stack.get(), STACK_BYTES});
+        _longjmp(own_coroutine().place, 1);
+    }
+    stack_enter(nullptr);
 }
 
 /* Every thread gets a turn, until all have ended, or nothing changes any more. The blocks are those from `first` on,
@@ -174,7 +214,8 @@ const float *const gpu_halves_of = halves_make();
 const bool gpu_is_late = getenv("CUDA_ON_CPU") && strstr(getenv("CUDA_ON_CPU"), "late");
 
 void gpu_turn(void) {
-    if (_setjmp(own_coroutine().place) == 0) _longjmp(scheduler, 1);
+    if (_setjmp(own_coroutine().place) == 0) to_scheduler();
+    stack_enter(nullptr);
 }
 void gpu_changed(void) { n_events++; }
 
@@ -214,6 +255,10 @@ void gpu_launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::functio
     blockDim = threads;
     gridDim = grid;
     wanted_ranks = 1;
+    for (char(&room)[GPU_ROOM] : rooms) {
+        UNPOISON(room, shared_bytes);
+        POISON(room + shared_bytes, GPU_ROOM - shared_bytes); /* what the launch did not ask for */
+    }
     uint3 at;
     for (at.z = 0; at.z < grid.z; at.z++)
         for (at.y = 0; at.y < grid.y; at.y++)

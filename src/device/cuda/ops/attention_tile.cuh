@@ -183,8 +183,10 @@ __device__ inline void mask_read(float (&added)[N / 8][4], const M *above, const
 #pragma unroll
         for (int j = 0; j < N / 8; j++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                added[j][i] = mask_added((i < 2 ? above : below)[min(first + 8 * j + i % 2, n - 1) * stride]);
+            for (int i = 0; i < 4; i++) {
+                const M *const row = i < 2 ? above : below;
+                added[j][i] = mask_added(row[min(first + 8 * j + i % 2, n - 1) * stride]);
+            }
         return;
     }
     above += first * stride, below += first * stride;
