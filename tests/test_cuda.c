@@ -1504,6 +1504,15 @@ static void attention_reference_make(const struct attention_case *c, tl_dtype dt
     r->least[4] = r->least[1] * sqrt((double)c->D);
 }
 
+/* Whether a call costs its price, and, unless again is NULL, has the same bits when it is run again. */
+static bool call_costs_and_repeats(const struct record *price, const struct record *receipt, const struct results *has,
+                                   const struct results *again, char *why, size_t size) {
+    const char *difference = record_difference(price, receipt);
+    if (difference) return snprintf(why, size, "price and receipt: %.250s", difference) < 0;
+    if (again && !results_same_bits(has, again)) return snprintf(why, size, "other bits again") < 0;
+    return true;
+}
+
 /* At the price of meta, near the cpu's and the exact results, and, unless it is fast, with the same bits again. */
 static bool attention_holds(const struct attention_case *c, tl_dtype dtype, bool is_fast,
                             const struct attention_reference *r, char *why, size_t size) {
@@ -1516,9 +1525,7 @@ static bool attention_holds(const struct attention_case *c, tl_dtype dtype, bool
     if (!ok) snprintf(why, size, "%.90s%.90s%.90s", has.missing, again.missing, none.missing);
     ok = ok && results_close(&has, &r->cpu, dtype == TL_F16 ? 4e-3 : 3e-2, r->least, why, size) &&
          is_as_exact_as_expected(&has, &r->exact, &r->expected, "cuda", why, size);
-    const char *difference = ok ? record_difference(&price, &receipt) : NULL;
-    if (difference) ok = false, snprintf(why, size, "price and receipt: %.250s", difference);
-    if (ok && !is_fast && !results_same_bits(&has, &again)) ok = false, snprintf(why, size, "other bits again");
+    ok = ok && call_costs_and_repeats(&price, &receipt, &has, is_fast ? NULL : &again, why, size);
     results_free(&has), results_free(&again);
     return ok;
 }
@@ -1643,9 +1650,7 @@ static bool tiled_attention_holds(const struct attention_case *c, tl_dtype dtype
               attention_run(c, cuda, dtype, dtype, &again, NULL) && attention_run(c, h200, dtype, dtype, &none, &price);
     if (!ok) snprintf(why, size, "%.70s%.70s%.70s%.70s", exact.missing, has.missing, again.missing, none.missing);
     ok = ok && results_close(&has, &exact, eps, NULL, why, size);
-    const char *difference = ok ? record_difference(&price, &receipt) : NULL;
-    if (difference) ok = false, snprintf(why, size, "price and receipt: %.250s", difference);
-    if (ok && !results_same_bits(&has, &again)) ok = false, snprintf(why, size, "other bits again");
+    ok = ok && call_costs_and_repeats(&price, &receipt, &has, &again, why, size);
     results_free(&exact), results_free(&has), results_free(&again);
     return ok;
 }

@@ -407,16 +407,15 @@ __global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS)
             for (int c = 0; c < COLUMN_EACH; c++) {
                 const int t = t0 + thread_column() * COLUMN_EACH + c;
                 const int64_t row = (b * a.H + h) * a.T + t;
-                const bool is_there = t < a.T;
-                const int least = is_there ? (int)first_key(a, b, t) : 0, end = is_there ? (int)visible_keys(a, t) : 0;
-                const query_totals<C> of_query = totals_of(a, delta, row, is_there);
-                const unsigned kept = a.dropout > 0 && is_there ? keys_kept<ROW_EACH>(a, row, first) : ~0u;
+                const thread_sight<1> of_keys = sight_of_queries<1>(a, b, t);
+                const query_totals<C> of_query = totals_of(a, delta, row, t < a.T);
+                const unsigned kept = a.dropout > 0 && t < a.T ? keys_kept<ROW_EACH>(a, row, first) : ~0u;
 #pragma unroll
                 for (int r = 0; r < ROW_EACH; r++) {
-                    const bool sees = first + r >= least && first + r < end;
                     const score_gradient<C> own =
-                        sees ? gradient_of(a, b, h, t, first + r, s[r][c], ds[r][c], of_query, kept >> r & 1)
-                             : score_gradient<C>{0, 0, 0};
+                        of_keys.sees(0, first + r)
+                            ? gradient_of(a, b, h, t, first + r, s[r][c], ds[r][c], of_query, kept >> r & 1)
+                            : score_gradient<C>{0, 0, 0};
                     s[r][c] = own.weight, ds[r][c] = own.d_dot;
                 }
             }

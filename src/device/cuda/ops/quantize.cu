@@ -14,6 +14,8 @@
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/rounding.cuh"
 
+#include "base/rng_math.h"
+
 #include <cuda_fp8.h>
 
 enum { SPAN = 2 * PACK }; /* elements that a thread has */

@@ -4,8 +4,6 @@
 
 #include "device/cuda/shared/common.cuh"
 
-#include "base/rng_math.h"
-
 /* ---- A float's place among the codes of a narrower format ----------------------------------------------- */
 
 template <tl_dtype D> __device__ inline struct float_format narrow_format() {
@@ -54,14 +52,6 @@ __device__ inline float code_value(struct float_format format, uint32_t code) {
 }
 
 /* ---- At random ------------------------------------------------------------------------------------------- */
-
-/* The words of a pack whose first is a multiple of four: each block of Philox has four. */
-__device__ inline void words_draw(struct rng_key key, uint64_t first, uint32_t (&word)[PACK]) {
-    for (int b = 0; b < PACK / 4; b++) {
-        const struct rng_block four = rng_block_at(key, first / 4 + b);
-        for (int j = 0; j < 4; j++) word[4 * b + j] = four.word[j];
-    }
-}
 
 __device__ inline bf16 bf16_of_bits(uint32_t bits) {
     __nv_bfloat16_raw raw;
