@@ -1,5 +1,6 @@
 /* copy.cu: copies, conversions, and putting a view's gradient back into its base. */
 #include "device/cuda/ops/copy.cuh"
+#include "device/cuda/shared/rounding.cuh"
 
 /* ---- copy and assign ---------------------------------------------------------------------------------- */
 
@@ -21,6 +22,35 @@ __device__ inline f16 converted(float x, f16 *) { return __float2half_rn(x); }
 __device__ inline float converted(bf16 x, float *) { return __bfloat162float(x); }
 __device__ inline float converted(f16 x, float *) { return __half2float(x); }
 
+/* A float of 8 or 4 bits. f32 and bf16 have all of its numbers, f16 those of all but f8e8m0. */
+template <tl_dtype D> struct tiny { uint8_t code; };
+template <tl_dtype D> __device__ inline float converted(tiny<D> x, float *) {
+    return __uint_as_float(code_bits<D>(x.code));
+}
+template <tl_dtype D> __device__ inline bf16 converted(tiny<D> x, bf16 *) {
+    return bf16_of_bits(code_bits<D>(x.code) >> 16);
+}
+template <tl_dtype D> __device__ inline f16 converted(tiny<D> x, f16 *) {
+    const uint32_t bits = code_bits<D>(x.code);
+    f16 y = __float2half_rn(__uint_as_float(bits));
+    if ((bits & 0x7FFFFFFFu) > F32_INFINITY) set_nan(y, bits >> 31);
+    return y;
+}
+
+/* What is at an offset: one element, or a pack. Two f4 share a byte. */
+template <class T> __device__ inline T element_at(const T *x, int64_t at) { return x[at]; }
+template <class T> __device__ inline pack<T> pack_at(const T *x, int64_t at) { return *(const pack<T> *)(x + at); }
+typedef tiny<TL_F4E2M1> f4;
+__device__ inline f4 element_at(const f4 *x, int64_t at) {
+    return {(uint8_t)(((const uint8_t *)x)[at / 2] >> at % 2 * 4 & 15)};
+}
+__device__ inline pack<f4> pack_at(const f4 *x, int64_t at) {
+    const uint32_t codes = ((const uint32_t *)x)[at / PACK];
+    pack<f4> y;
+    for (int j = 0; j < PACK; j++) y.v[j].code = (uint8_t)(codes >> 4 * j & 15);
+    return y;
+}
+
 template <class O, class A>
 __global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, int tail, O *to, const A *from) {
     const bool constant = g.stride[1][g.rank - 1] == 0;
@@ -29,10 +59,10 @@ __global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, int tail, O *
         offsets_of(g, i, at);
         pack<O> y;
         if (constant) {
-            const O x = converted(from[at[1]], (O *)nullptr);
+            const O x = converted(element_at(from, at[1]), (O *)nullptr);
             for (int j = 0; j < PACK; j++) y.v[j] = x;
         } else {
-            const pack<A> a = *(const pack<A> *)(from + at[1]);
+            const pack<A> a = pack_at(from, at[1]);
             for (int j = 0; j < PACK; j++) y.v[j] = converted(a.v[j], (O *)nullptr);
         }
         *(pack<O> *)(to + at[0]) = y;
@@ -40,7 +70,7 @@ __global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, int tail, O *
     if (has_tail_element(tail)) {
         int64_t at[2];
         tail_offsets(g, threadIdx.x, at);
-        to[at[0]] = converted(from[at[1]], (O *)nullptr);
+        to[at[0]] = converted(element_at(from, at[1]), (O *)nullptr);
     }
 }
 
@@ -52,7 +82,7 @@ template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_single
         if (w.n_segments) {
 #pragma unroll
             for (int j = 0; j < PACK; j++)
-                if (j < p.n) x[j] = from[p.base[1] + j * p.step[1]];
+                if (j < p.n) x[j] = element_at(from, p.base[1] + j * p.step[1]);
 #pragma unroll
             for (int j = 0; j < PACK; j++)
                 if (j < p.n) to[p.base[0] + j * p.step[0]] = converted(x[j], (O *)nullptr);
@@ -62,7 +92,7 @@ template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_single
 #pragma unroll
         for (int j = 0; j < PACK; j++) {
             offsets_of(w.g, min(p.first + 32 * j, w.g.numel - 1), at[j]);
-            x[j] = from[at[j][1]];
+            x[j] = element_at(from, at[j][1]);
         }
 #pragma unroll
         for (int j = 0; j < PACK; j++)
@@ -139,6 +169,32 @@ static bool launch_copy(bool packs, const geometry<2> &g, const tl_operand *to, 
     return true;
 }
 
+/* From 8 and 4 bits. */
+template <class O>
+static bool launch_widening(bool packs, const geometry<2> &g, const tl_operand *to, const tl_operand *from,
+                            cudaStream_t stream) {
+    switch (from->dtype) {
+    case TL_F8E4M3:
+        return launch_copy<O, tiny<TL_F8E4M3>>(packs, g, to, from, stream);
+    case TL_F8E5M2:
+        return launch_copy<O, tiny<TL_F8E5M2>>(packs, g, to, from, stream);
+    case TL_F8E8M0:
+        return launch_copy<O, tiny<TL_F8E8M0>>(packs, g, to, from, stream);
+    default:
+        return launch_copy<O, f4>(packs, g, to, from, stream);
+    }
+}
+
+static bool is_tiny(tl_dtype dtype) { return dtype_is_float(dtype) && dtype_bytes(dtype) == 1; }
+
+/* To 8 and 4 bits in spans, where element i is element i of both. */
+static bool takes_rounding(const tl_operand *to, const tl_operand *from) {
+    const tl_operand *const list[1] = {to};
+    const geometry<1> g = geometry_of<1>(list);
+    const bool is_dense = g.rank == 1 && g.stride[0][0] == 1;
+    return is_tiny(to->dtype) && takes_spans(from->dtype) && is_dense && operand_numel(from) == g.numel;
+}
+
 /* To f4: a thread writes a byte, two neighbours along the last axis. f4 rows are dense and even. */
 template <class C>
 __global__ void __launch_bounds__(BLOCK)
@@ -203,10 +259,11 @@ bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_ope
     const cudaStream_t stream = stream_of(args);
     if (g.numel == 0) return true;
     const tl_dtype t = to->dtype, f = from->dtype;
+    if (takes_rounding(to, from)) return cast_operand(args, to->data, from, {t, TL_NEAREST, {}});
     if (t == TL_F4E2M1) return copy_into_f4(args, to, from);
     const int element_bytes[2] = {dtype_bytes(t), dtype_bytes(f)};
     void *const data[2] = {to->data, from->data};
-    const bool packs = f != TL_F4E2M1 && geometry_packs<2>(g, element_bytes, data, true);
+    const bool packs = geometry_packs<2>(g, element_bytes, data, true);
     if (t == f) switch (dtype_bytes(t)) {
         case 8:
             return launch_copy<uint64_t, uint64_t>(packs, g, to, from, stream);
@@ -222,6 +279,9 @@ bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_ope
     if (t == TL_F32 && f == TL_BF16) return launch_copy<float, bf16>(packs, g, to, from, stream);
     if (t == TL_F16 && f == TL_F32) return launch_copy<f16, float>(packs, g, to, from, stream);
     if (t == TL_F32 && f == TL_F16) return launch_copy<float, f16>(packs, g, to, from, stream);
+    if (is_tiny(f) && t == TL_F32) return launch_widening<float>(packs, g, to, from, stream);
+    if (is_tiny(f) && t == TL_BF16) return launch_widening<bf16>(packs, g, to, from, stream);
+    if (is_tiny(f) && t == TL_F16) return launch_widening<f16>(packs, g, to, from, stream);
     if (dtype_is_float(f)) copy_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     else copy_any<int64_t><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     return true;

@@ -1,4 +1,4 @@
-/* quantize.cu: casts with a rounding mode, and block-scaled formats.
+/* quantize.cu: casts with a rounding mode, plain ones to narrow floats, and block-scaled formats.
  *
  * The bits are the cpu's: those of its encoders (tensor/convert_round.h), which work in f64, and of the rule of
  * tensor/format.h. f32, f16 and bf16 take a short way to the same bits, in f32: a thread has a span of 16 elements,
@@ -10,6 +10,7 @@
  * zero in any case. Quotients of NVFP4 are not exact: those that are so near to where another code begins that it
  * matters are left to f64, a span at a time. NF4 compares x with products that decide exactly.
  */
+#include "device/cuda/ops/copy.cuh"
 #include "device/cuda/shared/block_numbers.cuh"
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/rounding.cuh"
@@ -60,8 +61,6 @@ struct spans {
     int64_t stride;
     bool is_aligned;
 };
-
-static bool takes_spans(tl_dtype dtype) { return dtype == TL_F32 || dtype == TL_F16 || dtype == TL_BF16; }
 
 /* Whether x can be walked so: only a row that is alone may have elements behind its last span. */
 static bool spans_set(spans *s, const tl_operand *x) {
@@ -295,41 +294,47 @@ __global__ void __launch_bounds__(BLOCK) cast_spans(spans s, void *out, struct a
     }
 }
 
-template <class T, tl_dtype D> static bool cast_launch(const tl_kernel_args *args, const spans &s) {
-    const unsigned blocks = span_blocks(s.walk.numel);
-    cast_spans<T, D>
-        <<<blocks, BLOCK, 0, stream_of(args)>>>(s, args->out[0].data, *(const struct attr_cast *)args->attr);
+template <class T, tl_dtype D>
+static bool cast_launch(const spans &s, void *out, const struct attr_cast &attr, cudaStream_t stream) {
+    cast_spans<T, D><<<span_blocks(s.walk.numel), BLOCK, 0, stream>>>(s, out, attr);
     return true;
 }
-template <class T> static bool cast_from(const tl_kernel_args *args, const spans &s) {
-    switch (((const struct attr_cast *)args->attr)->dtype) {
+template <class T> static bool cast_from(const spans &s, void *out, const struct attr_cast &attr, cudaStream_t stream) {
+    switch (attr.dtype) {
     case TL_F16:
-        return cast_launch<T, TL_F16>(args, s);
+        return cast_launch<T, TL_F16>(s, out, attr, stream);
     case TL_BF16:
-        return cast_launch<T, TL_BF16>(args, s);
+        return cast_launch<T, TL_BF16>(s, out, attr, stream);
     case TL_F8E4M3:
-        return cast_launch<T, TL_F8E4M3>(args, s);
+        return cast_launch<T, TL_F8E4M3>(s, out, attr, stream);
     case TL_F8E5M2:
-        return cast_launch<T, TL_F8E5M2>(args, s);
+        return cast_launch<T, TL_F8E5M2>(s, out, attr, stream);
     case TL_F4E2M1:
-        return cast_launch<T, TL_F4E2M1>(args, s);
+        return cast_launch<T, TL_F4E2M1>(s, out, attr, stream);
     default:
         return false;
     }
 }
 
 /* Casts what consists of spans; the number of elements that it has cast. */
-static int64_t cast_in_spans(const tl_kernel_args *args) {
-    const struct attr_cast *attr = (const struct attr_cast *)args->attr;
-    const tl_operand *x = &args->in[0];
+static int64_t cast_in_spans(void *out, const tl_operand *x, const struct attr_cast &attr, cudaStream_t stream) {
     spans s;
-    if (x->dtype == attr->dtype || attr->generator.index % 4 != 0 || (uintptr_t)args->out[0].data % 16 != 0 ||
-        !spans_set(&s, x))
+    if (x->dtype == attr.dtype || attr.generator.index % 4 != 0 || (uintptr_t)out % 16 != 0 || !spans_set(&s, x))
         return 0;
-    const bool is_cast = x->dtype == TL_F32    ? cast_from<float>(args, s)
-                         : x->dtype == TL_BF16 ? cast_from<bf16>(args, s)
-                                               : cast_from<f16>(args, s);
+    const bool is_cast = x->dtype == TL_F32    ? cast_from<float>(s, out, attr, stream)
+                         : x->dtype == TL_BF16 ? cast_from<bf16>(s, out, attr, stream)
+                                               : cast_from<f16>(s, out, attr, stream);
     return is_cast ? s.walk.numel * SPAN : 0;
+}
+
+bool cast_operand(const tl_kernel_args *args, void *out, const tl_operand *x, const struct attr_cast &attr) {
+    const tl_operand *const list[1] = {x};
+    const geometry<1> g = geometry_of<1>(list);
+    const cudaStream_t stream = stream_of(args);
+    const int step = attr.dtype == TL_F4E2M1 ? 2 : 1;
+    const int64_t done = g.numel ? cast_in_spans(out, x, attr, stream) : 0, rest = g.numel - done;
+    if (rest) cast_any<<<blocks_for(rest / step), BLOCK, 0, stream>>>(g, done, x->data, x->dtype, out, attr, step);
+    return true;
 }
 
 /* ---- The rule of format.h ------------------------------------------------------------------------------------ */
@@ -437,19 +442,6 @@ __global__ void __launch_bounds__(BLOCK) quantize_codes(quantizing q) {
 }
 
 /* ---- What quantized numbers stand for ------------------------------------------------------------------------- */
-
-/* The cpu's NaN, which is not the GPU's. */
-__device__ inline void set_nan(float &x, bool is_negative) {
-    x = __uint_as_float(f32_format().nan_code | (is_negative ? f32_format().sign_bit : 0));
-}
-__device__ inline void set_nan(bf16 &x, bool is_negative) {
-    x = bf16_of_bits(bf16_format().nan_code | (is_negative ? bf16_format().sign_bit : 0));
-}
-__device__ inline void set_nan(f16 &x, bool is_negative) {
-    __half_raw raw;
-    raw.x = (unsigned short)(f16_format().nan_code | (is_negative ? f16_format().sign_bit : 0));
-    x = f16(raw);
-}
 
 /* Span i of the result is x by, rounded once; NaN where a block is not finite. IS_ONE: by is 1. No x but 0 is below
  * 2^-10. */
@@ -814,16 +806,7 @@ static bool dequantize_in_packs(const packed &p, const tl_operand *out, cudaStre
 extern "C" {
 
 bool cuda_cast_mode(const tl_kernel_args *args) {
-    const struct attr_cast *attr = (const struct attr_cast *)args->attr;
-    const tl_operand *x = &args->in[0];
-    const tl_operand *const list[1] = {x};
-    const geometry<1> g = geometry_of<1>(list);
-    const int step = attr->dtype == TL_F4E2M1 ? 2 : 1;
-    const int64_t done = g.numel ? cast_in_spans(args) : 0, rest = g.numel - done;
-    if (rest)
-        cast_any<<<blocks_for(rest / step), BLOCK, 0, stream_of(args)>>>(g, done, x->data, x->dtype, args->out[0].data,
-                                                                         *attr, step);
-    return true;
+    return cast_operand(args, args->out[0].data, &args->in[0], *(const struct attr_cast *)args->attr);
 }
 
 bool cuda_quantize(const tl_kernel_args *args) { return run_blocks(args, false); }

@@ -51,13 +51,38 @@ __device__ inline float code_value(struct float_format format, uint32_t code) {
     return __uint_as_float(sign | magnitude) * __uint_as_float((uint32_t)(254 - format.bias) << 23);
 }
 
-/* ---- At random ------------------------------------------------------------------------------------------- */
+/* ---- Any code ---------------------------------------------------------------------------------------------- */
+
+/* The bits of an f32 that any code stands for, as `decode` has them; also those of f8e8m0. */
+template <tl_dtype D> __device__ inline uint32_t code_bits(uint32_t code) {
+    if (D == TL_F8E8M0) return f32_bits(f8e8m0_to_f32((uint8_t)code));
+    const struct float_format format = narrow_format<D>();
+    const uint32_t magnitude = code & (format.sign_bit - 1);
+    const uint32_t special = magnitude == format.infinity_code ? F32_INFINITY : f32_format().nan_code;
+    const uint32_t bits = magnitude > format.max_code ? special : __float_as_uint(code_value(format, magnitude));
+    return bits | (code & format.sign_bit ? f32_format().sign_bit : 0);
+}
 
 __device__ inline bf16 bf16_of_bits(uint32_t bits) {
     __nv_bfloat16_raw raw;
     raw.x = (unsigned short)bits;
     return bf16(raw);
 }
+
+/* The cpu's NaN, which is not the GPU's. */
+__device__ inline void set_nan(float &x, bool is_negative) {
+    x = __uint_as_float(f32_format().nan_code | (is_negative ? f32_format().sign_bit : 0));
+}
+__device__ inline void set_nan(bf16 &x, bool is_negative) {
+    x = bf16_of_bits(bf16_format().nan_code | (is_negative ? bf16_format().sign_bit : 0));
+}
+__device__ inline void set_nan(f16 &x, bool is_negative) {
+    __half_raw raw;
+    raw.x = (unsigned short)(f16_format().nan_code | (is_negative ? f16_format().sign_bit : 0));
+    x = f16(raw);
+}
+
+/* ---- At random ------------------------------------------------------------------------------------------- */
 
 __device__ inline bf16 rounded_bf16(double x, uint32_t word) {
     return bf16_of_bits(encode(bf16_format(), x, CONVERT_STOCHASTIC, word));
