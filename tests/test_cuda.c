@@ -765,6 +765,32 @@ static void add_to_rows(struct both *both, tl_device *device) {
     give(both, tl_index_add(turned, 0, ids, tl_transpose(source, 0, 1), 1), "the same along the first");
 }
 
+/* Sums of very many rows: grouped by place, in units of 16 bytes and one by one, of one part of columns and of two.
+ * Groups of few, of many, and of more than a block sorts; places without any; fewer places than are grouped. Ids count
+ * from the end, and are apart. */
+static void add_in_groups(struct both *both, tl_device *device) {
+    static const struct {
+        tl_dtype dtype;
+        int64_t rows, columns, n, n_places;
+    } cases[] = {{TL_F64, 3001, 40, 20480, 3001}, {TL_F16, 20001, 33, 20483, 20001}, {TL_BF16, 320, 264, 20480, 300},
+                 {TL_F32, 330, 132, 20500, 3},    {TL_F32, 5000, 33, 20480, 2500},   {TL_F32, 319, 32, 20480, 319}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char name[64];
+        snprintf(name, sizeof name, "index_add of %d to %dx%d", (int)cases[k].n, (int)cases[k].rows,
+                 (int)cases[k].columns);
+        tl_tensor *x = tl_normal(TL_SHAPE(cases[k].rows, cases[k].columns), 0, 1, cases[k].dtype, device);
+        tl_tensor *source = tl_normal(TL_SHAPE(cases[k].n, cases[k].columns), 0, 1, cases[k].dtype, device);
+        tl_tensor *ids = tl_integers(TL_SHAPE(cases[k].n), 0, cases[k].n_places, k % 2 ? TL_I32 : TL_I64, device);
+        give(both, tl_index_add(x, 0, ids, source, 1), name);
+        give(both, tl_index_add_(x, 0, ids, source, 1), "the same in place");
+    }
+    tl_tensor *wide = tl_normal(TL_SHAPE(2000, 50), 0, 1, TL_BF16, device), *x = tl_slice(wide, 1, 1, 33, 1);
+    tl_tensor *ids = tl_integers(TL_SHAPE(41000), -2000, 2000, TL_I64, device), *apart = tl_slice(ids, 0, 0, 41000, 2);
+    tl_tensor *source = tl_normal(TL_SHAPE(20500, 32), 0, 1, TL_BF16, device);
+    give(both, tl_index_put(x, (int[]){0}, &apart, 1, source, true), "index_put, from the end");
+    give(both, tl_index_put_(x, (int[]){0}, &apart, 1, tl_slice(source, 0, 0, 1, 1), true), "the same row for all");
+}
+
 /* Sums of 16 bits in place, where few of many rows or columns get any: of one slot and of several; in all sizes. */
 static void add_few(struct both *both, tl_device *device) {
     static const struct {
@@ -988,6 +1014,7 @@ static void orders_are_those_of_the_cpu(void **state) {
     on_both(long_lines);
     on_both(add_few);
     on_both(add_to_rows);
+    on_both(add_in_groups);
 }
 
 /* The loss in chunks, with rows left out, against the CPU; sums have different orders. */

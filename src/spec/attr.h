@@ -440,7 +440,8 @@ struct attr_gather { int axis; };
  * they stand for: where these are neighbours, otherwise it comes first. `axes` rise. index_put (x any, values any,
  * indices any) -> x with the elements that `index` would fetch set to values (broadcast to their shape), or these
  * added to them; order, place of sums and checks as for scatter. `wraps`: indices from -size on count from the end.
- * The workspace begins with one int64 for each element of B. */
+ * The workspace begins with one int64 for each element of B; on a GPU very many rows have other uses for it
+ * (device/cuda/shared/group_rule.h). */
 #define INDEX_MAX 14 /* index tensors of a call: a gradient can save 16 inputs */
 struct attr_index {
     int n, axes[INDEX_MAX];

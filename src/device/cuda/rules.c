@@ -7,6 +7,7 @@
 #include "device/cuda/shared/attention_rule.h"
 #include "device/cuda/shared/blocks_rule.h"
 #include "device/cuda/shared/embedding_rule.h"
+#include "device/cuda/shared/group_rule.h"
 #include "device/cuda/shared/head_rule.h"
 #include "device/cuda/shared/limits.h"
 #include "device/cuda/shared/linalg_rule.h"
@@ -189,9 +190,19 @@ static uint64_t embedding_workspace(const tl_call *c, const struct target *targe
     const bool is_acc = c->op->id == OP_ID_embedding_acc;
     const tl_tensor *g = c->input[is_acc], *ids = c->input[is_acc + 1];
     const int64_t V = is_acc ? c->input[0]->shape[0] : ((const struct attr_embedding *)c->attr)->n_rows;
-    const uint64_t groups = (uint64_t)(V + 1 + ids->numel) * sizeof(int32_t),
+    const uint64_t groups = group_bytes(ids->numel, V),
                    table = table_bytes(ids->numel, V, g->shape[1], g->dtype == TL_F64);
     return groups > table ? groups : table;
+}
+
+/* What the op says, or room to group rows that are added. */
+static uint64_t index_put_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const struct attr_index *a = c->attr;
+    const uint64_t usual = c->op->workspace(c);
+    const int64_t n = c->input[2]->numel, size = c->input[0]->shape[a->axes[0]];
+    const bool groups = a->n == 1 && a->accumulates && dtype_is_float(c->input[0]->dtype) && rows_are_grouped(n, size);
+    return groups && group_bytes(n, size) > usual ? group_bytes(n, size) : usual;
 }
 
 /* ---- Sorting and scans ---- */
@@ -315,6 +326,7 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_attention_grad] = attention_grad_workspace,
     [OP_ID_embedding_grad] = embedding_workspace,
     [OP_ID_embedding_acc] = embedding_workspace,
+    [OP_ID_index_put] = index_put_workspace,
     [OP_ID_cumsum] = scan_workspace,
     [OP_ID_cumprod] = scan_workspace,
     [OP_ID_sort] = sort_workspace,

@@ -14,6 +14,7 @@
  *               elements of the rest. Sums of floats are kept in shared memory, if the lines of the table fit
  *               (add_in_lines), or, of rows, parts of strips of them (add_to_rows); of many short lines each warp has
  *               one (add_by_warps)
+ *   by group    very many rows: they are grouped by place, in order, and a warp adds a group up (add_groups)
  *   by element  few slots: for each element of the table a thread looks for those that it gets (put_few); for each
  *               part of a row a warp (put_few_rows); in a table that stays, for each slot (add_few_in_place)
  * Which write is last, and the order of a sum, depend on nothing else. Sums of integers may have any order: they are
@@ -23,6 +24,7 @@
  * workspace, and are rounded once.
  */
 #include "device/cuda/ops/copy.cuh"
+#include "device/cuda/shared/row_groups.cuh"
 #include "device/cuda/shared/line_pack.cuh"
 #include "device/cuda/shared/select.cuh"
 
@@ -1928,6 +1930,141 @@ static bool index_lines(const tl_kernel_args *args, int n_index, const int64_t *
     return true;
 }
 
+/* ---- Rows in groups ----------------------------------------------------------------------------------------
+ *
+ * Sums of floats over very many rows of the same places: a group of rows (row_groups.cuh) has a place, and what it adds
+ * up to is x and the rows in order. A warp has a set of numbers of the list, and looks for the groups that begin there.
+ * Where the table does not stay, numbers from n on are places: those without a group are copied.
+ */
+struct group_sums {
+    row_groups groups;
+    void *out;
+    const void *x, *source;
+    int64_t out_step, x_step, source_step, n_columns;
+    int64_t n_items; /* numbers of the list, and of places */
+    int each;        /* items of a set */
+};
+
+/* A set has an item for each lane, and fewer where there would be too few sets: two for each warp that there is room
+ * for. */
+enum { GROUP_WARPS = 132 * 24 * 2 };
+
+__device__ inline group_span item_span(const group_sums &w, int64_t item) {
+    const int64_t n = w.groups.places.n, place = item - n;
+    if (item >= w.n_items) return {0, 0, -1};
+    if (place >= 0) return {0, 0, w.groups.starts[place] ? -1 : place};
+    const group_span span = span_at(w.groups, (int)item);
+    return span.n ? span : group_span{0, 0, -1};
+}
+
+/* The lanes' rows of a group of few, in ascending order; the other lanes have none. */
+__device__ inline int rows_in_order(int row, int n, int *room) {
+    const int lane = threadIdx.x % 32;
+    int below = 0;
+    for (int k = 0; k < n; k++) below += __shfl_sync(0xFFFFFFFFu, row, k) < row;
+    if (lane < n) room[below] = row;
+    __syncwarp();
+    row = room[lane];
+    __syncwarp();
+    return row;
+}
+
+/* M units of columns of a lane, 32 apart, from `first` on. */
+template <class T, int U, int M>
+__device__ inline void group_add(const group_sums &w, const group_span &group, int64_t first, int *room) {
+    typedef typename compute_type<T>::type C;
+    enum { AHEAD = 8 / M };
+    const int lane = threadIdx.x % 32, n_own = (int)min((int64_t)M, (w.n_columns / U - first + 31) / 32);
+    const T *const x = (const T *)w.x + group.place * w.x_step, *const source = (const T *)w.source;
+    C sum[M][U];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        if (m < n_own) row_load<U>(x, first + 32 * m).widen(sum[m]);
+    for (int base = 0; base < group.n; base += 32) {
+        const int n = min(32, group.n - base);
+        int row = lane < n ? w.groups.rows[group.first + base + lane] : INT32_MAX;
+        if (group.n <= FEW_ROWS) row = rows_in_order(row, n, room);
+        for (int k = 0; k < n; k += AHEAD) {
+            row_pack<T, U> own[AHEAD][M];
+#pragma unroll
+            for (int a = 0; a < AHEAD; a++) {
+                const T *const from = source + __shfl_sync(0xFFFFFFFFu, row, (k + a) % 32) * w.source_step;
+#pragma unroll
+                for (int m = 0; m < M; m++)
+                    if (k + a < n && m < n_own) own[a][m] = row_load<U>(from, first + 32 * m);
+            }
+#pragma unroll
+            for (int a = 0; a < AHEAD; a++)
+#pragma unroll
+                for (int m = 0; m < M; m++) {
+                    C wide[U];
+                    if (k + a >= n || m >= n_own) continue;
+                    own[a][m].widen(wide);
+                    for (int j = 0; j < U; j++) sum[m][j] += wide[j];
+                }
+        }
+    }
+    T *const to = (T *)w.out + group.place * w.out_step;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        row_pack<T, U> own;
+        if (m >= n_own) continue;
+        own.narrow(sum[m]);
+        row_store<U>(to, first + 32 * m, own);
+    }
+}
+
+template <class T, int U, int M> __global__ void __launch_bounds__(BLOCK, 3) add_groups(group_sums w) {
+    __shared__ int room[BLOCK / 32][32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t n_parts = (w.n_columns + 32 * U * M - 1) / (32 * U * M), n_sets = (w.n_items + w.each - 1) / w.each;
+    for (int64_t turn = blockIdx.x * (int64_t)(BLOCK / 32) + warp; turn < n_sets * n_parts;
+         turn += gridDim.x * (int64_t)(BLOCK / 32)) {
+        const int64_t set = turn / n_parts, first = (turn - set * n_parts) * (32 * M) + lane;
+        const group_span own = item_span(w, lane < w.each ? set * w.each + lane : w.n_items);
+        for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.place >= 0); wanted; wanted &= wanted - 1) {
+            const int from = __ffs((int)wanted) - 1;
+            const group_span group = {__shfl_sync(0xFFFFFFFFu, own.first, from), __shfl_sync(0xFFFFFFFFu, own.n, from),
+                                      __shfl_sync(0xFFFFFFFFu, own.place, from)};
+            group_add<T, U, M>(w, group, first, room[warp]);
+        }
+    }
+}
+
+template <class T, int U, int M> static void add_groups_launch(const tl_kernel_args *args, group_sums w) {
+    const int64_t n_parts = (w.n_columns + 32 * U * M - 1) / (32 * U * M);
+    for (w.each = 32; w.each > 1 && w.n_items / w.each * n_parts < GROUP_WARPS;) w.each /= 2;
+    const int64_t n_turns = (w.n_items + w.each - 1) / w.each * n_parts;
+    add_groups<T, U, M><<<blocks_for(n_turns, BLOCK / 32), BLOCK, 0, stream_of(args)>>>(w);
+}
+
+/* In units of 16 bytes, if all rows begin and end where one may. */
+template <class T> static bool add_groups_of(const tl_kernel_args *args, const group_sums &w) {
+    const int64_t steps = w.out_step | w.x_step | w.source_step | w.n_columns;
+    const uintptr_t all = (uintptr_t)w.out | (uintptr_t)w.x | (uintptr_t)w.source | (uintptr_t)steps * sizeof(T);
+    if (all % 16 == 0) add_groups_launch<T, 16 / sizeof(T), 1>(args, w);
+    else add_groups_launch<T, 1, 4>(args, w);
+    return true;
+}
+
+/* True: all is done. False: fewer rows, or rows that are not dense. */
+static bool try_add_groups(const tl_kernel_args *args, const line_sums &l) {
+    if (!rows_are_grouped(l.n, l.size) || args->workspace_bytes < group_bytes(l.n, l.size)) return false;
+    if (l.rest.rank > 1 || l.rest.numel < 32) return false;
+    for (int k = 0; k < 4; k++)
+        if (l.rest.stride[k][0] != (k != 2)) return false;
+    const row_places places = {l.index, l.index_dtype, l.index_step, l.n, l.size, l.wraps, l.fault_code, l.fault};
+    group_sums w = {{}, l.out, l.x, l.source, l.out_step, l.x_step, l.source_step, l.rest.numel, l.n, 0};
+    if (l.x != l.out) w.n_items += l.size;
+    const tl_dtype dtype = args->out[0].dtype;
+    if (dtype != TL_F64 && dtype != TL_F32 && dtype != TL_BF16 && dtype != TL_F16) return false;
+    if (!rows_group(args, places, args->workspace, &w.groups)) return false;
+    return dtype == TL_F64    ? add_groups_of<double>(args, w)
+           : dtype == TL_F32  ? add_groups_of<float>(args, w)
+           : dtype == TL_BF16 ? add_groups_of<bf16>(args, w)
+                              : add_groups_of<f16>(args, w);
+}
+
 static bool index_put(const tl_kernel_args *args) {
     const struct attr_index *attr = (const struct attr_index *)args->attr;
     int64_t shape[TL_MAX_RANK], n = 1, *offset = (int64_t *)args->workspace;
@@ -1937,7 +2074,9 @@ static bool index_put(const tl_kernel_args *args) {
     if (attr->n == 1 && !ids_known(args, &args->in[2])) return false;
     line_sums lines;
     if (try_put_few(args, rank, shape, n)) return true;
-    if (attr->accumulates && index_lines(args, rank, shape, &lines) && add_in_lines_of(args, lines)) return true;
+    if (attr->accumulates && index_lines(args, rank, shape, &lines) &&
+        (try_add_groups(args, lines) || add_in_lines_of(args, lines)))
+        return true;
     table t;
     if (!table_begin(&t, args, attr->accumulates, offset + n)) return false;
     if (n > 0 && operand_numel(&args->out[0]) > 0) {

@@ -1,4 +1,4 @@
-/* sort.cuh: lines of keys in order, for sort.cu and random.cu; and the sort of one block, also for token.cu.
+/* sort.cuh: lines of keys in order, for sort.cu and random.cu.
  *
  * Every element has a key, read from a *source*; equal keys stay in the order of their places. Lines of up to
  * SORT_SHORT elements are sorted by exchanges: by a warp in its registers, or in shared memory if keys are wide.
@@ -16,6 +16,7 @@
 #ifndef CUDA_SORT_CUH
 #define CUDA_SORT_CUH
 
+#include "device/cuda/shared/block_sort.cuh"
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
 #include "device/cuda/shared/sort_rule.h"
@@ -38,27 +39,6 @@ __device__ inline bool comes_before(const pair &a, const pair &b) {
     return a.key < b.key || (a.key == b.key && a.index < b.index);
 }
 __device__ inline bool comes_before(uint64_t a, uint64_t b) { return a < b; }
-
-/* Bitonic sort by one block, any n: exchange(low, high) puts the earlier of the two at the lower place. Since every
- * exchange of this form does, places beyond n can be left out: they would hold infinities that never move. A warp has
- * the same 64 places in all steps over distances of up to 32, and need not wait for others between them. */
-template <class F> __device__ inline void block_sort(int n, const F &exchange) {
-    for (int span_bits = 1; 1 << (span_bits - 1) < n; span_bits++)
-        for (int bits = span_bits - 1; bits >= 0; bits--) {
-            const bool is_first = bits == span_bits - 1; /* mirror the two halves, then halve */
-            const int distance = 1 << bits;
-            for (int i = threadIdx.x;; i += blockDim.x) {
-                const int inside = i & (distance - 1), start = (i >> bits) << (bits + 1), low = start + inside;
-                if (low >= n) break;
-                const int high = is_first ? start + 2 * distance - 1 - inside : low + distance;
-                if (high < n) exchange(low, high);
-            }
-            const int next = bits > 0 ? bits - 1 : span_bits;
-            if (bits <= 5 && next <= 5) __syncwarp();
-            else __syncthreads();
-        }
-    __syncthreads();
-}
 
 template <class I> struct item_exchange {
     I *x;

@@ -3,7 +3,7 @@
  * An id outside [0,V) must not fault: the kernel writes it to the fault cell (state.h) and continues with zeros;
  * sync reports it. Waiting for the device after each lookup would cost more than the lookup.
  */
-#include "device/cuda/ops/sort.cuh"
+#include "device/cuda/shared/row_groups.cuh"
 #include "device/cuda/shared/embedding_rule.h"
 #include "device/cuda/shared/line_pack.cuh"
 #include "device/cuda/shared/prefix_scan.cuh"
@@ -38,162 +38,31 @@ template <class U> static void embedding_launch(const tl_kernel_args *args, int6
 
 /* ---- embedding_grad ------------------------------------------------------------------------------------
  *
- * Rows of g are grouped by id in the workspace: V+1 int32, which become the ends of groups, and N int32 of row
- * numbers. What follows takes time by rows of g, not of the table, most of which may have none. Counting and placing
- * use integer atomics, whose sums are exact: the order of groups, and that inside a group, are left to chance. A
- * group is put in ascending order before it is added up, so there are no float atomics and no chance in the sums.
- *
- * Groups of more than FEW_ROWS are in front, in `starts[V]` places: a text has ids with thousands of rows. A block
- * sorts one, and blocks add it up, each 32 packs of columns with 16 lanes for rows. The others fill the array from
- * its end; a warp has one for itself. Places between the two, of ids out of range, are -1.
+ * Rows of g are grouped by id (row_groups.cuh). A group of many is added up by blocks, each 32 packs of columns with 16
+ * lanes for rows. A group of few has a warp for itself.
  */
-enum { ROW_LANES = 16, FEW_ROWS = ROW_LANES, GROUP_AHEAD = 4 };
-
-__global__ void __launch_bounds__(BLOCK) group_count(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts,
-                                                     int *rows, struct cuda_fault *fault) {
-    FOR_EACH(i, n) {
-        const int64_t id = id_at(ids, dtype, i);
-        rows[i] = -1;
-        if (id >= 0 && id < V) atomicAdd(&starts[id], 1);
-        else fault_raise(fault, FAULT_EMBEDDING_GRAD, id, V);
-    }
-}
-
-/* starts[v] = the first place of v's group. Blocks take places for all of their groups at once. The last place, -1
- * until it is taken, counts those that were taken from the end. */
-__global__ void __launch_bounds__(1024) group_begin(int *starts, int64_t V, int *rows, int64_t n) {
-    __shared__ int64_t room[32];
-    __shared__ int front, back;
-    const int64_t v = blockIdx.x * (int64_t)1024 + threadIdx.x;
-    const int64_t count = v < V ? starts[v] : 0, many = count > FEW_ROWS ? count : 0, few = count - many;
-    int64_t all_many, all_few;
-    const int64_t many_until = block_scan(many, sum_of(), room, &all_many),
-                  few_until = block_scan(few, sum_of(), room, &all_few);
-    if (threadIdx.x == 0) {
-        front = all_many ? atomicAdd(&starts[V], (int)all_many) : 0;
-        back = all_few ? atomicAdd(&rows[n - 1], (int)all_few) + 1 : 0;
-    }
-    __syncthreads();
-    if (count) starts[v] = (int)(many ? front + many_until - many : n - back - few_until);
-}
-
-/* Afterwards starts[v] has moved to the end of v's group. */
-__global__ void __launch_bounds__(BLOCK)
-    group_place(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, int *rows) {
-    FOR_EACH(i, n) {
-        const int64_t id = id_at(ids, dtype, i);
-        if (id >= 0 && id < V) rows[atomicAdd(&starts[id], 1)] = (int)i;
-    }
-}
-
-struct number_exchange {
-    int *x;
-    __device__ void operator()(int low, int high) const {
-        if (x[low] <= x[high]) return;
-        const int t = x[low];
-        x[low] = x[high];
-        x[high] = t;
-    }
-};
-
-enum { SORT_SHARED = 4096, ORDER_BLOCKS = 264 /* two for each multiprocessor */ };
-
-/* A group too long for the sort: the block looks through all ids, four per thread, and lists the rows that have this
- * one. */
-__device__ inline void block_list(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t id, int *list) {
-    __shared__ int of_warp[32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
-    int listed = 0;
-    for (int64_t base = 0; base < n_ids; base += (int64_t)blockDim.x * 4) {
-        const int64_t first = base + (int64_t)threadIdx.x * 4;
-        unsigned found = 0;
-        for (int j = 0; j < 4; j++)
-            if (first + j < n_ids && id_at(ids, dtype, first + j) == id) found |= 1u << j;
-        int before = __popc(found); /* inclusive over the warp, then exclusive */
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const int other = __shfl_up_sync(0xFFFFFFFFu, before, distance);
-            if (lane >= distance) before += other;
-        }
-        if (lane == 31) of_warp[warp] = before;
-        __syncthreads();
-        int at = listed + before - __popc(found);
-        for (int k = 0; k < n_warps; k++) {
-            if (k < warp) at += of_warp[k];
-            listed += of_warp[k];
-        }
-        for (int j = 0; j < 4; j++)
-            if (found >> j & 1) list[at++] = (int)(first + j);
-        __syncthreads();
-    }
-}
-
-struct group_span {
-    int first, n;
-    int64_t id;
-};
-/* The group that begins at a place, or an empty one. Rows of one group may be in any order, and change places
- * meanwhile. */
-__device__ inline group_span span_at(const void *ids, tl_dtype dtype, const int *starts, const int *rows, int at) {
-    const int row = rows[at], before = at ? rows[at - 1] : -1;
-    if (row < 0) return {0, 0, 0};
-    const int64_t id = id_at(ids, dtype, row);
-    if (before >= 0 && id_at(ids, dtype, before) == id) return {0, 0, 0};
-    return {at, starts[id] - at, id};
-}
-
-/* A block processes a set of places that are far apart: up to 32, one for each lane, and fewer where there would be too
- * few sets for all multiprocessors. */
-enum { FEW_SETS = 1056 };
-__host__ __device__ inline int sets_of(int n_places) {
-    const int whole = (n_places + 31) / 32;
-    return whole > FEW_SETS ? whole : min(n_places, (int)FEW_SETS);
-}
-
-/* Every group of many in ascending order. All warps of a block take the same branch. */
-__global__ void __launch_bounds__(1024)
-    group_order(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t V, const int *starts, int *rows) {
-    __shared__ int sorted[SORT_SHARED];
-    const int n_places = starts[V], n_sets = sets_of(n_places);
-    for (int set = blockIdx.x; set < n_sets; set += gridDim.x) {
-        const int at = set + threadIdx.x % 32 * n_sets;
-        const group_span own = at < n_places ? span_at(ids, dtype, starts, rows, at) : group_span{0, 0, 0};
-        for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 0); wanted; wanted &= wanted - 1) {
-            const int lane = __ffs((int)wanted) - 1;
-            const int n = __shfl_sync(0xFFFFFFFFu, own.n, lane);
-            int *list = rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
-            if (n > SORT_SHARED) {
-                block_list(ids, dtype, n_ids, __shfl_sync(0xFFFFFFFFu, own.id, lane), list);
-                continue;
-            }
-            for (int i = threadIdx.x; i < n; i += blockDim.x) sorted[i] = list[i];
-            __syncthreads();
-            block_sort(n, number_exchange{sorted});
-            for (int i = threadIdx.x; i < n; i += blockDim.x) list[i] = sorted[i];
-            __syncthreads();
-        }
-    }
-}
+enum { ROW_LANES = 16, GROUP_AHEAD = 4 };
+static_assert((int)FEW_ROWS <= (int)ROW_LANES, "what lanes would gain is not worth a block");
 
 /* Groups of many (is_added: added to existing rows): lane k adds rows k, k + ROW_LANES, ... of the group, then the
  * lanes are added in order. Blocks take turns at 32 units of columns of a set. */
 template <class T, int U>
 __global__ void __launch_bounds__(32 * ROW_LANES)
-    embedding_grad_many(const T *g, const void *ids, tl_dtype dtype, int64_t V, int64_t n_columns, const int *starts,
-                        const int *rows, T *out, bool is_added) {
+    embedding_grad_many(const T *g, row_groups groups, int64_t n_columns, T *out, bool is_added) {
     typedef typename compute_type<T>::type C;
     __shared__ C parts[ROW_LANES][32 * U];
-    const int n_places = starts[V], n_sets = sets_of(n_places), row_lane = threadIdx.x / 32;
+    const int n_listed = groups.starts[groups.places.size], n_sets = sets_of(n_listed), row_lane = threadIdx.x / 32;
     const int64_t n_units = n_columns / U, n_turns = n_sets * ((n_units + 31) / 32);
     for (int64_t turn = blockIdx.x; turn < n_turns; turn += gridDim.x) {
         const int64_t across = turn / n_sets, unit_at = across * 32 + threadIdx.x % 32, first_column = across * 32 * U;
         const int at = (int)(turn - across * n_sets) + threadIdx.x % 32 * n_sets;
-        const group_span own = at < n_places ? span_at(ids, dtype, starts, rows, at) : group_span{0, 0, 0};
+        const group_span own = at < n_listed ? span_at(groups, at) : group_span{0, 0, 0};
         const bool is_there = unit_at < n_units;
         for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 0); wanted; wanted &= wanted - 1) {
             const int lane = __ffs((int)wanted) - 1;
             const int n = __shfl_sync(0xFFFFFFFFu, own.n, lane);
-            const int *list = rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
-            T *const to = out + __shfl_sync(0xFFFFFFFFu, own.id, lane) * n_columns + first_column;
+            const int *list = groups.rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
+            T *const to = out + __shfl_sync(0xFFFFFFFFu, own.place, lane) * n_columns + first_column;
             C sum[U];
             for (int j = 0; j < U; j++) sum[j] = 0;
             for (int i = row_lane; is_there && i < n; i += ROW_LANES * GROUP_AHEAD) {
@@ -223,18 +92,18 @@ enum { FEW_UNITS = 4 }; /* of a lane */
  * have the group's rows, and know how many are below theirs. */
 template <class T, int U>
 __global__ void __launch_bounds__(256)
-    embedding_grad_few(const T *g, const void *ids, tl_dtype dtype, int64_t n, int64_t V, int64_t n_columns,
-                       const int *starts, const int *rows, T *out, bool is_added) {
+    embedding_grad_few(const T *g, row_groups groups, int64_t n_columns, T *out, bool is_added) {
     typedef typename compute_type<T>::type C;
     const int lane = threadIdx.x;
     const int64_t n_units = n_columns / U, first = blockIdx.y * (int64_t)(32 * FEW_UNITS) + lane;
-    for (int64_t at = starts[V] + blockIdx.x * (int64_t)8 + threadIdx.y; at < n; at += (int64_t)gridDim.x * 8) {
-        const group_span group = span_at(ids, dtype, starts, rows, (int)at);
+    const int64_t step = (int64_t)gridDim.x * 8, begin = groups.starts[groups.places.size];
+    for (int64_t at = begin + blockIdx.x * (int64_t)8 + threadIdx.y; at < groups.places.n; at += step) {
+        const group_span group = span_at(groups, (int)at);
         if (!group.n) continue; /* the same in all lanes */
-        const int own = lane < group.n ? rows[group.first + lane] : INT32_MAX;
+        const int own = lane < group.n ? groups.rows[group.first + lane] : INT32_MAX;
         int below = 0;
         for (int k = 0; k < group.n; k++) below += __shfl_sync(0xFFFFFFFFu, own, k) < own;
-        T *const to = out + group.id * n_columns;
+        T *const to = out + group.place * n_columns;
         C sum[FEW_UNITS][U];
 #pragma unroll
         for (int m = 0; m < FEW_UNITS; m++) {
@@ -264,17 +133,16 @@ __global__ void __launch_bounds__(256)
 }
 
 template <class T, int U>
-static void add_groups_launch(const tl_kernel_args *args, const T *g, const tl_operand *ids, int64_t n, int64_t V,
-                              int64_t n_columns, const int *starts, const int *rows, bool is_added) {
+static void add_groups_launch(const tl_kernel_args *args, const T *g, const row_groups &groups, int64_t n_columns,
+                              bool is_added) {
     T *const out = (T *)args->out[0].data;
     const cudaStream_t stream = stream_of(args);
-    const int64_t n_units = n_columns / U, n_turns = sets_of((int)n) * ((n_units + 31) / 32);
+    const int64_t n = groups.places.n, n_units = n_columns / U, n_turns = sets_of((int)n) * ((n_units + 31) / 32);
     if (n > FEW_ROWS)
         embedding_grad_many<T, U><<<(unsigned)min(n_turns, (int64_t)FEW_SETS * 2), 32 * ROW_LANES, 0, stream>>>(
-            g, ids->data, ids->dtype, V, n_columns, starts, rows, out, is_added);
+            g, groups, n_columns, out, is_added);
     const dim3 grid(blocks_for(n, 8), (unsigned)((n_units + 32 * FEW_UNITS - 1) / (32 * FEW_UNITS)));
-    embedding_grad_few<T, U>
-        <<<grid, dim3(32, 8), 0, stream>>>(g, ids->data, ids->dtype, n, V, n_columns, starts, rows, out, is_added);
+    embedding_grad_few<T, U><<<grid, dim3(32, 8), 0, stream>>>(g, groups, n_columns, out, is_added);
 }
 
 /* ---- embedding_grad of a table of few rows -----------------------------------------------------------------
@@ -463,7 +331,6 @@ static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *
     const cudaStream_t stream = stream_of(args);
     const T *g = (const T *)g_rows->data;
     void *const out = args->out[0].data;
-    int *starts = (int *)args->workspace, *rows = starts + V + 1;
     const void *const addresses[] = {g, out};
     const bool by_packs = sizeof(T) < 8 && rows_are_packs(n_columns, 2, addresses);
     if constexpr (sizeof(T) < 8)
@@ -471,24 +338,19 @@ static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *
             (by_packs ? table_launch<T, PACK>(args, g_rows, (int)V, n_columns, is_added)
                       : table_launch<T, 1>(args, g_rows, (int)V, n_columns, is_added)))
             return true;
-    if (!cuda_check(cudaMemsetAsync(starts, 0, (size_t)(V + 1) * sizeof *starts, stream), args->op, args->error))
-        return false;
     if (!is_added &&
         !cuda_check(cudaMemsetAsync(out, 0, (size_t)(V * n_columns) * sizeof(T), stream), args->op, args->error))
         return false;
     if (n == 0) return true;
-    group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows, fault_of(args));
-    group_begin<<<(unsigned)((V + 1023) / 1024), 1024, 0, stream>>>(starts, V, rows, n);
-    group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
-    if (n > FEW_ROWS)
-        group_order<<<min(sets_of((int)n), (int)ORDER_BLOCKS), 1024, 0, stream>>>(ids->data, ids->dtype, n, V, starts,
-                                                                                  rows);
+    row_groups groups;
+    const row_places places = {ids->data, ids->dtype, 1, n, V, false, FAULT_EMBEDDING_GRAD, fault_of(args)};
+    if (!rows_group(args, places, args->workspace, &groups)) return false;
     if constexpr (sizeof(T) < 8)
         if (by_packs) {
-            add_groups_launch<T, PACK>(args, g, ids, n, V, n_columns, starts, rows, is_added);
+            add_groups_launch<T, PACK>(args, g, groups, n_columns, is_added);
             return true;
         }
-    add_groups_launch<T, 1>(args, g, ids, n, V, n_columns, starts, rows, is_added);
+    add_groups_launch<T, 1>(args, g, groups, n_columns, is_added);
     return true;
 }
 
