@@ -1007,6 +1007,25 @@ static void counts_repeat_as_on_the_cpu(void **state) {
     on_both(repeat_by_counts);
 }
 
+/* Running sums of whole numbers, which all orders of f64 have exactly, from both ends: rows of units, which groups of 8
+ * threads, warps, blocks and several blocks have, some partly; rows that are not; in place. */
+static void sum_rows(struct both *both, tl_device *device) {
+    static const int64_t lengths[] = {24, 64, 65, 72, 1000, 1024, 1032, 4104, 4105, 40008};
+    static const tl_dtype dtypes[] = {TL_F32, TL_BF16, TL_F16, TL_I32};
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int d = 0; d < 4; d++) {
+            char name[64];
+            snprintf(name, sizeof name, "cumsum of rows of %d, %s", (int)lengths[k], tl_dtype_name(dtypes[d]));
+            tl_tensor *x = tl_cast(tl_integers(TL_SHAPE(3, lengths[k]), -9, 9, TL_I64, device), dtypes[d]);
+            if (dtypes[d] != TL_I32) {
+                tl_tensor *g = tl_clone(x), *leaf = tl_requires_grad(tl_detach(x), true);
+                assert_true(tl_backward(tl_cumsum(leaf, 1), g, 0));
+                give(both, tl_grad_of(leaf), name);
+            }
+            give(both, tl_cumsum_(x, 1), name);
+        }
+}
+
 static void orders_are_those_of_the_cpu(void **state) {
     (void)state;
     on_both(order_everything);
@@ -1015,6 +1034,7 @@ static void orders_are_those_of_the_cpu(void **state) {
     on_both(add_few);
     on_both(add_to_rows);
     on_both(add_in_groups);
+    on_both(sum_rows);
 }
 
 /* The loss in chunks, with rows left out, against the CPU; sums have different orders. */

@@ -501,25 +501,28 @@ struct scanning {
     const void *x, *g;
     void *out;
     tl_dtype x_dtype, g_dtype, out_dtype;
-    int64_t n_rows, n, n_chunks, chunk; /* chunk: elements of one */
-    bool is_reverse, is_exclusive, is_total;
+    int64_t n_rows, n, n_chunks, chunk;                 /* chunk: elements of one */
+    bool is_reverse, is_exclusive, is_total, has_units; /* has_units: rows are units of SCAN_EACH */
     double *carry; /* cumprod_grad: the product before each tile. Otherwise the result before each chunk, or NULL */
     __device__ int64_t place(int64_t row, int64_t at) const { return row * n + (is_reverse ? n - 1 - at : at); }
 };
 
-/* How elements wait in shared memory: as they are, or, where the dtype is looked up, converted to C. */
+enum { SCAN_EACH = 8, SCAN_THREADS = 256, SCAN_TILE = SCAN_THREADS * SCAN_EACH };
+
+/* How elements wait in shared memory: as they are, or, where the dtype is looked up, converted to C. Units of small
+ * ones, if rows consist of them, go to their threads at once. */
 template <class T, class C> struct scan_type {
     typedef T kept;
+    enum { MAY_HAVE_UNITS = sizeof(T) <= 4 };
     static __device__ T load(const scanning &s, int64_t at) { return ((const T *)s.x)[at]; }
     static __device__ void store(const scanning &s, int64_t at, T x) { ((T *)s.out)[at] = x; }
 };
 template <class C> struct scan_type<any_dtype, C> {
     typedef C kept;
+    enum { MAY_HAVE_UNITS = false };
     static __device__ C load(const scanning &s, int64_t at) { return load_as<C>(s.x, at, s.x_dtype); }
     static __device__ void store(const scanning &s, int64_t at, C x) { store_as<C>(s.out, at, s.out_dtype, x); }
 };
-
-enum { SCAN_EACH = 8, SCAN_THREADS = 256, SCAN_TILE = SCAN_THREADS * SCAN_EACH };
 
 template <int GROUP> __device__ inline void group_wait() {
     if (GROUP > 32) __syncthreads();
@@ -545,8 +548,16 @@ template <int GROUP, class C, class F> __device__ inline C group_before(C x, F f
     return thread ? before : neutral;
 }
 
-/* Elements go through shared memory, so that reads and writes are dense however long rows are. The groups of a warp
- * walk together: those behind the last row have no elements. */
+/* A unit in the direction of the scan. */
+template <class T> __device__ inline unit<T, SCAN_EACH> turned(unit<T, SCAN_EACH> x, bool is_reverse) {
+    unit<T, SCAN_EACH> y;
+#pragma unroll
+    for (int k = 0; k < SCAN_EACH; k++) y.v[k] = is_reverse ? x.v[SCAN_EACH - 1 - k] : x.v[k];
+    return y;
+}
+
+/* Elements go through shared memory, so that reads and writes are dense however long rows are, or in units. The groups
+ * of a warp walk together: those behind the last row have no elements. */
 template <class T, class C, int GROUP, class F>
 __global__ void __launch_bounds__(SCAN_THREADS) scan_tiles(scanning s, F f, C neutral) {
     typedef scan_type<T, C> type;
@@ -565,14 +576,22 @@ __global__ void __launch_bounds__(SCAN_THREADS) scan_tiles(scanning s, F f, C ne
         C before = s.carry && is_there ? ((const C *)s.carry)[item] : neutral;
         for (int64_t first = begin; first < end; first += TILE) {
             const int n = is_there ? (int)min((int64_t)TILE, end - first) : 0;
-            group_wait<GROUP>(); /* the tile before has been written */
+            const bool in_units = type::MAY_HAVE_UNITS && s.has_units, has_unit = thread * SCAN_EACH < n;
+            const int64_t own = s.place(row, first + thread * SCAN_EACH) / SCAN_EACH; /* from either end */
+            unit<kept, SCAN_EACH> mine;
+            if (in_units) {
+                for (int k = 0; k < SCAN_EACH; k++) mine.v[k] = conversion<kept>::from(neutral);
+                if (has_unit) mine = turned(unit_load<SCAN_EACH>((const kept *)s.x, own), s.is_reverse);
+            } else {
+                group_wait<GROUP>(); /* the tile before has been written */
 #pragma unroll
-            for (int k = 0; k < SCAN_EACH; k++) {
-                const int i = thread + k * GROUP;
-                tile[i] = i < n ? type::load(s, s.place(row, first + i)) : conversion<kept>::from(neutral);
+                for (int k = 0; k < SCAN_EACH; k++) {
+                    const int i = thread + k * GROUP;
+                    tile[i] = i < n ? type::load(s, s.place(row, first + i)) : conversion<kept>::from(neutral);
+                }
+                group_wait<GROUP>();
+                mine = tiles[threadIdx.x];
             }
-            group_wait<GROUP>();
-            unit<kept, SCAN_EACH> mine = tiles[threadIdx.x];
             C upto[SCAN_EACH], sum = neutral, total;
 #pragma unroll
             for (int k = 0; k < SCAN_EACH; k++) upto[k] = sum = f(sum, value_of<C>(mine.v[k]));
@@ -582,6 +601,11 @@ __global__ void __launch_bounds__(SCAN_THREADS) scan_tiles(scanning s, F f, C ne
                 const C result = !s.is_exclusive ? f(base, upto[k]) : k ? f(base, upto[k - 1]) : base;
                 mine.v[k] = conversion<kept>::from(result);
             }
+            before = f(before, total);
+            if (in_units) {
+                if (has_unit) unit_store<SCAN_EACH>((kept *)s.out, own, turned(mine, s.is_reverse));
+                continue;
+            }
             tiles[threadIdx.x] = mine;
             group_wait<GROUP>();
 #pragma unroll
@@ -589,7 +613,6 @@ __global__ void __launch_bounds__(SCAN_THREADS) scan_tiles(scanning s, F f, C ne
                 const int i = thread + k * GROUP;
                 if (i < n) type::store(s, s.place(row, first + i), tile[i]);
             }
-            before = f(before, total);
         }
     }
 }
@@ -674,6 +697,8 @@ template <class F> static bool run_scan(const tl_kernel_args *args, F f, int neu
     if (s.n_chunks == 1) s.carry = nullptr;
     else if (!workspace_holds(args, (size_t)(s.n_rows * s.n_chunks) * sizeof(double))) return false;
     const bool is_plain = s.x_dtype == s.out_dtype;
+    const void *const addresses[] = {s.x, s.out};
+    s.has_units = rows_are_units(SCAN_EACH, s.n, 2, addresses);
     if (is_plain && s.x_dtype == TL_F32) scan_launch<float>(args, s, f, (double)neutral);
     else if (is_plain && s.x_dtype == TL_BF16) scan_launch<bf16>(args, s, f, (double)neutral);
     else if (is_plain && s.x_dtype == TL_F16) scan_launch<f16>(args, s, f, (double)neutral);
