@@ -2,8 +2,8 @@
  *
  * The formulas are those of device/cpu/ops/update_template.h, in the same order of operations, and random words are
  * the same: the bits equal the CPU's. A step is a small struct with the factors that depend on the step alone and a
- * body for one element; two kernels run it: one over packs of eight, for all parameters at once that are dense and
- * f32, bf16 or f16, since they are many and mostly small; one over anything else, a parameter at a time. The scale of
+ * body for one element; two kernels run it: one over fours, for all parameters at once that are dense and f32, bf16 or
+ * f16, since they are many and mostly small; one over anything else, a parameter at a time. The scale of
  * the gradient stays on the device: where it is not finite, threads end before they have changed anything.
  */
 #include "device/cuda/shared/common.cuh"
@@ -158,16 +158,19 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <class P> __device__ inline void pack_round(pack<P> &out, const float *x) {
-    for (int j = 0; j < PACK; j++) out.v[j] = conversion<P>::from(x[j]);
+/* Four elements of a parameter: 16 bytes of f32. Neighbouring threads have neighbouring ones, so that a warp's access
+ * is whole lines for every dtype. */
+enum { QUAD = 4 };
+template <class T> struct alignas(sizeof(T) * QUAD) quad { T v[QUAD]; };
+
+template <class P> __device__ inline void quad_round(quad<P> &out, const float *x) {
+    for (int j = 0; j < QUAD; j++) out.v[j] = conversion<P>::from(x[j]);
 }
-template <class P> __device__ inline void pack_round(pack<P> &, const float *, struct rng_key, uint64_t) {}
+template <class P> __device__ inline void quad_round(quad<P> &, const float *, struct rng_key, uint64_t) {}
 template <>
-__device__ inline void pack_round<bf16>(pack<bf16> &out, const float *x, struct rng_key key, uint64_t index) {
-    for (int b = 0; b < PACK / 4; b++) { /* index is a multiple of four */
-        const struct rng_block words = rng_block_at(key, index / 4 + b);
-        for (int j = 0; j < 4; j++) out.v[4 * b + j] = rounded_bf16(x[4 * b + j], words.word[j]);
-    }
+__device__ inline void quad_round<bf16>(quad<bf16> &out, const float *x, struct rng_key key, uint64_t index) {
+    const struct rng_block words = rng_block_at(key, index / QUAD); /* index is a multiple of four */
+    for (int j = 0; j < QUAD; j++) out.v[j] = rounded_bf16(x[j], words.word[j]);
 }
 
 /* As many as one call has (TL_MAX_INPUTS, two each at least). */
@@ -175,66 +178,85 @@ enum { LIST = TL_MAX_INPUTS / 2 };
 struct parameter_list {
     int n;
     int64_t n_chunks; /* of all */
-    int64_t n_packs[LIST], first_chunk[LIST];
+    int64_t n_quads[LIST], first_chunk[LIST];
     parameter of[LIST];
 };
 
 /* States: f32, or bf16. The branch is the same for all threads. */
-__device__ inline pack<float> pack_load(const void *data, int64_t i, tl_dtype dtype) {
-    if (dtype == TL_F32) return ((const pack<float> *)data)[i];
-    const pack<bf16> narrow = ((const pack<bf16> *)data)[i];
-    pack<float> x;
-    for (int j = 0; j < PACK; j++) x.v[j] = value_of<float>(narrow.v[j]);
+__device__ inline quad<float> quad_load(const void *data, int64_t i, tl_dtype dtype) {
+    if (dtype == TL_F32) return ((const quad<float> *)data)[i];
+    const quad<bf16> narrow = ((const quad<bf16> *)data)[i];
+    quad<float> x;
+    for (int j = 0; j < QUAD; j++) x.v[j] = value_of<float>(narrow.v[j]);
     return x;
 }
-__device__ inline void pack_store(void *data, int64_t i, tl_dtype dtype, const pack<float> &x) {
+__device__ inline void quad_store(void *data, int64_t i, tl_dtype dtype, const quad<float> &x) {
     if (dtype == TL_F32) {
-        ((pack<float> *)data)[i] = x;
+        ((quad<float> *)data)[i] = x;
         return;
     }
-    pack<bf16> narrow;
-    pack_round(narrow, x.v);
-    ((pack<bf16> *)data)[i] = narrow;
+    quad<bf16> narrow;
+    quad_round(narrow, x.v);
+    ((quad<bf16> *)data)[i] = narrow;
 }
 
-/* One pack of a parameter. */
-template <class P, class G, class STEP>
-__device__ inline void update_pack(const parameter &t, int64_t i, const update &u, float scale, const STEP &step) {
-    const int n = STEP::n_states;
-    const float weight_decay = (float)u.weight_decay;
-    pack<P> p;
-    pack<float> state[n + 1], master;
-    const pack<G> grad = ((const pack<G> *)t.g)[i];
-    for (int k = 0; k < n; k++) state[k] = pack_load(t.state[k], i, u.state_dtype);
-    if (t.master) master = ((const pack<float> *)t.master)[i];
-    else {
-        p = ((const pack<P> *)t.p)[i];
-        for (int j = 0; j < PACK; j++) master.v[j] = value_of<float>(p.v[j]);
-    }
-    for (int j = 0; j < PACK; j++) {
-        float s[n + 1], g = value_of<float>(grad.v[j]) * scale;
-        if (u.weight_decay != 0) g += weight_decay * master.v[j];
-        for (int k = 0; k < n; k++) s[k] = state[k].v[j];
-        step(master.v[j], g, s);
-        for (int k = 0; k < n; k++) state[k].v[j] = s[k];
-    }
-    for (int k = 0; k < n; k++) pack_store(t.state[k], i, u.state_dtype, state[k]);
-    if (t.master) ((pack<float> *)t.master)[i] = master;
-    if (u.is_stochastic) pack_round(p, master.v, u.key, t.index + (uint64_t)i * PACK);
-    else pack_round(p, master.v);
-    ((pack<P> *)t.p)[i] = p;
-}
+/* What is read of four elements, and what becomes of it. */
+template <class P, class G, class STEP> struct update_quad {
+    enum { N = STEP::n_states };
+    quad<G> grad;
+    quad<float> state[N + 1], value;
 
-/* Dense, aligned, states f32: eight elements per thread, a chunk of BLOCK packs of one parameter per block. */
+    __device__ inline void read(const parameter &t, int64_t i, const update &u) {
+        grad = ((const quad<G> *)t.g)[i];
+        for (int k = 0; k < N; k++) state[k] = quad_load(t.state[k], i, u.state_dtype);
+        if (t.master) {
+            value = ((const quad<float> *)t.master)[i];
+            return;
+        }
+        const quad<P> p = ((const quad<P> *)t.p)[i];
+        for (int j = 0; j < QUAD; j++) value.v[j] = value_of<float>(p.v[j]);
+    }
+    __device__ inline void move(const update &u, float scale, const STEP &step) {
+        const float weight_decay = (float)u.weight_decay;
+        for (int j = 0; j < QUAD; j++) {
+            float s[N + 1], g = value_of<float>(grad.v[j]) * scale;
+            if (u.weight_decay != 0) g += weight_decay * value.v[j];
+            for (int k = 0; k < N; k++) s[k] = state[k].v[j];
+            step(value.v[j], g, s);
+            for (int k = 0; k < N; k++) state[k].v[j] = s[k];
+        }
+    }
+    __device__ inline void write(const parameter &t, int64_t i, const update &u) const {
+        for (int k = 0; k < N; k++) quad_store(t.state[k], i, u.state_dtype, state[k]);
+        if (t.master) ((quad<float> *)t.master)[i] = value;
+        quad<P> p;
+        if (u.is_stochastic) quad_round(p, value.v, u.key, t.index + (uint64_t)i * QUAD);
+        else quad_round(p, value.v);
+        ((quad<P> *)t.p)[i] = p;
+    }
+};
+
+/* Dense, aligned, states f32: a chunk of CHUNK_QUADS of one parameter per block, two for each thread, which are read
+ * before either is written. */
+enum { EACH_QUADS = 2, CHUNK_QUADS = EACH_QUADS * BLOCK };
 template <class P, class G, class STEP>
-__global__ void __launch_bounds__(BLOCK) update_packs(parameter_list list, update u, STEP step) {
+__global__ void __launch_bounds__(BLOCK) update_quads(parameter_list list, update u, STEP step) {
     const float scale = u.scale ? *u.scale : 1.0f;
     if (!isfinite(scale)) return;
     for (int64_t chunk = blockIdx.x; chunk < list.n_chunks; chunk += gridDim.x) {
         const int which = chunk_owner(list.first_chunk, list.n, chunk);
-        const int64_t i = (chunk - list.first_chunk[which]) * BLOCK + threadIdx.x;
+        const int64_t first = (chunk - list.first_chunk[which]) * CHUNK_QUADS + threadIdx.x, n = list.n_quads[which];
         const parameter own = list.of[which];
-        if (i < list.n_packs[which]) update_pack<P, G, STEP>(own, i, u, scale, step);
+        update_quad<P, G, STEP> quads[EACH_QUADS];
+#pragma unroll
+        for (int k = 0; k < EACH_QUADS; k++)
+            if (first + k * BLOCK < n) quads[k].read(own, first + k * BLOCK, u);
+#pragma unroll
+        for (int k = 0; k < EACH_QUADS; k++) {
+            if (first + k * BLOCK >= n) break;
+            quads[k].move(u, scale, step);
+            quads[k].write(own, first + k * BLOCK, u);
+        }
     }
 }
 
@@ -281,27 +303,27 @@ template <int N> static bool is_packed(const geometry<N> &g, const tl_operand *c
 
 static void list_add(parameter_list *list, const parameter &t, int64_t numel) {
     list->of[list->n] = t;
-    list->n_packs[list->n] = numel / PACK;
+    list->n_quads[list->n] = numel / QUAD;
     list->first_chunk[list->n++] = list->n_chunks;
-    list->n_chunks += (numel / PACK + BLOCK - 1) / BLOCK;
+    list->n_chunks += (numel / QUAD + CHUNK_QUADS - 1) / CHUNK_QUADS;
 }
 
 /* G: of gradients that are not f32. */
 template <class P, class G, class STEP>
-static void packs_start(const parameter_list &list, tl_dtype g_dtype, const update &u, const STEP &step,
+static void quads_start(const parameter_list &list, tl_dtype g_dtype, const update &u, const STEP &step,
                         cudaStream_t stream) {
     const unsigned blocks = blocks_for(list.n_chunks, 1);
-    if (g_dtype == TL_F32) update_packs<P, float, STEP><<<blocks, BLOCK, 0, stream>>>(list, u, step);
-    else update_packs<P, G, STEP><<<blocks, BLOCK, 0, stream>>>(list, u, step);
+    if (g_dtype == TL_F32) update_quads<P, float, STEP><<<blocks, BLOCK, 0, stream>>>(list, u, step);
+    else update_quads<P, G, STEP><<<blocks, BLOCK, 0, stream>>>(list, u, step);
 }
 
 /* The list is empty afterwards. */
 template <class STEP>
 static void list_run(parameter_list *list, tl_dtype g_dtype, const update &u, const STEP &step, cudaStream_t stream) {
     if (list->n > 0) {
-        if (u.p_dtype == TL_F32) packs_start<float, bf16>(*list, g_dtype, u, step, stream);
-        else if (u.p_dtype == TL_BF16) packs_start<bf16, bf16>(*list, g_dtype, u, step, stream);
-        else packs_start<f16, f16>(*list, g_dtype, u, step, stream);
+        if (u.p_dtype == TL_F32) quads_start<float, bf16>(*list, g_dtype, u, step, stream);
+        else if (u.p_dtype == TL_BF16) quads_start<bf16, bf16>(*list, g_dtype, u, step, stream);
+        else quads_start<f16, f16>(*list, g_dtype, u, step, stream);
     }
     list->n = 0;
     list->n_chunks = 0;
@@ -317,12 +339,12 @@ static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step
     u.state_dtype = n > 0 ? args->in[2].dtype : TL_F32; /* of all states of the call */
     const cudaStream_t stream = stream_of(args);
     const int n_operands = n + 2 + attr->has_master;
-    const bool is_slow = u.is_stochastic && u.p_dtype == TL_F16; /* packs have no rounding for that */
+    const bool is_slow = u.is_stochastic && u.p_dtype == TL_F16; /* fours have no rounding for that */
     uint64_t index = attr->generator.index;
     tl_dtype listed = TL_F32; /* of the gradients in the list */
-    parameter_list packs;
-    packs.n = 0;
-    packs.n_chunks = 0;
+    parameter_list quads;
+    quads.n = 0;
+    quads.n_chunks = 0;
     for (int i = 0; i < attr->n_parameters; i++) {
         const tl_operand *in = args->in + i * n_operands, *list[n + 3];
         for (int k = 0; k < n + 2; k++) list[k] = &in[k];
@@ -337,12 +359,12 @@ static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step
         else if (is_slow || !is_packed<n + 3>(g, list))
             update_any<float, F32><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, t, g_dtype, u, step);
         else {
-            if (packs.n == LIST || g_dtype != listed) list_run(&packs, listed, u, step, stream);
+            if (quads.n == LIST || g_dtype != listed) list_run(&quads, listed, u, step, stream);
             listed = g_dtype;
-            list_add(&packs, t, g.numel);
+            list_add(&quads, t, g.numel);
         }
     }
-    list_run(&packs, listed, u, step, stream);
+    list_run(&quads, listed, u, step, stream);
     return true;
 }
 
