@@ -106,6 +106,7 @@ counting("sort columns", lambda m, x: m.sort(x, 0)[0], ["float32"])
 counting("sort vector", lambda m, x: m.sort(x.flatten())[0])
 counting("to bf16", lambda m, x: x.to(m.bfloat16), ["float32"])
 counting("to f32", lambda m, x: x.to(m.float32), NARROW)
+counting("to f8", lambda m, x: x.to(m.float8_e4m3fn).to(m.float32))
 counting("nonzero", lambda m, x: m.nonzero(x > 1), ["float32"])
 counting("masked_select", lambda m, x: m.masked_select(x, x > 1), ["float32"])
 counting("flip", lambda m, x: m.flip(x, (0, 1)))
@@ -183,6 +184,12 @@ def index_put(draw, dtype):
             lambda m, x, i, y: x.index_put((i,), y))
 
 
+@case("repeat_interleave", grads=False)
+def repeat_interleave(draw, dtype):
+    x = normal(matrix(draw, 4e6), dtype)
+    return [x, integers((x.shape[0],), draw.choice([3, 9]))], lambda m, x, n: m.repeat_interleave(x, n, 0)
+
+
 @case("searchsorted", ["float32"], grads=False)
 def searchsorted(draw, dtype):
     return ([normal((log_uniform(draw, 10, 1_000_000),), dtype).sort()[0],
@@ -239,14 +246,14 @@ def heads(draw, dtype, size=None, least=1):
     return [normal((b, h, t, d), dtype) for _ in range(3)]
 
 
-@case("attention", NARROW)
+@case("attention")
 def attention(draw, dtype):
     causal = draw.random() < 0.7
     return (heads(draw, dtype),
             lambda m, q, k, v: m.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal))
 
 
-@case("attention mask", NARROW)
+@case("attention mask")
 def attention_mask(draw, dtype):
     q, k, v = heads(draw, dtype)
     mask = torch.rand(q.shape[0], 1, q.shape[2], q.shape[2], device="cuda") < 0.8
@@ -255,7 +262,7 @@ def attention_mask(draw, dtype):
             lambda m, q, k, v, mask: m.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask))
 
 
-@case("attention bias", NARROW)
+@case("attention bias")
 def attention_bias(draw, dtype):
     q, k, v = heads(draw, dtype)
     bias = normal((1, q.shape[1], q.shape[2], q.shape[2]), dtype)
@@ -263,20 +270,20 @@ def attention_bias(draw, dtype):
         q, k, v, attn_mask=bias[m is tally]))
 
 
-@case("attention dropout", NARROW, grads="only")
+@case("attention dropout", grads="only")
 def attention_dropout(draw, dtype):
     return (heads(draw, dtype), lambda m, q, k, v: m.nn.functional.scaled_dot_product_attention(
         q, k, v, dropout_p=0.1, is_causal=True))
 
 
-@case("attention one query", NARROW, grads=False)
+@case("attention one query", grads=False)
 def attention_one(draw, dtype):
     q, k, v = heads(draw, dtype, least=100)
     return ([q[:, :, -1:].clone(), k, v],
             lambda m, q, k, v: m.nn.functional.scaled_dot_product_attention(q, k, v))
 
 
-@case("attention odd head", NARROW)
+@case("attention odd head")
 def attention_odd(draw, dtype):
     return (heads(draw, dtype, draw.choice([20, 36, 50, 100, 12])),
             lambda m, q, k, v: m.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
