@@ -234,11 +234,11 @@ inline int __float_as_int(float x) { return (int)gpu_bits(x); }
 inline long long __double_as_longlong(double x) { return (long long)gpu_bits(x); }
 inline double __longlong_as_double(long long x) { return gpu_of_bits<double>((uint64_t)x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fmul_rz(float a, float b) {
-    const double exact = (double)a * (double)b;
-    const float near = (float)exact;
-    return fabs((double)near) > fabs(exact) ? nextafterf(near, 0) : near;
+inline float gpu_cut(double x) { /* to zero */
+    const float near = (float)x;
+    return fabs((double)near) > fabs(x) ? nextafterf(near, 0) : near;
 }
+inline float __fmul_rz(float a, float b) { return gpu_cut((double)a * (double)b); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
@@ -354,6 +354,31 @@ template <class T> void gpu_multiply(float *const (&c)[4], const uint32_t (&a)[4
     }
 GPU_MULTIPLY(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, __nv_bfloat16)
 GPU_MULTIPLY(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, __half)
+
+/* tf32 has 10 bits behind the point: the other 13 of a word are not read. */
+INSTRUCTION cvt_rn_tf32_f32(uint32_t &y, float x) {
+    y = __float_as_uint(x);
+    if (isfinite(x)) y += 0xFFFu + (y >> 13 & 1);
+    y &= ~0x1FFFu;
+}
+/* c (16,8) += a (16,8) b (8,8), cut as a tensor core's sums are. */
+INSTRUCTION mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &c0, float &c1, float &c2, float &c3, uint32_t a0,
+                                                               uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                                               uint32_t b1) {
+    const struct { uint32_t a[4], b[2]; } own = {{a0, a1, a2, a3}, {b0, b1}};
+    const gpu_lanes lanes = gpu_warp_wait(0xFFFFFFFFu, gpu_bits(&own));
+    float *const c[4] = {&c0, &c1, &c2, &c3};
+    const auto lane_of = [&](int i) { return gpu_of_bits<decltype(&own)>(lanes.of[i]); };
+    const auto wide = [](uint32_t bits) { return (double)__uint_as_float(bits & ~0x1FFFu); };
+    for (int i = 0; i < 4; i++) {
+        const int row = gpu_lane() / 4, column = gpu_lane() % 4 * 2 + i % 2;
+        double sum = *c[i];
+        for (int k = 0; k < 8; k++)
+            sum += wide(lane_of(row * 4 + k % 4)->a[i / 2 + k / 4 * 2]) * wide(lane_of(column * 4 + k % 4)->b[k / 4]);
+        *c[i] = gpu_cut(sum);
+    }
+    gpu_warp_wait(0xFFFFFFFFu, 0); /* all have read what the others brought */
+}
 
 /* Lane i has the address of row i % 8 of part i / 8; it gets two neighbours of row i / 4 of each. */
 inline void gpu_parts_load(uint32_t *const (&out)[4], uint32_t address, bool is_turned) {

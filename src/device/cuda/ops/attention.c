@@ -5,8 +5,8 @@
  * backward elsewhere or, if it need not be deterministic, of wide heads: bf16 and f16, heads of a multiple of 8, rows
  * aligned to 16 bytes, causal only with T = S. device/cuda/shared/attention_rule.h has all rules. What cuDNN's graphs
  * lack, forward on 9.0: attention_hopper_forward.cu. Heads that are no multiple of 8 are copied to padded rows for
- * these (attention_pad.cu), if the call is long enough. Everything else is ours: other calls of 16-bit operands with
- * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f32, f64, wider heads, cards before 8.0) without
+ * these (attention_pad.cu), if the call is long enough. Everything else is ours: other calls of 16 bits, and f32, with
+ * heads of up to 256 on tensor cores (attention_tiles.cu), the rest (f64, wider heads, cards before 8.0) without
  * (attention_fma.cu), and up to 16 queries and keys by a warp for each (attention_own.cu).
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,

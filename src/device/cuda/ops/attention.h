@@ -46,18 +46,19 @@ size_t attention_own_workspace(const struct attention_call *call);
 bool attention_own_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_backward(const tl_kernel_args *args, const struct attention_call *call);
 
-/* The same by tiles, for more than a few queries and keys: of f32 and f64, and of 16 bits what tensor cores do not
- * take. */
+/* The same by tiles, for more than a few queries and keys: of f64, and what tensor cores do not take. */
 bool attention_fma_fits(const struct attention_call *call);
 bool attention_fma_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_fma_backward(const tl_kernel_args *args, const struct attention_call *call);
 
-/* Attention on tensor cores with whatever hides or drops keys, for the calls that fit: 16-bit dtypes, heads of up to
+/* Attention on tensor cores with whatever hides or drops keys, for the calls that fit: f32 and 16 bits, heads of up to
  * 256. Backward reads delta = rowsum(g out) - g_lse from the workspace, where attention_own_delta writes it. */
 bool attention_tiles_fit(const struct attention_call *call, int capability);
 bool attention_tiles_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_delta(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_tiles_backward(const tl_kernel_args *args, const struct attention_call *call);
+bool attention_tiles_forward_f32(const tl_kernel_args *args, const struct attention_call *call);
+bool attention_tiles_backward_f32(const tl_kernel_args *args, const struct attention_call *call);
 
 /* Rows of heads that TMA cannot read, copied to longer ones with zeros behind, or back to shorter ones: n_copies of
  * them, in one launch. The longer length is a multiple of 8, and its rows are aligned to 16 bytes. */

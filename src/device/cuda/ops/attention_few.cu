@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(32 * warps_of<DP>()) few_parts(few_call c, til
         __syncwarp();
         float p[KEYS / 8][4];
         multiply_rows<T, DP, KEYS>(p, q, keys_at(i));
-        if (a.soft_cap > 0) scores_cap<KEYS>(p, a);
+        if (a.soft_cap > 0) scores_cap<T, KEYS>(p, a);
         scores_of(p, added, rows, s, score_scale(a));
         weights_of<KEYS, DP>(p, r, o, mask, mask_block, s);
         multiply_columns<T, DP, DP, KEYS>(o, p, keys_at(i) + TILE);

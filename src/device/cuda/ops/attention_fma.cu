@@ -1,4 +1,4 @@
-/* attention_fma.cu: attention and its gradient in f32 and f64, and of 16 bits where no kernel for tensor cores goes
+/* attention_fma.cu: attention and its gradient in f64, and in f32 and 16 bits where no kernel for tensor cores goes
  * (heads wider than 256, cards before 8.0), by tiles of fused multiply-adds.
  *
  * A block has ROWS queries (or keys) of a head, and walks the other side COLUMNS at a time. Its threads form a square:
@@ -253,13 +253,14 @@ template <class C, class F> __device__ inline C row_reduce(C x, F f) {
 /* ---- Dropout ------------------------------------------------------------------------------------------ */
 
 /* Which of keys s .. s + N - 1 query `row` = (b H + h) T + t keeps; s is a multiple of N, which divides 8. */
-template <int N> __device__ inline unsigned keys_kept(const attention_call &a, int64_t row, int s) {
-    const uint32_t threshold = rng_mask_threshold(a.dropout);
-    const uint64_t at = dropout_row_at(a.generator, row, a.S) + (uint64_t)s;
-    const rng_block block = rng_mask_block_at(dropout_key(a.generator), at / 8);
+template <int N> __device__ inline unsigned keys_kept(const tile_mask &mask, int64_t row, int s) {
+    const uint64_t block = mask.first + (uint64_t)row * mask.row_blocks + (unsigned)s / 8;
+    const rng_block draws = block_draw(mask, block);
+    const uint32_t dropped =
+        mask.is_most ? eight_dropped<true>(mask.shift, draws, 0) : eight_dropped<false>(mask.shift, draws, 0);
     unsigned kept = 0;
 #pragma unroll
-    for (int j = 0; j < N; j++) kept |= (unsigned)rng_mask_keeps(mask_draw_of(block, s % 8 + j), threshold) << j;
+    for (int j = 0; j < N; j++) kept |= (~dropped >> (8 * ((s + j) % 4) + (s + j) % 8 / 4) & 1u) << j;
     return kept;
 }
 
@@ -318,7 +319,7 @@ __device__ inline void row_weights(typename SHAPE::C (&s)[SHAPE::COLUMN_EACH], t
 }
 
 template <class T, class SHAPE>
-__global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS) fma_forward(attention_call a, int64_t n) {
+__global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS) fma_forward(attention_call a, tile_mask mask, int64_t n) {
     typedef typename SHAPE::C C;
     enum { ROW_EACH = SHAPE::ROW_EACH, COLUMN_EACH = SHAPE::COLUMN_EACH };
     __shared__ tile_room<SHAPE> room;
@@ -342,8 +343,8 @@ __global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS) fma_forward(attention_
             for (int c = 0; c < COLUMN_EACH; c++)
                 s[r][c] = own.sees(r, key + c) ? score_of(a, at.b, at.h, at.first + r, key + c, s[r][c]) : lowest<C>();
             row_weights<SHAPE>(s[r], top[r], total[r], sums, r);
-            if (a.dropout == 0) continue;
-            const unsigned kept = keys_kept<COLUMN_EACH>(a, at.head * a.T + at.first + r, key);
+            if (!mask.drops) continue;
+            const unsigned kept = keys_kept<COLUMN_EACH>(mask, at.head * a.T + at.first + r, key);
 #pragma unroll
             for (int c = 0; c < COLUMN_EACH; c++)
                 if (!(kept >> c & 1)) s[r][c] = 0;
@@ -386,7 +387,7 @@ __device__ inline score_gradient<C> gradient_of(const attention_call &a, int64_t
 
 template <class T, class SHAPE>
 __global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS)
-    fma_keys(attention_call a, const typename SHAPE::C *delta, int64_t n) {
+    fma_keys(attention_call a, tile_mask mask, const typename SHAPE::C *delta, int64_t n) {
     typedef typename SHAPE::C C;
     enum { ROW_EACH = SHAPE::ROW_EACH, COLUMN_EACH = SHAPE::COLUMN_EACH };
     __shared__ tile_room<SHAPE> room;
@@ -409,7 +410,7 @@ __global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS)
                 const int64_t row = (b * a.H + h) * a.T + t;
                 const thread_sight<1> of_keys = sight_of_queries<1>(a, b, t);
                 const query_totals<C> of_query = totals_of(a, delta, row, t < a.T);
-                const unsigned kept = a.dropout > 0 && t < a.T ? keys_kept<ROW_EACH>(a, row, first) : ~0u;
+                const unsigned kept = mask.drops && t < a.T ? keys_kept<ROW_EACH>(mask, row, first) : ~0u;
 #pragma unroll
                 for (int r = 0; r < ROW_EACH; r++) {
                     const score_gradient<C> own =
@@ -434,7 +435,7 @@ __global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS)
 
 template <class T, class SHAPE>
 __global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS)
-    fma_queries(attention_call a, const typename SHAPE::C *delta, int64_t n) {
+    fma_queries(attention_call a, tile_mask mask, const typename SHAPE::C *delta, int64_t n) {
     typedef typename SHAPE::C C;
     enum { ROW_EACH = SHAPE::ROW_EACH, COLUMN_EACH = SHAPE::COLUMN_EACH };
     __shared__ tile_room<SHAPE> room;
@@ -458,7 +459,7 @@ __global__ void __launch_bounds__(THREADS, SHAPE::BLOCKS)
 #pragma unroll
         for (int r = 0; r < ROW_EACH; r++) {
             const int t = at.first + r;
-            const unsigned kept = a.dropout > 0 && t < a.T ? keys_kept<COLUMN_EACH>(a, row + r, key) : ~0u;
+            const unsigned kept = mask.drops && t < a.T ? keys_kept<COLUMN_EACH>(mask, row + r, key) : ~0u;
 #pragma unroll
             for (int c = 0; c < COLUMN_EACH; c++) {
                 const score_gradient<C> one = own.sees(r, key + c) ? gradient_of(a, at.b, at.h, t, key + c, s[r][c],
@@ -486,7 +487,7 @@ template <class SHAPE> static dim3 blocks_of(int64_t n_tiles, int64_t n_heads, c
 
 template <class T, class SHAPE> static void forward_launch(const tl_kernel_args *args, const attention_call &a) {
     const int64_t n = tiles_of(a.T, SHAPE::ROWS);
-    fma_forward<T, SHAPE><<<blocks_of<SHAPE>(n, a.B * a.H, a), THREADS, 0, stream_of(args)>>>(a, n);
+    fma_forward<T, SHAPE><<<blocks_of<SHAPE>(n, a.B * a.H, a), THREADS, 0, stream_of(args)>>>(a, mask_of(a), n);
 }
 
 template <class T, int DP> static void backward_launch(const tl_kernel_args *args, const attention_call &a) {
@@ -496,8 +497,8 @@ template <class T, int DP> static void backward_launch(const tl_kernel_args *arg
     const typename key_shape::C *const delta = (const typename key_shape::C *)args->workspace;
     const dim3 keys = blocks_of<key_shape>(n_keys, a.B * a.H_kv, a),
                queries = blocks_of<query_shape>(n_queries, a.B * a.H, a);
-    if (n_keys > 0) fma_keys<T, key_shape><<<keys, THREADS, 0, stream_of(args)>>>(a, delta, n_keys);
-    fma_queries<T, query_shape><<<queries, THREADS, 0, stream_of(args)>>>(a, delta, n_queries);
+    if (n_keys > 0) fma_keys<T, key_shape><<<keys, THREADS, 0, stream_of(args)>>>(a, mask_of(a), delta, n_keys);
+    fma_queries<T, query_shape><<<queries, THREADS, 0, stream_of(args)>>>(a, mask_of(a), delta, n_queries);
 }
 
 /* A few queries, as in decoding, get a block of few rows. */

@@ -1,5 +1,8 @@
-/* attention_tile.cuh: what our attention kernels on mma.m16n8k16 are made of: tiles of rows in shared memory, their
- * products, and softmax over what has been seen so far. shared/tensor_core.cuh says which elements a lane has.
+/* attention_tile.cuh: what our attention kernels on mma.m16n8k16 and, in f32, mma.m16n8k8 are made of: tiles of rows in
+ * shared memory, their products, and softmax over what has been seen so far. shared/tensor_core.cuh says which elements
+ * a lane has.
+ *
+ * Lengths and strides of rows are in units of 16 bits, of which an element of f32 has two.
  */
 #ifndef CUDA_ATTENTION_TILE_CUH
 #define CUDA_ATTENTION_TILE_CUH
@@ -11,6 +14,8 @@
 /* Elements from row to row in shared memory. Those behind each row let eight rows lie in different banks. */
 enum { PAD = 8 };
 template <int DP> __host__ __device__ constexpr int tile_row() { return DP + PAD; }
+/* Units of an element. */
+template <class T> __host__ __device__ constexpr int units() { return (int)sizeof(T) / 2; }
 
 /* ---- Rounding ----------------------------------------------------------------------------------------- */
 
@@ -31,7 +36,9 @@ template <> __device__ inline uint32_t pair_of<f16>(float first, float second) {
     return *(const uint32_t *)&pair;
 }
 
-__device__ inline int warp_rows() { return (int)threadIdx.x / 32 * 16; } /* the first of the warp's rows in a tile */
+/* The warp's first row among those of its block, and which of the warps that share these it is. */
+template <int ROWS> __device__ inline int warp_row() { return (int)threadIdx.x / 32 * 16 % ROWS; }
+template <int ROWS> __device__ inline int warp_role() { return (int)threadIdx.x / 32 * 16 / ROWS; }
 
 /* ---- Tiles and operands ------------------------------------------------------------------------------- */
 
@@ -70,20 +77,21 @@ __device__ inline void tile_copy_single(uint16_t *tile, const attention_rows &ro
         for (int k = 0; k < BATCH; k++) tile[(i + k * THREADS) / DP * tile_row<DP>() + (i + k * THREADS) % DP] = x[k];
     }
 }
-template <int DP, int N, int THREADS>
+/* WORDS: elements have 32 bits. */
+template <int DP, int N, int THREADS, bool WORDS = false>
 __device__ inline void tile_load(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
                                  int64_t end, int64_t D) {
-    static_assert(N * DP % (8 * THREADS) == 0, "tile_copy_single takes whole batches");
+    static_assert(WORDS || N * DP % (8 * THREADS) == 0, "tile_copy_single takes whole batches");
     if (is_aligned(rows, D, 16)) tile_copy<DP, N, THREADS, 16>(tile, rows, b, first, h, end, D);
     else if (is_aligned(rows, D, 8)) tile_copy<DP, N, THREADS, 8>(tile, rows, b, first, h, end, D);
-    else if (is_aligned(rows, D, 4)) tile_copy<DP, N, THREADS, 4>(tile, rows, b, first, h, end, D);
+    else if (WORDS || is_aligned(rows, D, 4)) tile_copy<DP, N, THREADS, 4>(tile, rows, b, first, h, end, D);
     else tile_copy_single<DP, N, THREADS>(tile, rows, b, first, h, end, D);
 }
 
-/* 16 rows of a tile, the warp's own if none are named, as A's of 16 columns each: in registers, or read each time. */
+/* 16 rows of a tile as A's of 16 columns each: in registers, or read each time. */
 template <int DP, bool HOLDS> struct own_rows {
     const uint16_t *at;
-    __device__ inline void take(const uint16_t *tile, int first = warp_rows()) {
+    __device__ inline void take(const uint16_t *tile, int first) {
         const int lane = lane_of();
         at = tile + (first + lane % 16) * tile_row<DP>() + lane / 16 * 8;
     }
@@ -91,7 +99,7 @@ template <int DP, bool HOLDS> struct own_rows {
 };
 template <int DP> struct own_rows<DP, true> {
     uint32_t held[DP / 16][4];
-    __device__ inline void take(const uint16_t *tile, int first = warp_rows()) {
+    __device__ inline void take(const uint16_t *tile, int first) {
         own_rows<DP, false> rows;
         rows.take(tile, first);
 #pragma unroll
@@ -145,6 +153,109 @@ __device__ inline void multiply_columns(float (&c)[COLUMNS / 8][4], const float 
     }
 }
 
+/* ---- Products in f32 --------------------------------------------------------------------------------- */
+
+/* An f32 is the sum of two tf32, so a product is the sum of three: high by high, and high by low both ways; low by low
+ * is less than f32 holds of it. Small products have sums of their own. Sums on the tensor cores are cut instead of
+ * rounded, so that many of them would shrink the result: those of a tile are added to others by f32 additions. */
+struct f32_sums {
+    float large[4], small[4];
+    __device__ inline void clear() {
+#pragma unroll
+        for (int i = 0; i < 4; i++) large[i] = small[i] = 0;
+    }
+    __device__ inline float get(int i) const { return large[i] + small[i]; }
+};
+/* Those of N / 8 results += a (16,8) b (8,N), of which b has four elements for two results. */
+template <int N>
+__device__ inline void f32_multiply(f32_sums (&c)[N], const tf32_pairs &a, const tf32_pairs (&b)[(N + 1) / 2]) {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const tf32_pairs &of = b[n / 2];
+        tensor_core<tf32>::multiply(c[n].small, a.low, of.high[n % 2 * 2], of.high[n % 2 * 2 + 1]);
+        tensor_core<tf32>::multiply(c[n].large, a.high, of.high[n % 2 * 2], of.high[n % 2 * 2 + 1]);
+    }
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const tf32_pairs &of = b[n / 2];
+        tensor_core<tf32>::multiply(c[n].small, a.high, of.low[n % 2 * 2], of.low[n % 2 * 2 + 1]);
+    }
+}
+
+/* multiply_rows; the tile has N rows of DP f32. */
+template <int DP, int N, class OWN>
+__device__ inline void multiply_rows_f32(float (&c)[N / 8][4], const OWN &own, const uint16_t *tile) {
+    enum { ROW = tile_row<2 * DP>(), AT_ONCE = DP > 64 ? 4 : DP / 8 };
+    const int lane = lane_of();
+    const uint16_t *at = tile + (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8;
+    f32_sums sums[N / 16][2];
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) sums[n / 2][n % 2].clear();
+#pragma unroll AT_ONCE
+    for (int k = 0; k < DP / 8; k++) {
+        uint32_t bits[4];
+        tf32_pairs a, b[1];
+        own.get(bits, k);
+        a.set_all(bits);
+#pragma unroll
+        for (int n = 0; n < N / 16; n++) {
+            parts_load<false>(bits, at + 16 * n * ROW + 16 * k);
+            b[0].set_all(bits);
+            f32_multiply<2>(sums[n], a, b);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) c[n][i] = sums[n / 2][n % 2].get(i);
+}
+
+/* Groups of results that are summed side by side. */
+template <int ALL, int STEPS, int ROW>
+__device__ inline void groups_add_f32(float (&c)[ALL][4], const tf32_pairs (&a)[STEPS], const float *at) {
+    enum { GROUP = ALL >= 8 && ALL % 2 == 0 ? 2 : ALL % 4 == 0 ? 4 : ALL % 3 == 0 ? 3 : ALL };
+    static_assert(ALL % GROUP == 0 && GROUP <= 5, "sums of a group are in registers");
+#pragma unroll
+    for (int first = 0; first < ALL; first += GROUP) {
+        f32_sums sums[GROUP];
+#pragma unroll
+        for (int n = 0; n < GROUP; n++) sums[n].clear();
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            tf32_pairs b[(GROUP + 1) / 2];
+#pragma unroll
+            for (int n = 0; n < GROUP; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) b[n / 2].set(n % 2 * 2 + i, at[(8 * k + i) * ROW + 8 * (first + n)]);
+            f32_multiply<GROUP>(sums, a[k], b);
+        }
+#pragma unroll
+        for (int n = 0; n < GROUP; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) c[first + n][i] += sums[n].get(i);
+    }
+}
+
+/* multiply_columns, of a tile of f32, 32 of its rows at a time. A sum is the same in any order of its terms. So that p
+ * can stay where it is, and reads of shared memory take different banks, a lane has of eight rows of the tile not
+ * lane % 4 and lane % 4 + 4, but 2 (lane % 4) and the next, in which columns of p it has. */
+template <int DP, int COLUMNS, int N>
+__device__ inline void multiply_columns_f32(float (&c)[COLUMNS / 8][4], const float (&p)[N / 8][4],
+                                            const uint16_t *tile) {
+    enum { ROW = tile_row<2 * DP>() / 2, STEPS = N / 8 < 4 ? N / 8 : 4 };
+    const float *at = (const float *)tile + lane_pair() * ROW + lane_row();
+#pragma unroll
+    for (int begin = 0; begin < N / 8; begin += STEPS, at += 8 * STEPS * ROW) {
+        tf32_pairs a[STEPS];
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            const float(&own)[4] = p[begin + k];
+            a[k].set(0, own[0]), a[k].set(1, own[2]), a[k].set(2, own[1]), a[k].set(3, own[3]);
+        }
+        groups_add_f32<COLUMNS / 8, STEPS, ROW>(c, a, at);
+    }
+}
+
 /* ---- Scores ------------------------------------------------------------------------------------------- */
 
 /* c tanh(s / c) = c - 2 c / (e^(2 s / c) + 1), in powers of two, of a product; `cap` is c in powers of two, and `grow`
@@ -152,12 +263,14 @@ __device__ inline void multiply_columns(float (&c)[COLUMNS / 8][4], const float 
 __device__ inline float capped_score(float product, float grow, float cap) {
     return cap - 2 * cap / (exp2_of(product * grow) + 1);
 }
-template <int N> __device__ inline void scores_cap(float (&p)[N / 8][4], const attention_call &a) {
-    const float cap = (float)a.soft_cap * LOG2_E, grow = 2 * (float)a.scale / (float)a.soft_cap * LOG2_E;
+/* T: the operands' dtype. What is computed in f32 throughout gets a tanh that is exact to f32 near 0, too. */
+template <class T, int N> __device__ inline void scores_cap(float (&p)[N / 8][4], const attention_call &a) {
+    const float cap = (float)a.soft_cap * LOG2_E, share = (float)a.scale / (float)a.soft_cap;
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) p[j][i] = capped_score(p[j][i], grow, cap);
+        for (int i = 0; i < 4; i++)
+            p[j][i] = sizeof(T) == 4 ? cap * tanhf(p[j][i] * share) : capped_score(p[j][i], 2 * share * LOG2_E, cap);
 }
 /* The factor from products, capped or not, to scores in powers of two. */
 __device__ inline float score_scale(const attention_call &a) { return a.soft_cap > 0 ? 1.0f : (float)a.scale * LOG2_E; }
