@@ -48,18 +48,29 @@ __host__ __device__ inline bool is_aligned(const attention_rows &rows, int64_t D
            (rows.stride_b | rows.stride_t | rows.stride_h | D) % (bytes / 2) == 0;
 }
 
+/* Lanes that copy a row in parts: all of a warp, or as few as have a part each. */
+__host__ __device__ constexpr int lanes_for(int n_parts) {
+    int n = 32;
+    while (n / 2 >= n_parts) n /= 2;
+    return n;
+}
 /* N rows of a head from `first` on into shared memory, by THREADS threads, BYTES at a time; zeros beyond `end` and
- * beyond D. */
+ * beyond D, where nothing is read. */
 template <int DP, int N, int THREADS, int BYTES>
 __device__ inline void tile_copy(uint16_t *tile, const attention_rows &rows, int64_t b, int64_t first, int64_t h,
                                  int64_t end, int64_t D) {
-    enum { PACK = BYTES / 2, PER_ROW = DP / PACK };
-    for (int i = (int)threadIdx.x % THREADS; i < N * PER_ROW; i += THREADS) {
-        const int row = i / PER_ROW, column = i % PER_ROW * PACK;
-        const bool is_there = first + row < end && column < D;
-        copy_later<BYTES>(tile + row * tile_row<DP>() + column,
-                          row_at(rows, b, is_there ? first + row : 0, h) + (is_there ? column : 0), is_there);
-    }
+    enum { PACK = BYTES / 2, LANES = lanes_for(DP / PACK), AT_ONCE = THREADS / LANES };
+    static_assert(N % AT_ONCE == 0, "all threads copy as many rows");
+    const int row = (int)threadIdx.x % THREADS / LANES, column = (int)threadIdx.x % LANES * PACK;
+    const int n_rows = (int)min(end - first, (int64_t)N), n_columns = (int)D;
+    const uint16_t *from = row_at(rows, b, first + row, h) + column;
+    uint16_t *const to = tile + row * tile_row<DP>() + column;
+#pragma unroll
+    for (int i = 0; i < N; i += AT_ONCE, from += AT_ONCE * rows.stride_t)
+#pragma unroll
+        for (int d = 0; d < DP; d += LANES * PACK)
+            if (DP % (LANES * PACK) == 0 || column + d < DP)
+                copy_later<BYTES>(to + i * tile_row<DP>() + d, from + d, row + i < n_rows && column + d < n_columns);
 }
 /* The same where rows begin at odd places: a batch of elements is read before it is written. */
 template <int DP, int N, int THREADS>
