@@ -430,7 +430,7 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
         const auto terms_load = [&](int k) {
             staged<T, OWN>(ring, stage, ROW_G, k).widen(d[k]);
             staged<T, OWN>(ring, stage, ROW_X, k).widen(h[k]);
-            for (int j = 0; j < PACK; j++) h[k][j] = (h[k][j] - mean) * rstd;
+            for (int j = 0; j < PACK; j++) h[k][j] = RMS ? h[k][j] * rstd : (h[k][j] - mean) * rstd;
         };
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
@@ -441,11 +441,11 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
                 if (!RMS) dbias[k][j] += d[k][j];
                 d[k][j] *= w[k][j];
                 if (!RMS) sum_d += d[k][j];
-                sum_dh += d[k][j] * h[k][j];
+                sum_dh = fma(d[k][j], h[k][j], sum_dh);
             }
         }
         team_sums(sum_d, sum_dh, slots[turn], me);
-        const C avg_d = sum_d / C(r.n), avg_dh = sum_dh / C(r.n);
+        const C of_all = rstd / C(r.n), less = RMS ? C(0) : -sum_d * of_all, less_h = -sum_dh * of_all;
 #pragma unroll
         for (int k = 0; k < OWN; k++) {
             if (me.lane + k * me.threads >= n_own) continue;
@@ -455,7 +455,7 @@ __global__ void __launch_bounds__(norm_team<OWN>::THREADS, OWN == 1 ? 2 : 1)
                 for (int j = 0; j < PACK; j++) d[k][j] *= w[k][j];
             }
             row_pack<T> dx;
-            for (int j = 0; j < PACK; j++) d[k][j] = rstd * (d[k][j] - avg_d - h[k][j] * avg_dh);
+            for (int j = 0; j < PACK; j++) d[k][j] = fma(d[k][j], rstd, fma(h[k][j], less_h, less));
             dx.narrow(d[k]);
             if (r.g_sum) {
                 dx.widen(d[k]);
