@@ -1709,6 +1709,39 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
     assert_nothing_held("after attention of all lengths", cuda);
 }
 
+/* Heads that two blocks share on Hopper: 34 key heads or more, wider than 64, of 16 tiles of 128 keys or more, an odd
+ * number of them, and more heads than pairs of blocks. */
+static void attention_by_pairs_of_blocks_is_right(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    static const struct attention_case cases[] = {
+        {1, 70, 2000, 34, 34, 128, .causal = true},
+        {2, 130, 2049, 17, 17, 128, .causal = false},
+        {1, 300, 2000, 34, 34, 72, .causal = true, .window = 300},
+        {2, 130, 2100, 40, 20, 96, .causal = true},
+        {1, 260, 1930, 34, 34, 128, .causal = true},
+        {1, 100, 2000, 100, 100, 80, .causal = true},
+        {1, 70, 2176, 200, 100, 128, .causal = true},
+    };
+    int failed = 0, n = 0;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        if (!is_asked_for_dtype(TL_BF16) || !is_of_part((int)k)) continue;
+        char why[300] = "";
+        struct attention_reference reference;
+        attention_reference_make(&cases[k], TL_BF16, &reference);
+        n++;
+        if (!attention_holds(&cases[k], TL_BF16, false, &reference, why, sizeof why)) {
+            failed++;
+            print_message("    T %d, S %d, H %d/%d, D %d: %s\n", (int)cases[k].T, (int)cases[k].S, (int)cases[k].H,
+                          (int)cases[k].H_kv, (int)cases[k].D, why);
+        }
+        results_free(&reference.cpu), results_free(&reference.exact);
+    }
+    print_message("    %d calls, %d failed\n", n, failed);
+    assert_int_equal(failed, 0);
+    assert_nothing_held("after attention by pairs", cuda);
+}
+
 /* In f32 on tensor cores, by three products for one; in f64, and with heads wider than tensor cores take, by tiles of
  * multiply-adds and slices of wide heads. At the price of meta, near what the cpu computes in f64 of the same numbers,
  * and with the same bits again. */
@@ -2249,6 +2282,7 @@ int main(void) {
         cmocka_unit_test(joined_layers_are_as_exact_as_their_parts),
         cmocka_unit_test(biases_get_the_sums_of_their_gradients),
         cmocka_unit_test(attention_of_any_length_is_right_and_at_its_price),
+        cmocka_unit_test(attention_by_pairs_of_blocks_is_right),
         cmocka_unit_test(attention_in_f32_and_f64_is_right),
         cmocka_unit_test(large_sizes_equal_those_of_the_cpu),
         cmocka_unit_test(rows_of_any_length_equal_those_of_the_cpu),

@@ -406,6 +406,7 @@ INSTRUCTION ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t &a, uint32_t
 INSTRUCTION setmaxnreg_dec_sync_aligned_u32() {}
 INSTRUCTION setmaxnreg_inc_sync_aligned_u32(int = 0) {}
 INSTRUCTION fence_mbarrier_init_release_cluster() {}
+INSTRUCTION fence_proxy_async() {}
 INSTRUCTION fence_proxy_async_shared_cta() {}
 
 /* A barrier in shared memory. A phase is over when all have arrived and all bytes are there. */
@@ -436,8 +437,16 @@ INSTRUCTION mbarrier_try_wait_parity_shared_cta_b64(uint32_t at, int phase) {
 inline uint32_t gpu_address_in(uint32_t address, int rank) {
     return (address & (GPU_ROOM - 1)) | (uint32_t)rank * GPU_ROOM;
 }
-INSTRUCTION mapa_shared_cluster_u32(uint32_t at, int rank) { /* and arrives there */
+INSTRUCTION mapa_shared_cluster_u32(uint32_t at, int rank) { /* and arrives at the barrier there */
     mbarrier_arrive_shared_cta_b64(gpu_address_in(at, rank));
+}
+
+INSTRUCTION mapa_shared_cluster_u32(uint32_t at, int rank, int n) { /* and writes there */
+    memcpy(gpu_shared_place(gpu_address_in(at, rank)), &n, sizeof n);
+    gpu_changed();
+}
+INSTRUCTION ld_acquire_cluster_shared_cta_s32(uint32_t at, int n) { /* until it is n or more */
+    while (gpu_of_bits<int>(*(const uint32_t *)gpu_shared_place(at)) < n) gpu_turn();
 }
 
 /* A tensor of 16-bit elements, in boxes of rows of 64, whose 16-byte parts are swizzled by the row. */

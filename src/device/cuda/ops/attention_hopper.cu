@@ -1,7 +1,8 @@
 /* attention_hopper.cu: the gradient of attention on Hopper's warpgroup tensor cores, for 16-bit operands.
  *
- * One block has one key head of one batch entry, and walks its keys in tiles of 128; for each, it walks the queries
- * that see them. With p = exp(s - lse), dp = m g v^T, ds = p (dp - delta), a tile of keys j and a tile of queries i add
+ * One block, or a pair of them, has one key head of one batch entry, and walks its keys in tiles of 128; for each, it
+ * walks the queries that see them. With p = exp(s - lse), dp = m g v^T, ds = p (dp - delta), a tile of keys j and a
+ * tile of queries i add
  *
  *   dv_j += (m p)^T g_i    dk_j += scale ds^T q_i        dq_i += scale ds k_j
  *
@@ -10,14 +11,20 @@
  * is -inf, has no part in any sum. The gradient of a mask is not for this kernel.
  *
  * Order. dk and dv of a tile stay in registers. dq of a tile of queries is summed in f32 in a slab of the workspace
- * that belongs to the block, one tile of keys after the other: the order of the program is the order of the sums, so
+ * that belongs to the head, one tile of keys after the other: the order of the program is the order of the sums, so
  * bits repeat. The first addend is stored, the last one meets the sum in registers and is rounded and written. With
  * grouped heads, dk and dv of the heads before the last rest in the slab as well.
  *
- * Traffic. Device memory draws as much power here as the products, and power sets the clock: at T 2048 the slabs of all
- * blocks are 68 MB, more than the L2 cache holds, and q and g as much again. So one tile of keys meets the queries from
- * the first to the last, the next one from the last to the first, and finds those in the cache that were there just
- * now; lines of slabs are the last that the cache gives up, and those of q, k, v and g the first.
+ * Pairs. The blocks of a pair have two neighbouring tiles of keys at a time: the first block those with numbers 0, 3,
+ * 4, 7, 8, .., the second 1, 2, 5, 6, .., so that both have as much to do where queries see no key behind them. Both
+ * add to the same slab, the first block before the second: each tells the other how many addends it has put there, and
+ * waits with its own until those before it are there.
+ *
+ * Traffic. Device memory draws as much power here as the products, and power sets the clock: at T 2048 the slabs of 132
+ * heads are 68 MB, more than the L2 cache holds, and q and g as much again. Pairs have half of that under way. One tile
+ * of keys meets the queries from the first to the last, the next one from the last to the first, and finds those in the
+ * cache that were there just now; lines of slabs are the last that the cache gives up, and those of q, k, v and g the
+ * first.
  *
  * Few heads. What does not fill the card is cut into parts: part i of n has the tiles of keys i, i + n, i + 2n, ..,
  * and a slab of its own for every query head. A second kernel sums the parts of dq in order. attention_rule.h has the
@@ -27,8 +34,9 @@
  * the sums of its columns, as rounded, at its own place in the workspace; their sum is another kernel's.
  *
  * Roles. Warpgroup 0 fetches: one warp by TMA (tiles beyond T, S or D are filled with zeros), one warp lse and delta.
- * Warpgroups 1 and 2 have 64 keys each and compute transposed scores (keys, queries): rounded, those are the register
- * operands of dv and dk as they are. Only ds goes through shared memory, for dq.
+ * Of a pair, its two other warps put the consumers' addends of dq into the slab. Warpgroups 1 and 2 have 64 keys each
+ * and compute transposed scores (keys, queries): rounded, those are the register operands of dv and dk as they are.
+ * Only ds goes through shared memory, for dq.
  *
  *   tile of scores per warpgroup     64 keys x QUERIES     128 queries for heads of up to 64, 64 for up to 128
  *   dq per warpgroup                 64 queries x 64       the second warpgroup has the other queries, or the other
@@ -53,7 +61,7 @@ struct hopper_call {
     tile_mask mask;
     const float *delta; /* (B,H,T) */
     float *slabs;
-    int64_t slab_floats;  /* whole heads: of a block; parts: of a unit */
+    int64_t slab_floats;  /* whole heads: of those that share one; parts: of a unit */
     int first_head;       /* the key heads (b H_kv + h) of this launch begin here */
     int n_units, n_parts; /* a unit is a key head, or a part of one */
     int sum_tiles;        /* of a batch entry: tiles of rows whose sums are wanted */
@@ -76,6 +84,23 @@ __device__ inline void slab_put(float *to, const float *from, bool adds, uint64_
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 __device__ inline void slab_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/* A count in the other block's shared memory: what this thread, or TMA for it, has written before is seen by who has
+ * waited for it. */
+__device__ inline void count_tell(int *count, int rank, int n) {
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "st.release.cluster.shared::cluster.u32 [there], %2;\n}" ::"r"(shared_address(count)),
+                 "r"(rank), "r"(n)
+                 : "memory");
+}
+/* Until it is n or more. */
+__device__ inline void count_wait(const int *count, int n) {
+    asm volatile("{\n.reg .pred done;\n.reg .s32 now;\n"
+                 "again:\nld.acquire.cluster.shared::cta.s32 now, [%0];\n"
+                 "setp.ge.s32 done, now, %1;\n@!done bra again;\n}" ::"r"(shared_address(count)),
+                 "r"(n)
+                 : "memory");
+}
 #endif
 
 /* ---- What is to be done ------------------------------------------------------------------------------- */
@@ -91,8 +116,20 @@ struct key_job {
 };
 struct query_job {
     int tile;
+    int n_before;           /* addends of the pair's other block that come before this one */
     bool is_first, is_last; /* of the tiles of keys that these queries see */
 };
+/* What becomes of a consumer's dq. */
+struct slab_job {
+    int64_t to; /* in the slabs: the first consumer's */
+    int n_before;
+    bool is_put, adds; /* not put: the consumer has taken the sum and written it */
+    bool is_over;      /* there is no more */
+};
+
+/* What is to be put is read after the slot of its queries was given back, so it has more slots: before one is written
+ * again, a consumer has waited for the put behind it. */
+enum { SLAB_JOBS = 2 * STAGES };
 
 /* ---- The block's memory ------------------------------------------------------------------------------- */
 
@@ -105,9 +142,11 @@ template <int DP> struct __align__(1024) hopper_shared {
     float lse[STAGES][shape::QUERIES], delta[STAGES][shape::QUERIES];
     key_job key[shape::KV_STAGES];
     query_job query[STAGES];
+    slab_job slab[SLAB_JOBS];
+    int n_there[2]; /* addends of the pair's other block that are in the slab, as it tells; by consumer */
     uint64_t kv_full[shape::KV_STAGES], kv_empty[shape::KV_STAGES];
     uint64_t q_full[STAGES], g_full[STAGES], rows_full[STAGES], empty[STAGES];
-    uint64_t ds_full, ds_empty;
+    uint64_t ds_full, ds_empty, dq_full[2], dq_empty[2];
 };
 
 __host__ __device__ inline int tiles_over(int64_t n, int size) { return (int)((n + size - 1) / size); }
@@ -120,6 +159,10 @@ struct tile_range {
     int first, end;
     /* The nth of them, from either end. */
     __device__ inline int nth(int n, bool turned) const { return turned ? end - 1 - n : first + n; }
+    /* How many of them come up to i, from either end; none where i is not among them. */
+    __device__ inline int n_until(int i, bool turned) const {
+        return i < first || i >= end ? 0 : turned ? end - i : i + 1 - first;
+    }
 };
 template <int DP> __device__ inline tile_range query_tiles(const attention_call &a, int j) {
     const int queries = hopper_shape<DP>::QUERIES, offset = (int)(a.S - a.T);
@@ -136,49 +179,63 @@ template <int DP> __device__ inline tile_range key_tiles(const attention_call &a
 
 /* The jobs of a block, in order. Whole heads: the tiles of one query head after the other, so that one sum of dq is
  * open at a time. Parts: the query heads of one tile after the other, so that dk and dv stay in registers. */
-struct job_walk {
-    int unit, h, tile;
-    __device__ inline void begin(const hopper_call &c) { unit = (int)blockIdx.x, h = 0, tile = unit % c.n_parts; }
+template <bool PAIRS> struct job_walk {
+    enum { RANKS = PAIRS ? 2 : 1 };
+    int unit, h, round, rank;
+    __device__ inline void begin(const hopper_call &) {
+        rank = PAIRS ? cluster_rank() : 0, unit = (int)blockIdx.x / RANKS, h = 0, round = 0;
+    }
     __device__ inline bool is_over(const hopper_call &c) const { return unit >= c.n_units; }
     __device__ inline int head(const hopper_call &c) const { return c.first_head + unit / c.n_parts; }
-    __device__ inline bool is_turned(const hopper_call &c) const { return tile / c.n_parts % 2; }
+    /* Pairs begin at the last queries: of two neighbouring tiles of keys, the first may be seen by queries that do not
+     * see the second, which come first in one round, last in the next, so that both blocks meet all others at once. */
+    __device__ inline bool is_turned() const { return (round + RANKS) % 2 == 0; }
+    __device__ inline int tile(const hopper_call &c) const {
+        return PAIRS ? 2 * round + (rank ^ round % 2) : unit % c.n_parts + round * c.n_parts;
+    }
     __device__ inline void next(const hopper_call &c) {
         const int group = (int)(c.a.H / c.a.H_kv), n = tiles_over(c.a.S, KEYS);
         if (c.n_parts == 1) {
-            if (++tile < n) return;
-            tile = 0;
+            if (++round * RANKS < n) return;
+            round = 0;
             if (++h < group) return;
         } else {
             if (++h < group) return;
-            h = 0;
-            if ((tile += c.n_parts) < n) return;
+            h = 0, round++;
+            if (tile(c) < n) return;
         }
-        unit += (int)gridDim.x, h = 0, tile = unit % c.n_parts;
+        unit += (int)gridDim.x / RANKS, h = 0, round = 0;
     }
 };
+/* The queries that see a tile of keys; none see one that there is not, which the last round of a pair may have. */
+template <int DP> __device__ inline tile_range queries_of(const hopper_call &c, int tile) {
+    return tile * KEYS < c.a.S ? query_tiles<DP>(c.a, tile) : tile_range{0, 0};
+}
+
 /* ---- Fetching ----------------------------------------------------------------------------------------- */
 
-template <int DP>
+template <int DP, bool PAIRS>
 __device__ inline void fetch_tiles(hopper_shared<DP> &shared, const hopper_maps &maps, const hopper_call &c) {
     typedef hopper_shape<DP> shape;
     const attention_call &a = c.a;
     const uint64_t policy = c.n_parts == 1 ? cache_pass() : cache_usual(); /* parts share q and g */
     ring<shape::KV_STAGES> kv;
     ring<STAGES> at;
-    job_walk walk;
-    for (walk.begin(c); !walk.is_over(c); walk.next(c), kv.next()) {
+    job_walk<PAIRS> walk;
+    for (walk.begin(c); !walk.is_over(c); walk.next(c)) {
         const int b = walk.head(c) / (int)a.H_kv, h_kv = walk.head(c) % (int)a.H_kv;
-        const int h = h_kv * (int)(a.H / a.H_kv) + walk.h;
-        const tile_range range = query_tiles<DP>(a, walk.tile);
+        const int h = h_kv * (int)(a.H / a.H_kv) + walk.h, tile = walk.tile(c);
+        const tile_range range = queries_of<DP>(c, tile);
+        if (PAIRS && tile * KEYS >= a.S) continue;
         barrier_wait(&shared.kv_empty[kv.slot], kv.phase ^ 1);
         barrier_expect(&shared.kv_full[kv.slot], 2 * shape::KEY_BYTES);
         for (int part = 0; part < shape::PARTS; part++) {
-            const int at_part = part * KEYS * PART, t = walk.tile * KEYS;
+            const int at_part = part * KEYS * PART, t = tile * KEYS;
             tile_fetch(&shared.k[kv.slot][at_part], &maps.k, &shared.kv_full[kv.slot], part * PART, t, h_kv, b, policy);
             tile_fetch(&shared.v[kv.slot][at_part], &maps.v, &shared.kv_full[kv.slot], part * PART, t, h_kv, b, policy);
         }
         for (int n = 0; n < range.end - range.first; n++, at.next()) {
-            const int i = range.nth(n, walk.is_turned(c));
+            const int i = range.nth(n, walk.is_turned());
             barrier_wait(&shared.empty[at.slot], at.phase ^ 1);
             barrier_expect(&shared.q_full[at.slot], shape::QUERY_BYTES);
             barrier_expect(&shared.g_full[at.slot], shape::QUERY_BYTES);
@@ -189,49 +246,80 @@ __device__ inline void fetch_tiles(hopper_shared<DP> &shared, const hopper_maps 
                 tile_fetch(&shared.g[at.slot][part * shape::QUERIES * PART], &maps.g, &shared.g_full[at.slot],
                            part * PART, i * shape::QUERIES, h, b, policy);
         }
+        kv.next();
     }
 }
 
-template <int DP> __device__ inline key_job key_job_of(const hopper_call &c, const job_walk &walk, int n_queries) {
+template <int DP, bool PAIRS>
+__device__ inline key_job key_job_of(const hopper_call &c, const job_walk<PAIRS> &walk, int n_queries) {
     const int group = (int)(c.a.H / c.a.H_kv), head = walk.head(c), h_kv = head % (int)c.a.H_kv;
     const bool is_whole = c.n_parts == 1;
     const int64_t dq_floats = (int64_t)tiles_over(c.a.T, hopper_shape<DP>::QUERIES) * 2 * TILE_FLOATS;
-    const int64_t slab = (is_whole ? blockIdx.x : walk.unit) * c.slab_floats;
+    const int64_t slab = (is_whole ? blockIdx.x / walk.RANKS : walk.unit) * c.slab_floats;
     return {slab + (is_whole ? 0 : walk.h * dq_floats),
             head / (int)c.a.H_kv,
             h_kv * group + walk.h,
             h_kv,
-            walk.tile,
+            walk.tile(c),
             n_queries,
             walk.h == 0,
             walk.h == group - 1,
             is_whole && group > 1};
 }
-template <int DP> __device__ inline query_job query_job_of(const hopper_call &c, const job_walk &walk, int i) {
+/* Of the tiles of keys that queries see, those of one round of a pair come one after the other, its first block's
+ * before its second's. */
+template <int DP, bool PAIRS>
+__device__ inline query_job query_job_of(const hopper_call &c, const job_walk<PAIRS> &walk, int i, int n_before) {
     const tile_range keys = key_tiles<DP>(c.a, i);
-    const int before = (walk.tile - keys.first) / c.n_parts; /* tiles of this part that these queries see */
-    return {i, before == 0, c.n_parts == 1 && walk.tile == keys.end - 1};
+    const int tile = walk.tile(c);
+    if (!PAIRS) return {i, 0, (tile - keys.first) / c.n_parts == 0, c.n_parts == 1 && tile == keys.end - 1};
+    const bool is_shared = (tile ^ 1) >= keys.first && (tile ^ 1) < keys.end;
+    const bool is_begin = tile / 2 == keys.first / 2 && (walk.rank == 0 || !is_shared);
+    const bool is_end = tile / 2 == (keys.end - 1) / 2 && (walk.rank == 1 || !is_shared);
+    return {i, n_before, is_begin, is_end};
 }
+
+/* What the pair's other block has put into the slab: its queries of this round and of the one before, and how many
+ * addends came before each. */
+struct others_put {
+    tile_range now, last;
+    int n_now, n_last;
+    bool now_turned, last_turned;
+    __device__ inline void next_round(const tile_range &queries, bool turned) {
+        last = now, n_last = n_now, last_turned = now_turned;
+        n_now += now.end - now.first, now = queries, now_turned = turned;
+    }
+    /* Those that must be there before an addend for the queries i: the newest for these queries. */
+    __device__ inline int n_before(int i, int rank) const {
+        const int n = rank == 1 ? now.n_until(i, now_turned) : 0;
+        return n > 0 ? n_now + n : n_last + last.n_until(i, last_turned);
+    }
+};
 
 /* The jobs, and of every query lse in powers of two, and delta. Queries that see no key, and those beyond T, get an
  * infinite lse, so that every p there is 0. */
-template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, const hopper_call &c) {
+template <int DP, bool PAIRS> __device__ inline void fetch_rows(hopper_shared<DP> &shared, const hopper_call &c) {
     typedef hopper_shape<DP> shape;
     const attention_call &a = c.a;
     const int lane = (int)threadIdx.x % 32;
     ring<shape::KV_STAGES> kv;
     ring<STAGES> at;
-    job_walk walk;
-    for (walk.begin(c); !walk.is_over(c); walk.next(c), kv.next()) {
-        const tile_range range = query_tiles<DP>(a, walk.tile);
+    job_walk<PAIRS> walk;
+    ring<SLAB_JOBS> slab;
+    others_put others = {};
+    for (walk.begin(c); !walk.is_over(c); walk.next(c)) {
+        const int tile = walk.tile(c);
+        const tile_range range = queries_of<DP>(c, tile);
+        if (PAIRS) others.next_round(queries_of<DP>(c, tile ^ 1), walk.is_turned());
+        if (PAIRS && tile * KEYS >= a.S) continue;
         const int64_t first_row = ((int64_t)walk.head(c) * (a.H / a.H_kv) + walk.h) * a.T;
         barrier_wait(&shared.kv_empty[kv.slot], kv.phase ^ 1);
         if (lane == 0) {
             shared.key[kv.slot] = key_job_of<DP>(c, walk, range.end - range.first);
             barrier_arrive(&shared.kv_full[kv.slot]);
         }
-        for (int n = 0; n < range.end - range.first; n++, at.next()) {
-            const int i = range.nth(n, walk.is_turned(c));
+        for (int n = 0; n < range.end - range.first; n++, at.next(), slab.next()) {
+            const int i = range.nth(n, walk.is_turned());
             barrier_wait(&shared.empty[at.slot], at.phase ^ 1);
 #pragma unroll
             for (int k = 0; k < shape::QUERIES / 32; k++) {
@@ -240,15 +328,46 @@ template <int DP> __device__ inline void fetch_rows(hopper_shared<DP> &shared, c
                 shared.lse[at.slot][32 * k + lane] = lse == lowest<float>() ? -lse : lse * LOG2_E;
                 shared.delta[at.slot][32 * k + lane] = t < a.T ? c.delta[first_row + t] : 0;
             }
-            if (lane == 0) shared.query[at.slot] = query_job_of<DP>(c, walk, i);
+            if (lane == 0) {
+                const query_job job = query_job_of<DP>(c, walk, i, PAIRS ? others.n_before(i, walk.rank) : 0);
+                shared.query[at.slot] = job;
+                if (PAIRS) {
+                    const int64_t to = key_job_of<DP>(c, walk, 0).dq + job.tile * (int64_t)(2 * TILE_FLOATS);
+                    shared.slab[slab.slot] = {to, job.n_before, !job.is_last, !job.is_first, false};
+                }
+            }
             barrier_arrive(&shared.rows_full[at.slot]);
         }
+        kv.next();
     }
     barrier_wait(&shared.kv_empty[kv.slot], kv.phase ^ 1);
     if (lane == 0) {
         shared.key[kv.slot].n_queries = -1;
+        if (PAIRS) shared.slab[slab.slot].is_over = true;
         barrier_arrive(&shared.kv_full[kv.slot]);
         barrier_arrive(&shared.kv_full[kv.slot]);
+    }
+}
+
+/* ---- Adding dq -------------------------------------------------------------------------------------------- */
+
+/* Of a pair, one thread for each consumer. An addend is in the slab before the consumer, and the other block, hear of
+ * it. */
+template <int DP> __device__ inline void put_slabs(hopper_shared<DP> &shared, const hopper_call &c, int consumer) {
+    const int other = cluster_rank() ^ 1;
+    ring<SLAB_JOBS> at;
+    for (int phase = 0, n_put = 1;; phase ^= 1, n_put++, at.next()) {
+        barrier_wait(&shared.dq_full[consumer], phase);
+        const slab_job job = shared.slab[at.slot];
+        if (job.is_over) return;
+        if (job.is_put) {
+            count_wait(&shared.n_there[consumer], job.n_before);
+            asm volatile("fence.proxy.async;" ::: "memory");
+            slab_put(c.slabs + job.to + consumer * TILE_FLOATS, shared.dq[consumer], job.adds, cache_keep());
+            slab_wait();
+        }
+        barrier_arrive(&shared.dq_empty[consumer]);
+        count_tell(&shared.n_there[consumer], other, n_put);
     }
 }
 
@@ -417,7 +536,7 @@ __device__ inline void scores_begin(float (&s)[hopper_shape<DP>::QUERIES / 2], c
     added.begin(a, s);
 }
 
-template <class T, int DP, int KIND, bool SUMS, int CONSUMER>
+template <class T, int DP, int KIND, bool SUMS, bool PAIRS, int CONSUMER>
 __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) {
     typedef hopper_shape<DP> shape;
     enum { QUERIES = shape::QUERIES, PARTS = shape::PARTS };
@@ -427,7 +546,7 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
     float *const own_dq = shared.dq[CONSUMER];
     ring<shape::KV_STAGES> kv;
     ring<STAGES> at;
-    int ds_phase = 0;
+    int ds_phase = 0, dq_phase = 0;
     float dk[DP / 2], dv[DP / 2];
     for (;; kv.next()) {
         barrier_wait(&shared.kv_full[kv.slot], kv.phase);
@@ -533,8 +652,13 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             float dq[32];
             const query_job job = shared.query[at.slot];
             float *const rest = c.slabs + shared.key[kv.slot].dq + (job.tile * 2 + CONSUMER) * (int64_t)TILE_FLOATS;
-            if (me.lane == 0) slab_wait();
-            warpgroup_sync<CONSUMER>();
+            if (PAIRS) {
+                barrier_wait(&shared.dq_empty[CONSUMER], dq_phase ^ 1);
+                dq_phase ^= 1;
+            } else {
+                if (me.lane == 0) slab_wait();
+                warpgroup_sync<CONSUMER>();
+            }
             barrier_wait(&shared.ds_full, ds_phase);
             registers_fence(dq);
             products_begin();
@@ -551,7 +675,10 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             registers_fence(dq);
             if (me.lane == 0) barrier_arrive(&shared.ds_empty);
             ds_phase ^= 1;
-            if (job.is_last && !job.is_first) slab_add(dq, rest, me.lane);
+            if (job.is_last && !job.is_first) {
+                if (PAIRS) count_wait(&shared.n_there[CONSUMER], job.n_before);
+                slab_add(dq, rest, me.lane);
+            }
             if (job.is_last) {
                 const int first = job.tile * QUERIES + (PARTS == 1 ? CONSUMER * 64 : 0),
                           d0 = PARTS == 2 ? CONSUMER * PART : 0;
@@ -561,8 +688,15 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             } else {
                 slab_write(dq, own_dq, me.lane);
                 shared_publish();
-                warpgroup_sync<CONSUMER>();
-                if (me.lane == 0) slab_put(rest, own_dq, !job.is_first, c.n_parts == 1 ? cache_keep() : cache_usual());
+                if (!PAIRS) {
+                    warpgroup_sync<CONSUMER>();
+                    if (me.lane == 0)
+                        slab_put(rest, own_dq, !job.is_first, c.n_parts == 1 ? cache_keep() : cache_usual());
+                }
+            }
+            if (PAIRS) {
+                __syncwarp();
+                if (me.lane % 32 == 0) barrier_arrive(&shared.dq_full[CONSUMER]);
             }
         }
         const key_job job = shared.key[kv.slot];
@@ -574,8 +708,11 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
             if (job.rests) slab_write(dk, rest, me.lane), slab_write(dv, rest + 64 * DP, me.lane);
             continue;
         }
-        if (me.lane == 0) slab_wait();
-        warpgroup_sync<CONSUMER>();
+        if (PAIRS) barrier_wait(&shared.dq_empty[CONSUMER], dq_phase ^ 1);
+        else {
+            if (me.lane == 0) slab_wait();
+            warpgroup_sync<CONSUMER>();
+        }
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             const int first = job.tile * KEYS + CONSUMER * 64;
@@ -589,13 +726,16 @@ __device__ inline void compute(hopper_shared<DP> &shared, const hopper_call &c) 
                 consumer_sums<T, CONSUMER>(c, own_dq, 1, job.b, first, (int)(a.H + a.H_kv) + job.h_kv, (int)a.S,
                                            part * PART);
         }
+        if (PAIRS && SUMS) warpgroup_sync<CONSUMER>(); /* the last slots have been read */
     }
-    if (me.lane == 0) slab_wait();
+    if (PAIRS) {
+        if (me.lane % 32 == 0) barrier_arrive(&shared.dq_full[CONSUMER]);
+    } else if (me.lane == 0) slab_wait();
 }
 #endif
 
-template <class T, int DP, int KIND, bool SUMS>
-__global__ void __launch_bounds__(HOPPER_THREADS, 1)
+template <class T, int DP, int KIND, bool SUMS, bool PAIRS>
+__global__ void __cluster_dims__(PAIRS ? 2 : 1, 1, 1) __launch_bounds__(HOPPER_THREADS, 1)
     hopper_backward(const __grid_constant__ hopper_maps maps, const __grid_constant__ hopper_call c) {
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) char memory[];
@@ -612,18 +752,28 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
         }
         barrier_init(&shared.ds_full, 8);
         barrier_init(&shared.ds_empty, 2);
+        for (int i = 0; i < 2; i++) {
+            barrier_init(&shared.dq_full[i], WARPGROUP / 32), barrier_init(&shared.dq_empty[i], 1);
+            shared.n_there[i] = 0;
+        }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    __syncthreads();
+    if (PAIRS) cluster_sync();
+    else __syncthreads();
     if (role == 0) {
+        /* 384 threads begin with 168 registers each, which is 24 for 128 of them and 240 for the rest: with one more
+         * here, the others would wait for theirs for ever. */
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (threadIdx.x == 0) fetch_tiles<DP>(shared, maps, c);
-        else if (threadIdx.x / 32 == 1) fetch_rows<DP>(shared, c);
+        const int warp = warp_uniform((int)threadIdx.x / 32);
+        if (threadIdx.x == 0) fetch_tiles<DP, PAIRS>(shared, maps, c);
+        else if (warp == 1) fetch_rows<DP, PAIRS>(shared, c);
+        else if (PAIRS && warp > 1 && threadIdx.x % 32 == 0) put_slabs<DP>(shared, c, warp - 2);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        if (role == 1) compute<T, DP, KIND, SUMS, 0>(shared, c);
-        else compute<T, DP, KIND, SUMS, 1>(shared, c);
+        if (role == 1) compute<T, DP, KIND, SUMS, PAIRS, 0>(shared, c);
+        else compute<T, DP, KIND, SUMS, PAIRS, 1>(shared, c);
     }
+    if (PAIRS) cluster_sync(); /* a block must not leave while the other still tells it something */
 #endif
 }
 
@@ -701,11 +851,14 @@ template <class T> __global__ void __launch_bounds__(DELTA_THREADS) hopper_delta
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
-template <class T, int DP, int KIND, bool SUMS>
+/* PAIRS: of whole heads. */
+template <class T, int DP, int KIND, bool SUMS, bool PAIRS>
 static bool backward_launch(const tl_kernel_args *args, const attention_call &a) {
     typedef hopper_shape<DP> shape;
     const attention_sizes sizes = {a.B, a.T, a.S, a.H, a.H_kv, a.D};
-    const hopper_cut cut = attention_hopper_cut(&sizes);
+    const hopper_cut cut = attention_hopper_cut(&sizes, PAIRS ? 2 : 1);
+    auto *const whole = hopper_backward<T, DP, KIND, SUMS, PAIRS>, *const part =
+                                                                       hopper_backward<T, DP, KIND, SUMS, false>;
     float *const delta = (float *)args->workspace;
     hopper_maps maps;
     if (!map_make(args, &maps.q, a, a.q, a.T, a.H, shape::QUERIES) ||
@@ -713,7 +866,7 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
         !map_make(args, &maps.k, a, a.k, a.S, a.H_kv, KEYS) || !map_make(args, &maps.v, a, a.v, a.S, a.H_kv, KEYS))
         return false;
     const size_t shared_bytes = sizeof(hopper_shared<DP>);
-    if (!shared_memory_allow(args, hopper_backward<T, DP, KIND, SUMS>, shared_bytes)) return false;
+    if (!shared_memory_allow(args, whole, shared_bytes) || !shared_memory_allow(args, part, shared_bytes)) return false;
     const int64_t block_rows = DELTA_THREADS / 8 * DELTA_ROWS, delta_blocks = tiles_over(a.B * a.T * a.H, block_rows);
     hopper_delta<T><<<capped(delta_blocks), DELTA_THREADS, 0, stream_of(args)>>>(a, delta);
     hopper_call c = {a,
@@ -728,14 +881,13 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
                      (a.H + 2 * a.H_kv) * a.D};
     if (cut.n_whole) {
         c.slab_floats = attention_hopper_slab(&sizes), c.n_units = (int)cut.n_whole;
-        const unsigned n_blocks = (unsigned)attention_hopper_blocks(&cut);
-        hopper_backward<T, DP, KIND, SUMS><<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+        const unsigned n_blocks = (unsigned)(attention_hopper_open(&cut) * cut.n_ranks);
+        whole<<<n_blocks, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
     }
     if (cut.n_cut) {
         c.slab_floats = attention_hopper_part_slab(&sizes), c.n_parts = cut.n_parts;
         c.first_head = (int)cut.n_whole, c.n_units = (int)cut.n_cut * cut.n_parts;
-        hopper_backward<T, DP, KIND, SUMS>
-            <<<(unsigned)c.n_units, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
+        part<<<(unsigned)c.n_units, HOPPER_THREADS, shared_bytes, stream_of(args)>>>(maps, c);
         const int64_t n_tiles = tiles_over(a.T, shape::QUERIES) * cut.n_cut * (a.H / a.H_kv);
         hopper_gather<T, DP><<<(unsigned)(2 * n_tiles), WARPGROUP, 0, stream_of(args)>>>(c);
     }
@@ -743,11 +895,14 @@ static bool backward_launch(const tl_kernel_args *args, const attention_call &a)
 }
 
 extern "C" bool attention_hopper_runs(const tl_kernel_args *args) {
-    return runs_warpgroups(args, hopper_backward<bf16, 64, PLAIN, false>);
+    return runs_warpgroups(args, hopper_backward<bf16, 64, PLAIN, false, false>);
 }
 
 template <class T, int KIND, bool SUMS> static bool backward(const tl_kernel_args *args, const attention_call &a) {
-    return a.D <= 64 ? backward_launch<T, 64, KIND, SUMS>(args, a) : backward_launch<T, 128, KIND, SUMS>(args, a);
+    if (a.D <= 64) return backward_launch<T, 64, KIND, SUMS, false>(args, a);
+    if constexpr (KIND == PLAIN)
+        if (attention_suits_pairs(a.S)) return backward_launch<T, 128, KIND, SUMS, true>(args, a);
+    return backward_launch<T, 128, KIND, SUMS, false>(args, a);
 }
 /* No sums with masks or dropout. */
 template <class T> static bool backward_of(const tl_kernel_args *args, const attention_call &a) {

@@ -46,6 +46,14 @@ template <int CONSUMER> __device__ inline void warpgroup_sync() {
 /* What this thread wrote to shared memory becomes visible to TMA and the tensor cores. */
 __device__ inline void shared_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/* A cluster: blocks that run at once, and reach each other's shared memory. */
+__device__ inline int cluster_rank() {
+    int rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+__device__ inline void cluster_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
+
 /* x, which is the same in all lanes of a warp: a shuffle tells the compiler so. What follows from such a number stays
  * in registers that a warp has once. Descriptors of tiles are read from those: copying one there for every product
  * takes a third of the instructions of a loop, and their power. */

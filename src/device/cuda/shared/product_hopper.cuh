@@ -70,12 +70,6 @@ PRODUCTS(f16)
 
 /* ---- Clusters ------------------------------------------------------------------------------------------- */
 
-__device__ inline int cluster_rank() {
-    int rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-__device__ inline void cluster_sync() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 /* Arrives at the barrier of that block of the cluster. Tensor cores have read what it frees, so that nothing of this
  * thread's own has to be seen there first: a release at the cluster's scope would wait for all of its writes. */
 __device__ inline void barrier_arrive_at(uint64_t *barrier, int rank) {
