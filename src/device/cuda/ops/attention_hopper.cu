@@ -332,7 +332,7 @@ template <int DP, bool PAIRS> __device__ inline void fetch_rows(hopper_shared<DP
                 const query_job job = query_job_of<DP>(c, walk, i, PAIRS ? others.n_before(i, walk.rank) : 0);
                 shared.query[at.slot] = job;
                 if (PAIRS) {
-                    const int64_t to = key_job_of<DP>(c, walk, 0).dq + job.tile * (int64_t)(2 * TILE_FLOATS);
+                    const int64_t to = shared.key[kv.slot].dq + job.tile * (int64_t)(2 * TILE_FLOATS);
                     shared.slab[slab.slot] = {to, job.n_before, !job.is_last, !job.is_first, false};
                 }
             }
@@ -901,7 +901,8 @@ extern "C" bool attention_hopper_runs(const tl_kernel_args *args) {
 template <class T, int KIND, bool SUMS> static bool backward(const tl_kernel_args *args, const attention_call &a) {
     if (a.D <= 64) return backward_launch<T, 64, KIND, SUMS, false>(args, a);
     if constexpr (KIND == PLAIN)
-        if (attention_suits_pairs(a.S)) return backward_launch<T, 128, KIND, SUMS, true>(args, a);
+        if (const attention_sizes sizes = {a.B, a.T, a.S, a.H, a.H_kv, a.D}; attention_suits_pairs(&sizes))
+            return backward_launch<T, 128, KIND, SUMS, true>(args, a);
     return backward_launch<T, 128, KIND, SUMS, false>(args, a);
 }
 /* No sums with masks or dropout. */

@@ -325,6 +325,21 @@ __global__ void __launch_bounds__(tile_threads(tile_shape<T, DP>::ROWS), tile_sh
 
 /* ---- Backward ----------------------------------------------------------------------------------------- */
 
+/* The block's own rows from `begin` on, of x and y, one tile behind the other. Held in registers, they leave their
+ * place to the ring. */
+template <class T, int DP, int N_THREADS, bool HOLDS>
+__device__ inline void own_take(own_rows<units<T>() * DP, HOLDS> (&rows)[2], uint16_t *memory, const attention_rows &x,
+                                const attention_rows &y, int64_t b, int64_t begin, int64_t h, int64_t end, int64_t D) {
+    enum { WIDTH = units<T>() * DP, OWN = TILE * tile_row<WIDTH>() };
+    tile_load<WIDTH, TILE, N_THREADS, sizeof(T) == 4>(memory, x, b, begin, h, end, D);
+    tile_load<WIDTH, TILE, N_THREADS, sizeof(T) == 4>(memory + OWN, y, b, begin, h, end, D);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    rows[0].take(memory, warp_row<TILE>()), rows[1].take(memory + OWN, warp_row<TILE>());
+    if (HOLDS) __syncthreads();
+}
+
 /* p of a score and its lse, both in powers of two. */
 __device__ inline float weight_of(float score, float lse) {
     return score == lowest<float>() ? 0 : exp2_of(score - lse);
@@ -366,13 +381,7 @@ __global__ void __launch_bounds__(tile_threads(TILE, tile_shape<T, DP>::ROLES), 
     const int n_tiles = to > from ? (to - from + N - 1) / N : 0, n_all = n_tiles * (int)group;
     const lane_sight own = sight_of_keys(a, b, first);
     own_rows<WIDTH, HOLDS> rows[2];
-    tile_load<WIDTH, TILE, N_THREADS, sizeof(T) == 4>(memory, a.k, b, begin, h_kv, a.S, a.D);
-    tile_load<WIDTH, TILE, N_THREADS, sizeof(T) == 4>(memory + OWN, a.v, b, begin, h_kv, a.S, a.D);
-    copies_commit();
-    copies_wait<0>();
-    __syncthreads();
-    rows[0].take(memory, warp_row<TILE>()), rows[1].take(memory + OWN, warp_row<TILE>());
-    if (HOLDS) __syncthreads();
+    own_take<T, DP, N_THREADS>(rows, memory, a.k, a.v, b, begin, h_kv, a.S, a.D);
     const float share = cap_share(a);
     float sums[3 - ROLES][COLUMNS / 8][4] = {}; /* of dv and dk, or of the warp's one */
     const auto load = [&](int i) {
@@ -452,13 +461,7 @@ __global__ void __launch_bounds__(tile_threads(TILE, tile_shape<T, DP>::ROLES), 
     const lane_sight own = sight_of_queries(a, at.b, at.first);
     const int role = warp_role<TILE>(), column = ROLES == 1 ? 0 : role * COLUMNS;
     own_rows<WIDTH, HOLDS> rows[2];
-    tile_load<WIDTH, TILE, N_THREADS, sizeof(T) == 4>(memory, a.q, at.b, at.begin, at.h, a.T, a.D);
-    tile_load<WIDTH, TILE, N_THREADS, sizeof(T) == 4>(memory + OWN, a.g, at.b, at.begin, at.h, a.T, a.D);
-    copies_commit();
-    copies_wait<0>();
-    __syncthreads();
-    rows[0].take(memory, warp_row<TILE>()), rows[1].take(memory + OWN, warp_row<TILE>());
-    if (HOLDS) __syncthreads();
+    own_take<T, DP, N_THREADS>(rows, memory, a.q, a.g, at.b, at.begin, at.h, a.T, a.D);
     const float share = cap_share(a);
     float dq[COLUMNS / 8][4] = {}, lse[2], own_delta[2];
 #pragma unroll

@@ -149,7 +149,9 @@ static inline bool attention_fits_hopper(const struct attention_sizes *s, bool i
  * 0.89 of the time of a block for each at S 2,048 and 0.84 at 4,096, but more below 1,024, where they wait for each
  * other more often. Heads of 64 gain 6 % at most. */
 enum { HOPPER_PAIR_TILES = 16 };
-static inline bool attention_suits_pairs(int64_t n_keys) { return n_keys > (HOPPER_PAIR_TILES - 1) * HOPPER_KEYS; }
+static inline bool attention_suits_pairs(const struct attention_sizes *s) {
+    return HOPPER_HEAD(s->D) == 128 && s->S > (HOPPER_PAIR_TILES - 1) * HOPPER_KEYS;
+}
 
 /* Whole heads fill the card round by round, with n_ranks blocks each. Those left over, if they are few, are cut into
  * parts, so that about HOPPER_BLOCKS blocks share them; a part has at least one tile of keys. */
@@ -197,7 +199,7 @@ static inline uint64_t attention_slab_bytes(const struct attention_sizes *s, int
 /* Room for both ways to share the heads. */
 static inline uint64_t attention_hopper_bytes(const struct attention_sizes *s) {
     const uint64_t alone = attention_slab_bytes(s, 1), pairs = attention_slab_bytes(s, 2);
-    return attention_delta_bytes(s) + (s->D <= 64 || !attention_suits_pairs(s->S) || alone > pairs ? alone : pairs);
+    return attention_delta_bytes(s) + (attention_suits_pairs(s) && pairs > alone ? pairs : alone);
 }
 
 /* Behind that, where a bias gets the sums of the packed gradient over all rows: those of every 64 rows, f32. */
